@@ -232,15 +232,21 @@ def _permuting(loader: Loader, workers: int) -> Iterator[str]:
 def _ordering(loader: Loader, workers: int) -> Iterator[str]:
     if loader.rows < ENOUGH:
         return
-    cases = (*_CASES, (0, 2))  # as some keep the order of the second epoch
-    orders = {case: sum(_items(loader, *case, 0), ()) for case in cases}
-    circles = {case: _circle(order) for case, order in orders.items()}
-    pairs = [pair for circle in dict.fromkeys(circles.values()) for pair in pairwise(case for case in cases if circles[case] == circle)]
-    alike = {same: [(a, b) for a, b in pairs if (orders[a] == orders[b]) is same] for same in (True, False)}
-    for same, found in alike.items():
+    orders: dict[tuple[int, int], tuple[int, ...]] = {}
+    for cases in (_CASES, ((0, 2),)):  # some keep the order of the second epoch
+        orders |= {case: sum(_items(loader, *case, 0), ()) for case in cases}
+        found = [*_alike(orders, lambda order: order, ""), *_alike(orders, _circle, ", begun at another row or reversed")]
         if found:
-            listed = ", ".join(f"(seed {a[0]}, epoch {a[1]}) and (seed {b[0]}, epoch {b[1]})" for a, b in found)
-            yield f"{loader.name} has one order for {listed}{'' if same else ', begun at another row or reversed'}"
+            yield f"{loader.name} has one order for {found[0]}"
+            return
+
+
+def _alike(orders: Mapping[tuple[int, int], tuple[int, ...]], seen: Callable[[tuple[int, ...]], object], how: str) -> Iterator[str]:
+    """Yield, if there are any, the cases whose orders look the same."""
+    looks = {case: seen(order) for case, order in orders.items()}
+    pairs = [pair for look in dict.fromkeys(looks.values()) for pair in pairwise(case for case in orders if looks[case] == look)]
+    if pairs:
+        yield ", ".join(f"(seed {a[0]}, epoch {a[1]}) and (seed {b[0]}, epoch {b[1]})" for a, b in pairs) + how
 
 
 def _circle(order: tuple[int, ...]) -> tuple[int, ...]:

@@ -65,6 +65,8 @@ class _Collate(Stage):
         except Exception as error:
             rows = group.rows.tolist()
             error.add_note(f"collating source rows {', '.join(map(row_name, rows[:8]))}{', ...' if len(rows) > 8 else ''}")
+            if isinstance(error, AttributeError) and isinstance(error.obj, Examples):
+                error.add_note("A function that needs a list of dicts gets one from fp.collators.foreign(function).")
             raise
         return state, (batch,)
 
@@ -206,12 +208,15 @@ class _CollatePlaces(_CollateCuts):
         return number_as(self.holder.take(epoch, places), epoch, places)
 
 
+_FOREIGN = "Results of a collate function of another library become such a dict in fp.collators.foreign(function)."
+
+
 def _check(batch: object, collator: object) -> None:
     if not isinstance(batch, dict):
-        raise ArgumentTypeError(f"A collator returns a dict of mx.array, got {type(batch).__name__} from {brief(collator)}.")
+        raise ArgumentTypeError(f"A collator returns a dict of mx.array, got {type(batch).__name__} from {brief(collator)}. {_FOREIGN}")
     for name, value in batch.items():
         if not isinstance(value, mx.array | tuple):
             raise ArgumentTypeError(
                 f"A collator returns mx.array values, got {type(value).__name__} for {name!r} from {brief(collator)}. "
-                "Wrap it: mx.array(...)."
+                f"Wrap it: mx.array(...). {_FOREIGN}"
             )

@@ -18,7 +18,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 from mlxfp.text.tokenizers.configuration import read_configuration
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, engine
 
 Ids = NDArray[np.int32]
 
@@ -96,7 +96,7 @@ def continuations(tokenizer: Tokenizer) -> frozenset[int]:
     >>> [(token, number in continuations(tokenizer)) for token, number in zip(tokenizer.tokens(ids), ids)]
     [('a', False), ('h', False), ('##at', True)]
     """
-    check_types(Tokenizer, tokenizer=tokenizer)
+    check_tokenizer(tokenizer=tokenizer)
     own, found = engine(tokenizer.json), read_configuration(tokenizer.json)
     kind = found.kind
     if kind is None:

@@ -14,6 +14,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, lis
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # in front of the name of a type; not in the text of a Literal
+_MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
 # What makes a column that users know by its name and need not have in their files.
 _MAKERS = {
@@ -137,7 +138,7 @@ def explain_call(function: F) -> F:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # raised by the function itself
                 raise
             said = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
-        raise ArgumentTypeError(" ".join([said, *_hints(function, named), _usage(function)]))
+        raise ArgumentTypeError(" ".join([said, *_data_hint(function, arguments), *_hints(function, named), _usage(function)]))
 
     called.__signature__ = _as_shown(signature(function))  # type: ignore[attr-defined]  # what `?` and help() show
     return cast("F", called)
@@ -167,6 +168,13 @@ def _hints(function: Callable[..., Any], named: Collection[str]) -> Iterator[str
     for name in named:
         if name not in known:
             yield from filter(None, [argument_hint(name, known) or suggest(name, known).strip()])
+
+
+def _data_hint(function: Callable[..., Any], arguments: Sequence[object]) -> Iterator[str]:
+    """Say how data get to a stage, where a dataset was given to the function that makes one."""
+    makes_stage = _MAKES_STAGE.match(str(_shown(signature(function).return_annotation)))
+    if makes_stage and any(hasattr(each, "source") and hasattr(each, "stages") for each in arguments):
+        yield f"Settings alone make a stage, and pipe gives it the data: fp.pipe(dataset, fp.{function.__name__}(...))."
 
 
 def _usage(function: Callable[..., Any]) -> str:

@@ -16,7 +16,7 @@ from mlxfp.data.rows.selecting import Splits
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.prefetching import prefetch
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 Encode = Callable[[Dataset[Any]], Dataset[Any]]
@@ -79,7 +79,7 @@ def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is 
     See also: `train_valid_batches`, for other models; `windows` and `pack`, the stages for pipelines of your own.
     """
     check_types(Splits, parts=parts)
-    check_types(Tokenizer, tokenizer=tokenizer)
+    check_tokenizer(tokenizer=tokenizer)
     check_positive(length=length)
     end = tokenizer.sep_id if tokenizer.eos_token is None else tokenizer.eos_id
     cut = compose(

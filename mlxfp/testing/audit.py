@@ -65,12 +65,12 @@ def examine(loader: Loader, *, workers: int = 2, uniform: bool = False) -> tuple
 
     - determinism: the same seed, epoch and number of workers give the same items;
     - permutation: an epoch has each row once;
-    - orders: each (seed, epoch) has a different order;
+    - orders: each (seed, epoch) has a different order, and not that of another one, reversed or begun at another row;
     - workers: a run with `workers` workers gives the same items as a run without;
     - resume: from the state after any item, a new run gives exactly the rest, and after the last item nothing; a state stays as it is when
       the run goes on, and when another run is resumed from it;
-    - uniform, only with `uniform=True`: rows move as far as in a uniform shuffle, and few of them stay next to each other. Shuffling within
-      a buffer or within blocks breaks it, and that may be meant.
+    - uniform, only with `uniform=True`: rows move as far as in a uniform shuffle, few of them stay next to each other, and none has one
+      place in all orders. Shuffling within a buffer or within blocks breaks it, and that may be meant.
 
     A loader that raises an error breaks the law being checked. `workers=0` leaves out the checks with workers. Orders are compared from 12
     rows on. Raises `ArgumentTypeError` for `workers` that is not an int.
@@ -232,14 +232,30 @@ def _permuting(loader: Loader, workers: int) -> Iterator[str]:
 def _ordering(loader: Loader, workers: int) -> Iterator[str]:
     if loader.rows < ENOUGH:
         return
-    orders = {case: sum(_items(loader, *case, 0), ()) for case in _CASES}
-    alike = [
-        f"(seed {a[0]}, epoch {a[1]}) and (seed {b[0]}, epoch {b[1]})"
-        for order in dict.fromkeys(orders.values())
-        for a, b in pairwise(case for case in _CASES if orders[case] == order)
-    ]
-    if alike:
-        yield f"{loader.name} has one order for {', '.join(alike)}"
+    orders: dict[tuple[int, int], tuple[int, ...]] = {}
+    for cases in (_CASES, ((0, 2),)):  # some keep the order of the second epoch
+        orders |= {case: sum(_items(loader, *case, 0), ()) for case in cases}
+        found = [*_alike(orders, lambda order: order, ""), *_alike(orders, _circle, ", begun at another row or reversed")]
+        if found:
+            yield f"{loader.name} has one order for {found[0]}"
+            return
+
+
+def _alike(orders: Mapping[tuple[int, int], tuple[int, ...]], seen: Callable[[tuple[int, ...]], object], how: str) -> Iterator[str]:
+    """Yield, if there are any, the cases whose orders look the same."""
+    looks = {case: seen(order) for case, order in orders.items()}
+    pairs = [pair for look in dict.fromkeys(looks.values()) for pair in pairwise(case for case in orders if looks[case] == look)]
+    if pairs:
+        yield ", ".join(f"(seed {a[0]}, epoch {a[1]}) and (seed {b[0]}, epoch {b[1]})" for a, b in pairs) + how
+
+
+def _circle(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what an order has in common with those that begin at another row, or go in the other direction."""
+    if not order:
+        return order
+    begins = order.index(min(order))
+    rotated = (*order[begins:], *order[:begins])
+    return min(rotated, (rotated[0], *rotated[:0:-1]))
 
 
 def _working(loader: Loader, workers: int) -> Iterator[str]:
@@ -284,15 +300,17 @@ def _resumed(items: Items, run: Callable[[Any], Iterator[tuple[Any, Any]]], stop
 def _mixing(loader: Loader, workers: int) -> Iterator[str]:
     if loader.rows < ENOUGH:
         return
-    orders = [np.array(sum(_items(loader, *case, 0), ())) for case in _CASES]
+    orders = [np.array(sum(_items(loader, *case, 0), ())) for case in product((0, 1), (0, 1, 2))]
     moved = np.mean([np.abs(order - np.arange(len(order))).mean() / len(order) for order in orders])
     neighbours = np.mean([(np.abs(np.diff(order)) == 1).mean() for order in orders])
-    # In a uniform order of 12 rows or more, over 4 epochs, each of these is by chance beyond its bound in fewer than one audit in 10,000.
+    # In a uniform order of 12 rows or more, over 6 epochs, each of these is by chance beyond its bound in fewer than one audit in 10,000.
     if moved < _LEAST_MOVED or neighbours > _MOST_NEIGHBOURS:
         yield (
             f"{loader.name} moves rows by {moved:.0%} of their number on average, and leaves {neighbours:.0%} of them next to each other; "
             f"a uniform shuffle moves them by {1 / 3:.0%} and leaves {2 / loader.rows:.0%}"
         )
+    elif len({len(order) for order in orders}) == 1 and (still := np.flatnonzero((np.diff(orders, axis=0) == 0).all(axis=0))).size:
+        yield f"{loader.name} has row {orders[0][still[0]]} at place {still[0]} of all of {len(orders)} orders"
 
 
 _LEAST_MOVED, _MOST_NEIGHBOURS = 0.2, 0.45

@@ -21,7 +21,7 @@ from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
 from mlxfp.text.encoding.encoding import cut_spans, encode_few, encode_rows, encode_spans, say_engine
 from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.templates.formatting import check_text_column, read_text
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, for_literal_text
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, for_literal_text
 from mlxfp.text.word_lists import holds_words, read_words
 
 Truncation = Literal["right", "left", "error"]
@@ -85,7 +85,7 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
 
     See also: `template`, which writes rows as text; `pad` for rows of one length; `windows` for one continuous stream of tokens.
     """
-    check_types(Tokenizer, tokenizer=tokenizer)
+    check_tokenizer(tokenizer=tokenizer)
     check_text(column=column, into=into)
     check_types((str, type(None)), pair=pair)
     check_choice(_TRUNCATIONS, truncation=truncation)

@@ -43,7 +43,10 @@ def test_lazy_arrays_are_evaluated_in_the_thread_that_made_them():
     ("made", "message"),
     [
         ([mx.array(1)], "A collator returns a dict of mx.array, got list from"),
-        ({"x": np.zeros(2)}, r"A collator returns mx.array values, got ndarray for 'x' from .*Wrap it: mx\.array\(\.\.\.\)\."),
+        (
+            {"x": np.zeros(2)},
+            r"A collator returns mx.array values, got ndarray for 'x' from .*Wrap it: mx\.array\(\.\.\.\)\. .*fp\.collators\.foreign",
+        ),
         (None, "got NoneType"),
     ],
 )
@@ -101,3 +104,12 @@ def test_collators_of_other_kinds_miss_their_columns_before_any_row_is_read_too(
             schema(pipe(rows, batch(2), collate(collator)))
     for right in (vision(), audio(), multimodal([text(pad_id=0), vision()])):
         assert schema(pipe(rows, batch(2), collate(right))).names == ["image", "waveform", "input_ids"]
+
+
+def test_a_function_that_takes_the_group_for_a_dict_is_told_of_foreign():
+    with pytest.raises(AttributeError, match="keys") as caught:
+        list(pipe(ROWS, batch(2), collate(lambda group: group.keys())))
+    assert any("fp.collators.foreign(function)" in note for note in caught.value.__notes__)
+    with pytest.raises(AttributeError, match="absent") as caught:
+        list(pipe(ROWS, batch(2), collate(lambda group: "text".absent)))  # type: ignore[attr-defined]  # the mistake
+    assert not any("foreign" in note for note in caught.value.__notes__)

@@ -10,6 +10,12 @@ from mlxfp.core.checks import explain_call
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.selecting import split
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.evaluation import metrics
+from mlxfp.training import losses
 
 
 @explain_call
@@ -52,3 +58,23 @@ def test_a_signature_is_shown_without_the_modules_of_its_types():
     assert get_type_hints(cut)["rows"] == Callable[[Dataset[Any]], Dataset[Any]]  # what programs read stays
     assert "mlxfp." not in str(signature(batch))
     assert "collections." not in str(signature(batch))
+
+
+@pytest.mark.parametrize("call", [lambda rows: batch(rows, 4), lambda rows: shuffle(rows, seed=0), lambda rows: split(rows, 0.2)])
+def test_data_given_to_a_stage_are_answered_with_pipe(call):
+    with pytest.raises(ArgumentTypeError, match=r"Settings alone make a stage, .*fp\.pipe\(dataset, fp\.\w+\(\.\.\.\)\)\. Call it as"):
+        call(from_examples([{"x": 1}]))
+
+
+def test_what_takes_datasets_says_how_it_takes_them():
+    rows = from_examples([{"x": 1}])
+    with pytest.raises(ArgumentTypeError, match=r"were given\. Call it as concat\(datasets\), where datasets is a list"):
+        concat(rows, rows)  # type: ignore[call-arg]  # the mistake
+
+
+@pytest.mark.parametrize("family", [losses, metrics])
+def test_losses_and_metrics_answer_the_arguments_of_other_libraries(family):
+    functions = [getattr(family, name) for name in family.__all__ if name not in ("Measured", "compute", "merge")]
+    for function in functions:
+        with pytest.raises(ArgumentTypeError, match=r"'reduction'\. Instead of reduction: a loss returns a sum and a weight"):
+            function(1, 2, reduction="mean")

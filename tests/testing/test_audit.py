@@ -67,6 +67,10 @@ def backwards_with_workers(seed: int, epoch: int, workers: int) -> Any:
     return right(seed, epoch, 0)[:: -1 if workers else 1]
 
 
+def reversed_in_odd_epochs(seed: int, epoch: int, workers: int) -> Any:
+    return [batch[:: (-1) ** epoch] for batch in right(seed, 0, 0)[:: (-1) ** epoch]]
+
+
 @pytest.mark.parametrize(
     ("loader", "law", "detail"),
     [
@@ -75,6 +79,16 @@ def backwards_with_workers(seed: int, epoch: int, workers: int) -> Any:
         (made(with_one_twice), "permutation", r"in epoch 1 of seed 1 repeats the rows \[7\]$"),
         (made(of_the_sum), "orders", r"mine has one order for \(seed 0, epoch 1\) and \(seed 1, epoch 0\)$"),
         (made(of_the_seed), "orders", r"\(seed 0, epoch 0\) and \(seed 0, epoch 1\), \(seed 1, epoch 0\) and \(seed 1, epoch 1\)$"),
+        (
+            made(lambda seed, epoch, _: right(seed, min(epoch, 1), 0)),
+            "orders",
+            r"mine has one order for \(seed 0, epoch 1\) and \(seed 0, epoch 2\)$",
+        ),
+        (
+            made(reversed_in_odd_epochs),
+            "orders",
+            r"\(seed 1, epoch 0\) and \(seed 1, epoch 1\), begun at another row or reversed$",
+        ),
         (made(backwards_with_workers), "workers", "mine gives other items with 2 workers than with none: item 0 is"),
         (made(right, lambda place: place + (place > 2)), "resume", r"after item 3 of 6, loses the rows \[[^a-z]*\]$"),
         (made(right, lambda place: place - 1), "resume", r"with 2 workers, resumed after item 3 of 6, repeats the rows \["),

@@ -379,6 +379,10 @@ def of(run: Any) -> audit.Loader:
     return audit.Loader("planted", ROWS, run)
 
 
+def first_row_first(seed: int, epoch: int, workers: int) -> Any:
+    return batches([0, *(row for row in permutation(seed, epoch) if row)])
+
+
 # (loader, the law that it breaks, what else is asked for)
 LOADERS: dict[str, tuple[audit.Loader, str, dict[str, Any]]] = {
     "drops the last batch": (loader(lambda seed, epoch, workers: well(seed, epoch, 0)[:-1]), "permutation", {}),
@@ -403,6 +407,16 @@ LOADERS: dict[str, tuple[audit.Loader, str, dict[str, Any]]] = {
     "shuffled within blocks": (loader(within_blocks), "uniform", {"uniform": True}),
     "given state changed": (of(changes_the_state_given), "resume", {}),
     "rows held across batches": (of(Packing()), "resume", {}),
+    "shuffled twice only": (loader(lambda seed, epoch, _: well(seed, min(epoch, 1), 0)), "orders", {}),
+    "reversed every other epoch": (loader(lambda seed, epoch, _: batches(permutation(seed, 0)[:: (-1) ** epoch])), "orders", {}),
+    "begun at another row": (loader(lambda seed, epoch, _: batches(np.roll(permutation(seed, 0), epoch))), "orders", {}),
+    "batches shuffled, not rows": (
+        loader(lambda seed, epoch, _: permutation(seed, epoch, ROWS // 4).repeat(4).reshape(-1, 4) * 4 + np.arange(4)),
+        "uniform",
+        {"uniform": True},
+    ),
+    "one row is always first": (loader(first_row_first), "uniform", {"uniform": True}),
+    "seeded by workers": (loader(lambda seed, epoch, workers: well(seed + 1000 * workers, epoch, 0)), "workers", {}),
 }
 
 

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.core.checks import check_choice
+from mlxfp.core.checks import check_choice, explain_call
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, surprise
@@ -18,6 +18,7 @@ Average = Literal["macro", "micro", "binary"]
 _LARGEST = log(float_info.max)
 
 
+@explain_call
 def accuracy(
     logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
@@ -35,6 +36,7 @@ def accuracy(
     return add((logits.argmax(axis=-1) == labels).astype(mx.float32), weights)
 
 
+@explain_call
 def log_loss(
     logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
@@ -50,6 +52,7 @@ def log_loss(
     return add(surprise(logits, labels), weights)
 
 
+@explain_call
 def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None) -> "PowerOfMean":
     """Measure e to the power of the mean `log_loss`: the number of equally likely tokens with the same uncertainty.
 
@@ -60,6 +63,7 @@ def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, 
     return PowerOfMean(*log_loss(logits, labels, ignore_index=ignore_index, example_weights=example_weights))
 
 
+@explain_call
 def f1(
     logits: mx.array, labels: mx.array, *, average: Average, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> "HitCounts":
@@ -86,6 +90,7 @@ def f1(
     return HitCounts(*(count[1:] for count in counts) if average == "binary" else counts)
 
 
+@explain_call
 def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> "Ranking":
     """Measure the area under the ROC curve: how likely a positive example has a higher score than a negative one, ties counting half.
 

@@ -7,11 +7,13 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
+from mlxfp.core.checks import explain_call
 from mlxfp.core.errors import DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
 from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
 
 
+@explain_call
 def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
     """Add up the absolute differences: (sum, values), two float32 scalars. It is also a loss.
 
@@ -25,6 +27,7 @@ def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
     return add((predictions - targets).abs(), broadcast_weights("mae", example_weights, targets.shape))
 
 
+@explain_call
 def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "RootOfMean":
     """Measure the root of the mean squared difference; the arguments are those of `mae`.
 
@@ -38,6 +41,7 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
     return RootOfMean(*add((predictions - targets).square(), broadcast_weights("rmse", example_weights, targets.shape)))
 
 
+@explain_call
 def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "Explained":
     """Measure the share of the variance of the targets that the predictions explain; the arguments are those of `mae`.
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
+from mlxfp.core.checks import check_choice, check_positive, check_text
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
@@ -18,7 +18,7 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.kaggle.rows.row_to_text import RowToText
 from mlxfp.text.encoding.encoding import encode_chunk
 from mlxfp.text.templates.formatting import check_text_column
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 Overflow = Literal["refuse", "cut"]
@@ -92,7 +92,7 @@ def token_budget(
     See also: `tokenize(truncation="error")`, which refuses single rows; `tokenize(stride=)`, which cuts a long row into several.
     """
     check_dataset(dataset, token_budget)
-    check_types(Tokenizer, tokenizer=tokenizer)
+    check_tokenizer(tokenizer=tokenizer)
     check_positive(max_length=max_length)
     check_text(column=column)
     check_choice(get_args(Overflow), overflow=overflow)

@@ -18,7 +18,7 @@ from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise
 from mlxfp.text.chat.chat_templates import BEGIN, END, ChatTemplate, Messages, without_nulls
 from mlxfp.text.tokenizers.literal_text import unspellable
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, cannot_encode, engine, for_literal_text, special_names
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, cannot_encode, check_tokenizer, engine, for_literal_text, special_names
 
 Answers = Literal["all", "last"]
 
@@ -64,7 +64,7 @@ def tokenize_chat(  # noqa: PLR0913  # all have defaults but two, and are named
 
     See also: `load_chat_template`; `pack`, which puts several conversations into a row.
     """
-    check_types(Tokenizer, tokenizer=tokenizer)
+    check_tokenizer(tokenizer=tokenizer)
     check_types(ChatTemplate, template=template)
     check_text(column=column, into=into, prompt=prompt)
     check_types((str, type(None)), tools=tools)
@@ -87,7 +87,7 @@ def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Messages
     >>> tokenizer.tokens(encode_chat(tokenizer, template, [{"role": "user", "content": "hi"}]))
     ['user', ':', 'hi', '[SEP]', 'assistant', ':']
     """
-    check_types(Tokenizer, tokenizer=tokenizer)
+    check_tokenizer(tokenizer=tokenizer)
     check_types(ChatTemplate, template=template)
     guarded = _guard(tokenizer, template, _as_json(messages), _as_json(tools))
     return _encode(tokenizer, guarded.whole(generation_prompt=True))[0]

@@ -15,7 +15,7 @@ from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.json_checks import check_ids
-from mlxfp.text.tokenizers.tokenizer import ENGINE_NAMES, ROLES, EngineName, Tokenizer
+from mlxfp.text.tokenizers.tokenizer import ENGINE_NAMES, ROLES, EngineName, Tokenizer, how_to_read
 from mlxfp.text.tokenizers.tokenizer import engine as own_tokenizer
 
 Roles = dict[str, str | None]
@@ -72,7 +72,8 @@ def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") ->
     >>> tokenizer.tokens(tokenizer.encode("A cats"))
     ['[CLS]', 'a', 'cat', '##s', '[SEP]']
     """
-    check_types((str, PathLike), path=path)
+    if not isinstance(path, str | PathLike):
+        raise ArgumentTypeError(f"path must be str or PathLike, got {type(path).__name__}: {path!r:.60}. {how_to_read(path)}")
     check_choice(ENGINE_NAMES, engine=engine)
     if engine not in ("auto", "tokenizers"):
         optional(engine, extra="fast", needed_by=f'load_tokenizer(engine="{engine}")')

@@ -13,7 +13,7 @@ import tokenizers as hf
 from attrs import evolve, field, frozen
 
 from mlxfp.core.checks import check_choice, check_text, check_types
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.text.tokenizers.json_checks import is_panic, malformed, read_json
 from mlxfp.text.tokenizers.literal_text import find_names, rename_tokens
 
@@ -241,3 +241,28 @@ def _probe(made: Any) -> None:
     for texts in (("a",), ("a", "a")):
         with suppress(Exception):
             made.encode(*texts)
+
+
+def check_tokenizer(**values: object) -> None:
+    """Raise `ArgumentTypeError` unless every value is a `Tokenizer`, and say how one of another library becomes one.
+
+    >>> check_tokenizer(tokenizer="bert")
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentTypeError: tokenizer must be Tokenizer, got str: 'bert'. Read one: fp.load_tokenizer("folder").
+    """
+    for name, value in values.items():
+        if not isinstance(value, Tokenizer):
+            raise ArgumentTypeError(f"{name} must be Tokenizer, got {type(value).__name__}: {value!r:.60}. {how_to_read(value)}")
+
+
+def how_to_read(value: object) -> str:
+    """Say how a tokenizer of another library is read; each is written by a method of its own.
+
+    >>> how_to_read(hf.Tokenizer(hf.models.WordLevel()))
+    'Write it, and read that: tokenizer.save("tokenizer.json"), fp.load_tokenizer("tokenizer.json").'
+    """
+    if hasattr(value, "save_pretrained"):
+        return 'Write it, and read that: tokenizer.save_pretrained("folder"), fp.load_tokenizer("folder").'
+    if isinstance(value, hf.Tokenizer):
+        return 'Write it, and read that: tokenizer.save("tokenizer.json"), fp.load_tokenizer("tokenizer.json").'
+    return 'Read one: fp.load_tokenizer("folder").'

@@ -7,12 +7,13 @@ from typing import Any
 import mlx.core as mx
 from attrs import frozen
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
 from mlxfp.models.bounds import Bound, checked
 
 
+@explain_call
 def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and all named
     logits: mx.array,
     labels: mx.array,
@@ -46,6 +47,7 @@ def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and 
     return rules.add(labels, counts, mx.logsumexp(logits, axis=-1), at_labels(logits, labels), average)
 
 
+@explain_call
 def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what makes the logits
     hidden: mx.array,
     matrix: mx.array,
@@ -87,6 +89,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what
     return rules.add(labels, counts, sums, scores, average)
 
 
+@explain_call
 def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
     """Add up the negative log-likelihood of yes-or-no labels, each for itself: (sum, weight), two float32 scalars.
 
@@ -108,6 +111,7 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     return add(each, weights)
 
 
+@explain_call
 def contrastive(
     queries: mx.array, keys: mx.array, *, temperature: float = 0.05, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:

@@ -6,11 +6,13 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from mlxfp.core.checks import explain_call
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, listed
 from mlxfp.evaluation.rows import add, broadcast_weights, surprise
 from mlxfp.training.losses.classification import cross_entropy
 
 
+@explain_call
 def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
     """Add up the cross-entropy of the next tokens in a batch of `collators.causal`: (sum, tokens predicted), two float32 scalars.
 
@@ -30,6 +32,7 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     return _of_tokens(model, batch, ("segment_ids", "positions"))
 
 
+@explain_call
 def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
     """Add up the cross-entropy of the hidden tokens in a batch of `collators.masked`: (sum, tokens predicted), two float32 scalars.
 
@@ -46,6 +49,7 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     return _of_tokens(model, batch, ("token_type_ids",))
 
 
+@explain_call
 def answer_log_probabilities(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
     """Give the log-probabilities of the answers in a batch of `collators.preference`: (chosen, rejected), float32[B] each.
 
@@ -68,6 +72,7 @@ def answer_log_probabilities(model: nn.Module, batch: Mapping[str, Any]) -> tupl
     return chosen, rejected
 
 
+@explain_call
 def dpo(
     model: nn.Module,
     batch: Mapping[str, Any],

@@ -2,10 +2,12 @@
 
 import mlx.core as mx
 
+from mlxfp.core.checks import explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
 
 
+@explain_call
 def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
     """Add up the squared differences: (sum, values counted), two float32 scalars.
 
@@ -20,6 +22,7 @@ def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
     return add((predictions - targets).square(), broadcast_weights("mse", example_weights, targets.shape))
 
 
+@explain_call
 def huber(
     predictions: mx.array, targets: mx.array, *, delta: float = 1.0, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:

@@ -60,6 +60,11 @@ def _structure(names: tuple[Any, ...]) -> TreeDef:
 
 
 def _holds_arrays(value: object) -> bool:
+    """Whether a value is an array, or a tree of arrays alone. Layers without weights are empty dicts in trees of parameters."""
+    return isinstance(value, mx.array) or (isinstance(value, dict | list | tuple) and _has_arrays_alone(value) and bool(flatten(value)[1]))
+
+
+def _has_arrays_alone(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
-        return bool(value) and all(map(_holds_arrays, value.values() if isinstance(value, dict) else value))  # stops at the first text
+        return all(map(_has_arrays_alone, value.values() if isinstance(value, dict) else value))  # stops at the first text
     return isinstance(value, mx.array)

@@ -10,15 +10,17 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx import nn, optimizers
+from mlx.utils import tree_map
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
-from mlxfp.training.losses import cross_entropy
+from mlxfp.training.losses import cross_entropy, mse
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.accumulating import clip
 from mlxfp.training.steps.state import same_arrays, train_state, trees_of
 from mlxfp.training.steps.steps import train_step
+from mlxfp.training.steps.transforms import functional
 from tests.training.samples import group, loss, net, setting
 
 
@@ -266,6 +268,24 @@ def test_a_batch_may_have_trees_of_arrays():
     trees = {"both": {"x": batch["x"], "more": [batch["x"]]}, "pair": (batch["x"], batch["x"]), "label": batch["label"]}
     _, metrics = step(train_state(model, optimizer), {**trees, "name": ("a", "b"), "none": (), "mixed": ("a", batch["x"])})
     assert np.isfinite(metrics["loss"].item())
+
+
+def test_a_batch_may_have_the_parameters_of_another_model_some_of_whose_layers_have_none():
+    other = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+    apart = functional(other)
+
+    def follow(model, batch):
+        wanted, _ = apart.apply(lambda module, x: module(x), batch["other"], {}, batch["x"])
+        return mse(model(batch["x"]), wanted)
+
+    model, optimizer = nn.Linear(2, 1), optimizers.SGD(0.1)
+    step, state = train_step(model, follow, optimizer), train_state(model, optimizer)
+    found = [
+        step(state, {"x": mx.eye(2), "other": tree_map(lambda leaf: leaf * times, apart.params)})[1]["loss"].item() for times in (0, 1)
+    ]
+    assert found == pytest.approx(
+        [mx.square(model(mx.eye(2))).mean().item(), mx.square(model(mx.eye(2)) - other(mx.eye(2))).mean().item()], rel=1e-5
+    )
 
 
 def test_an_error_in_a_loss_says_what_the_loss_was_given():

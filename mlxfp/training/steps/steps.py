@@ -32,7 +32,7 @@ from mlxfp.training.steps.averaging import next_average
 from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
 from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.gathering import add_up_squares, agreed, sum_gradients
-from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
+from mlxfp.training.steps.modules import changed_arrays, get_arrays, outside_modules, put_arrays, with_arrays
 from mlxfp.training.steps.options import Options
 from mlxfp.training.steps.precision import cast_floating, check_masters, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
@@ -151,6 +151,8 @@ class TrainStep:
         self._ties = ties(self._structure)
         self._copy = None if options.ranks is None else options.ranks.world.copy  # another mask on each
         self._parts = parts_in(options.shards, model.params, model.buffers)
+        self._outside = outside_modules(loss) if options.compile else []
+        self._outside_arrays: list[mx.array] = []  # of these modules, as the compiled step has them
         self._bytes_sent = 0
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
         self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[list[mx.array], Metrics]]] = {}
@@ -199,6 +201,8 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
         leaves = self._leaves(state)
+        if self._outside:
+            self._check_outside()
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
@@ -351,6 +355,17 @@ class TrainStep:
             )
         self._check_structure(found)
         return leaves
+
+    def _check_outside(self) -> None:
+        arrays = [array for module in self._outside for array in flatten(module.parameters())[1]]
+        held = self._outside_arrays = self._outside_arrays or arrays
+        if any(now is not before for now, before in zip(arrays, held, strict=True)):
+            names = ", ".join(dict.fromkeys(type(module).__name__ for module in self._outside))
+            raise ArgumentError(
+                f"The loss calls a module that is not its argument ({names}), whose weights are not those that the step was compiled "
+                "with. The step would go on with the old ones. Put its parameters into the batch, and call it by functional(module).apply (see "
+                '"Models that train in turn" in the docs), or pass compile=False.'
+            )
 
     def _check_structure(self, found: TreeDef) -> None:
         if found != self._structure:

@@ -280,12 +280,30 @@ def test_a_batch_may_have_the_parameters_of_another_model_some_of_whose_layers_h
 
     model, optimizer = nn.Linear(2, 1), optimizers.SGD(0.1)
     step, state = train_step(model, follow, optimizer), train_state(model, optimizer)
-    found = [
-        step(state, {"x": mx.eye(2), "other": tree_map(lambda leaf: leaf * times, apart.params)})[1]["loss"].item() for times in (0, 1)
-    ]
-    assert found == pytest.approx(
-        [mx.square(model(mx.eye(2))).mean().item(), mx.square(model(mx.eye(2)) - other(mx.eye(2))).mean().item()], rel=1e-5
-    )
+    scaled = [tree_map(partial(mx.multiply, times), apart.params) for times in (0, 1)]
+    found = [step(state, {"x": mx.eye(2), "other": params})[1]["loss"].item() for params in scaled]
+    alone, apart_from = model(mx.eye(2)), model(mx.eye(2)) - other(mx.eye(2))
+    assert found == pytest.approx([mx.square(alone).mean().item(), mx.square(apart_from).mean().item()], rel=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_loss_may_call_another_module_as_long_as_its_weights_stay(compiled):
+    teacher, model, optimizer = nn.Linear(2, 1), nn.Linear(2, 1), optimizers.SGD(0.1)
+
+    def follow(model, batch):
+        return mse(model(batch["x"]), teacher(batch["x"]))
+
+    step, state = train_step(model, follow, optimizer, compile=compiled), train_state(model, optimizer)
+    for _ in range(3):
+        state, _ = step(state, {"x": mx.eye(2)})
+    teacher.update({"weight": teacher.weight + 1})
+    if compiled:
+        with pytest.raises(ArgumentError, match=r"\(Linear\), whose weights are not those that the step was compiled with"):
+            step(state, {"x": mx.eye(2)})
+    else:
+        bound = model.update(state.params)
+        expected = mx.square(bound(mx.eye(2)) - teacher(mx.eye(2))).mean().item()
+        assert step(state, {"x": mx.eye(2)})[1]["loss"].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_an_error_in_a_loss_says_what_the_loss_was_given():

@@ -373,9 +373,7 @@ class Unreadable:
 def test_what_cannot_be_loaded_there_is_an_error_that_names_the_stage():
     held = Unreadable()
     dataset = pipe(numbers(3), map(lambda row: {"text": str(type(held)), **row}), prefetch(2, kind="processes"))
-    message = (
-        r"cannot load what it was sent: ValueError: invalid literal .*no number.*, for \d rows from row 0 on in map"
-    )
+    message = r"cannot load what it was sent: ValueError: invalid literal .*no number.*, for \d rows from row 0 on in map"
     with pytest.raises(WorkerError, match=message):
         list(dataset)
 

@@ -85,7 +85,7 @@ def test_numbers_that_librosa_gave(scale: Any):
     assert_near(frames(mel, chirp()), np.exp(LIBROSA[scale]))
 
 
-def test_quiet_bands_beside_loud_ones_are_exact():
+def test_quiet_bands_next_to_loud_ones_are_exact():
     times = np.arange(4000) / 16000
     waveform = (np.sin(2 * np.pi * 300 * times) + 1e-4 * np.random.default_rng(0).normal(size=4000)).astype(np.float32)
     spectrogram = LogMel(16000, mels=80)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageError, in_mode, installed, pillow, turned
+from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageError, check_size, in_mode, installed, pillow, turned
 
 _ORIENTATION = 0x0112  # the number of the tag in EXIF
 _JPEG = b"\xff\xd8\xff"
@@ -45,7 +45,7 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
     except (UnusableImageError, MemoryError):
         raise
     except Exception as error:  # a file can be damaged in more ways than Pillow has errors for
-        what = str(error).partition(" <_io.")[0]  # Pillow prints the object that it reads, with its place in memory
+        what = str(error).partition(" <_io.")[0].rstrip(".")  # Pillow prints the object that it reads, with its place in memory
         raise UnusableImageError(f"cannot be decoded as an image: {what}. Filter such rows out.") from error
     return in_mode(turned(pixels, orientation), mode)
 
@@ -56,7 +56,7 @@ def _read_jpeg(data: Encoded, turbo: Any, own: Any, memory: Memory | None) -> tu
         height, width, colors, _ = turbo.decode_jpeg_header(data)
         if colors not in _TURBO:
             return None
-        _check_size((width, height), own.MAX_IMAGE_PIXELS)
+        check_size((height, width), own)
         into = None if memory is None else memory.of(height * width * (1 if colors == "Gray" else 3))
         pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors], buffer=into)  # strict: an error where Pillow may see damage, too
     except ValueError:
@@ -80,20 +80,10 @@ def _has_metadata(data: Encoded) -> bool:
 def _read(data: Encoded, mode: Mode | None, own: Any) -> tuple[Pixels, int]:
     """Do the same for a file of any format, with Pillow, and convert to the mode."""
     with own.open(BytesIO(data)) as image:
-        _check_size(image.size, own.MAX_IMAGE_PIXELS)
+        check_size(image.size[::-1], own)
         image.load()
         pixels = np.asarray(_as_shown(image, mode, own))
         return pixels if pixels.ndim == 3 else pixels[..., None], _orientation(image)  # grey ones have two axes
-
-
-def _check_size(size: tuple[int, int], most: int | None) -> None:
-    """Check the size that the file declares, before memory for so many pixels is asked for."""
-    width, height = size
-    if most is not None and width * height > most:
-        raise UnusableImageError(
-            f"has {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS, {most:,}: a small file may be made to need much "
-            "memory. If you trust it, set that to a larger number; else filter such rows out."
-        )
 
 
 def _orientation(image: Any) -> int:

@@ -30,6 +30,16 @@ def pillow(needed_by: str) -> Any:
     return optional("PIL.Image", extra="vision", needed_by=needed_by)
 
 
+def check_size(size: Size, own: Any, change: str = "") -> None:
+    """Check the size that a file declares, or that a `change` would give an image, before memory for so many pixels is asked for."""
+    (height, width), most = size, own.MAX_IMAGE_PIXELS
+    if most is not None and width * height > most:
+        raise UnusableImageError(
+            f"{change or 'has'} {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS, {most:,}: a small file may be made to "
+            "need much memory. If you trust it, set that to a larger number; else filter such rows out."
+        )
+
+
 @cache
 def installed(module: str) -> ModuleType | None:
     """Return a package that makes images faster, or None: the pixels are the same, or differ by 1, without it."""

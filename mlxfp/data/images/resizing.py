@@ -12,7 +12,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.images.columns import ImageKind
 from mlxfp.data.images.editing import Drawn, ImageStage, name_of
-from mlxfp.data.images.pixels import Pixels, Size, all_resized, pillow, resized
+from mlxfp.data.images.pixels import Pixels, Size, all_resized, check_size, pillow, resized
 
 
 @explain_call
@@ -46,7 +46,8 @@ def resize_short_side(length: int, *, antialias: bool = True, image: str = "imag
     """Resize images so that the shorter side has `length` pixels, and keep their proportions.
 
     The longer side is rounded down, as in torchvision. Images may still differ in size (see `decode`); `center_crop` after it gives them
-    one. The filter, the column and the errors are those of `resize`.
+    one. The filter, the column and the errors are those of `resize`; an image that is so narrow that it would have more than
+    `PIL.Image.MAX_IMAGE_PIXELS` pixels is a `DataError`, too.
 
     >>> import numpy as np
     >>> from mlxfp.core.pipelines import pipe
@@ -98,13 +99,19 @@ class _ResizeShortSide(ImageStage):
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         height, width, _ = pixels.shape
-        return resized(pixels, self._reached((height, width)), name_of(self), antialias=self.antialias)
+        return resized(pixels, self._checked((height, width)), name_of(self), antialias=self.antialias)
 
     def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
         _, height, width, _ = images.shape
-        return all_resized(images, self._reached((height, width)), name_of(self), antialias=self.antialias)
+        return all_resized(images, self._checked((height, width)), name_of(self), antialias=self.antialias)
 
     def _reached(self, size: Size) -> Size:
         height, width = size
         short = min(size)
         return self._length * height // short, self._length * width // short
+
+    def _checked(self, size: Size) -> Size:
+        """Return the size that an image of this one is to have: one of few pixels that is very narrow may need much memory."""
+        (height, width), reached = size, self._reached(size)
+        check_size(reached, pillow(name_of(self)), f"has {width:,} x {height:,} pixels and would have")
+        return reached

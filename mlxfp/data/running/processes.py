@@ -85,6 +85,9 @@ class Processes(Pool):
             received.set_result(Work(made, *times))
         except BrokenProcessPool as error:
             received.set_exception(self._ended(error))
+        except _UnreadableError as error:
+            message = f'A worker process cannot load what it was sent: {error}, for {self._texts[name]}. Use kind="threads".'
+            received.set_exception(WorkerError(message))
         except BaseException as error:  # noqa: BLE001  # of the job: it is done again in this process, where it is raised as it is
             received.set_exception(error)
 
@@ -267,11 +270,18 @@ def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes |
     """Do a job; a file says meanwhile that it is being done."""
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()
-    job = _Unpickler(BytesIO(data), folder).load()
+    try:
+        job = _Unpickler(BytesIO(data), folder).load()
+    except Exception as error:
+        raise _UnreadableError(f"{type(error).__name__}: {error}") from error
     (chunks, content, kept), seconds, cpu = timed(job)
     out = (content, kept, seconds, cpu), _write_chunks(Path(folder), chunks), take_counts()
     mark.unlink(missing_ok=True)
     return out
+
+
+class _UnreadableError(Exception):
+    """What a worker cannot load of what it was sent."""
 
 
 class _Unpickler(pickle.Unpickler):

@@ -114,11 +114,21 @@ def _to_array(column: Any, name: str) -> pa.Array:
     if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:  # arrays of numpy, MLX, torch; columns of tables have none
         column = as_numpy(column)
     try:
-        if getattr(column, "ndim", 1) > 1:
-            return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
+        if getattr(column, "ndim", 1) > 1 and all(column.shape[1:]):
+            return _to_tensors(column)
         made = pa.chunked_array(column) if hasattr(column, "__arrow_c_stream__") else pa.array(column)
         if isinstance(column, list | tuple) and holds_masked(column, made.type):
             made = to_column(list(column), None, name, range(len(column)))
     except MISFITS:
         made = to_column(list(column), None, name, range(len(column)))
     return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+
+
+def _to_tensors(column: Any) -> pa.Array:
+    """Return an array with an axis of rows, maybe none, as tensors."""
+    if not len(column):
+        return _to_tensors(np.zeros((1, *column.shape[1:]), column.dtype))[:0]
+    in_order = (
+        np.ascontiguousarray(column).reshape(-1).reshape(column.shape)
+    )  # x[None] is contiguous for numpy, with strides that Arrow refuses
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(in_order)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlxfp.core.errors import DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.images import pixels as pixel_functions
 from mlxfp.data.images.pixels import all_resized, resized
@@ -88,6 +89,16 @@ def test_images_of_one_size_are_resized_together_as_one_by_one(pixels, size, kin
     each = [resized(one, size, "test", antialias=antialias) for one in several]
     assert np.array_equal(together, each)
     assert np.asarray(together).dtype == kind
+
+
+@pytest.mark.parametrize("rows", [files, rows_of])
+def test_a_narrow_image_that_would_become_too_large_is_named(rows, monkeypatch):
+    monkeypatch.setattr(pillow(), "MAX_IMAGE_PIXELS", 1000)
+    narrow = np.zeros((1, 50, 3), np.uint8)
+    assert pixels_of(pipe(rows([narrow]), resize_short_side(4)))[0].shape == (4, 200, 3)
+    message = r"resize_short_side: column 'image' of source row 0.* has 50 x 1 pixels and would have 250 x 5 pixels, more than PIL"
+    with pytest.raises(DataError, match=message):
+        list(pipe(rows([narrow]), resize_short_side(5)))
 
 
 def test_the_same_size_changes_nothing():

@@ -365,6 +365,19 @@ def test_what_cannot_be_sent_is_an_error_that_names_the_stage():
         list(pipe(numbers(3), map(guarded, schema=NUMBERS), prefetch(2, kind="processes")))
 
 
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_what_cannot_be_loaded_there_is_an_error_that_names_the_stage():
+    held = Unreadable()
+    dataset = pipe(numbers(3), map(lambda row: {"text": str(type(held)), **row}), prefetch(2, kind="processes"))
+    message = r"cannot load what it was sent: ValueError: invalid literal .*no number.*, for \d rows from row 0 on in map"
+    with pytest.raises(WorkerError, match=message):
+        list(dataset)
+
+
 def test_a_script_needs_no_guard_and_its_functions_are_sent_by_value(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("""

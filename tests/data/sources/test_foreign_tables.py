@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, SchemaError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.columns import select_columns
@@ -106,6 +107,31 @@ def test_a_series_of_pandas_is_a_column_with_its_name():
     assert list(from_table(pd.Series([1.5, np.nan], name="x"))) == [{"x": 1.5}, {"x": None}]
     assert list(from_table(pd.Series(["a", "b"], name="t", dtype="category"))) == [{"t": "a"}, {"t": "b"}]
     assert list(from_table(pd.Index([1, 2], name="n"))) == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6)[None],
+        np.arange(6).reshape(2, 3).T,
+        np.arange(12).reshape(1, 4, 3)[:, ::2],
+        np.arange(6).reshape(3, 2, 1).swapaxes(0, 1),
+    ],
+    ids=["a new axis", "turned", "every other", "swapped"],
+)
+def test_arrays_are_tensors_however_they_lie_in_memory(array):
+    np.testing.assert_array_equal([row["x"] for row in from_table({"x": array})], array)
+
+
+def test_an_array_of_no_rows_has_the_type_of_its_tensors():
+    empty = from_table({"x": np.zeros((0, 3, 2), np.uint8)})
+    assert list(empty) == []
+    assert schema(empty) == schema(from_table({"x": np.zeros((1, 3, 2), np.uint8)}))
+
+
+def test_tensors_without_values_are_refused():
+    with pytest.raises(SchemaError, match=r"Column 'x' cannot hold arrays of shape \(0, 3\)"):
+        from_table({"x": np.zeros((2, 0, 3))})
 
 
 class NoTable:

@@ -68,10 +68,12 @@ def plain(*, small: bool) -> list[Row]:
 
 def _tables(row: str, bar: float, *, small: bool, way: Any) -> Iterable[Row]:
     rows = fp.from_table(passengers(10_000 if small else 200_000))
-    texts = fp.pipe(rows, fp.template(SENTENCE), fp.batch(100_000))
+    written: Any = fp.pipe(rows, fp.template(SENTENCE))
+    texts = fp.pipe(written, fp.batch(100_000))
+    written = fp.pipe(written, fp.prefetch(4)) if way == "auto" else written  # the next sentences, while an engine has its threads at work
     sentences = [sentence for group in texts for sentence in group.column("text").to_pylist()]
     for name, tokenizer in tokenizers(way).items():
-        groups = fp.pipe(rows, fp.template(SENTENCE), fp.tokenize(tokenizer), fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
+        groups = fp.pipe(written, fp.tokenize(tokenizer), fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
         yield _compared(row, f"{len(sentences):,} sentences from the columns, {name}", tokenizer, sentences, bar, groups=groups)
 
 
@@ -134,8 +136,8 @@ def _compared(  # noqa: PLR0913  # the columns of a row
 ) -> Row:
     """Compare a stage, or `groups`, with calls of the tokenizers package; both have `size` texts at once.
 
-    The words that were met are forgotten each time. The calls alone leave ids inside the package; with `read`, as any use of them needs,
-    they also become Python lists.
+    Without engines, the words that were met are forgotten each time. The calls alone leave ids inside the package; with `read`, as any use
+    of them needs, they also become Python lists.
     """
     stage: Any = fp.tokenize(tokenizer)  # typed for examples, and takes groups as well
     groups = groups or fp.pipe(fp.from_table({"text": texts}), fp.batch(size), stage)
@@ -143,7 +145,8 @@ def _compared(  # noqa: PLR0913  # the columns of a row
     call = engine(tokenizer.json).encode_batch_fast
 
     def ours() -> int:
-        forget_words()  # those of the last time
+        if tokenizer.engine == "tokenizers":
+            forget_words()  # those of the last time
         return sum(len(group.column("input_ids").values) for group in groups)
 
     def theirs() -> None:

@@ -10,7 +10,6 @@ import json as jsons
 import os
 from functools import lru_cache
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +21,11 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller, read
 from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, Words, cut_words, find_rule
+from mlxfp.text.encoding.engine_calls import encode_with
 from mlxfp.text.encoding.framing import find_frame, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
-from mlxfp.text.engines.choosing import Proved, choose
+from mlxfp.text.engines.choosing import choose
 from mlxfp.text.engines.columns import found, text_offsets
-from mlxfp.text.tokenizers.json_checks import is_panic
 from mlxfp.text.tokenizers.tokenizer import EngineName, Tokenizer, engine
 
 # Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code.
@@ -150,34 +149,14 @@ class _Encoder:
         self.met += size
         worth = self.wanted != "tokenizers" and (self.met >= _WORTH or self.wanted != "auto")
         proved = choose(self.json, self.wanted).proved if worth else None
-        blocks = None if proved is None else self._encode_with(proved, texts)
-        return self._encode_plainly(texts, offsets) if blocks is None else blocks
+        blocks = None if proved is None else encode_with(proved, texts, lambda some: _join(self._encode_plainly(some)))
+        return self._encode_plainly(texts) if blocks is None else blocks
 
-    def _encode_with(self, proved: Proved, texts: pa.Array) -> list[Encoded] | None:
-        """Encode the texts that pass an engine's gate with it, and the others without; None if none passes, or if it fails."""
-        try:
-            closed = proved.gate.closed(texts)
-            if len(closed) == len(texts):
-                return None
-            passed = np.delete(np.arange(len(texts)), closed)
-            ids, ends = proved.engine.encode(texts.take(pa.array(passed)) if len(closed) else texts)
-        except BaseException as error:
-            if isinstance(error, Exception) or is_panic(error):  # such as a text that is not valid: the tokenizer itself says so
-                return None
-            raise
-        if not len(closed):
-            return [(ids, np.diff(ends))]
-        others = texts.take(pa.array(closed))
-        rest, counts = _join(self._encode_plainly(others, text_offsets(others)))
-        lengths = np.empty(len(texts), np.int64)
-        lengths[passed], lengths[closed] = np.diff(ends), counts
-        parts = np.split(ids, ends[closed - np.arange(len(closed))])  # cut where texts were left out
-        return [(np.concatenate([*chain(*zip(parts, np.split(rest, counts.cumsum()[:-1]), strict=False)), parts[-1]]), lengths)]
-
-    def _encode_plainly(self, texts: pa.Array, offsets: NDArray[Any]) -> list[Encoded]:
+    def _encode_plainly(self, texts: pa.Array) -> list[Encoded]:
         """Encode texts by their words, or by the tokenizer itself."""
         if self.memo is None:
             return [self.caller.encode(texts.to_pylist())]
+        offsets = text_offsets(texts)
         size = int(offsets[-1] - offsets[0])
         blocks, first, room = list[Encoded](), 0, max(_LEAST_FIRST, size * _FIRST)
         while first < len(texts):

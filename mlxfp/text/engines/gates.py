@@ -20,17 +20,24 @@ _LEAD = 0xC0  # the least byte that begins a character of several bytes
 
 @frozen(eq=False)
 class Gate:
-    """The characters that are cleared, bool[0x110000]; and regular expressions (RE2) for texts that do not pass for another reason."""
+    """The characters that are cleared, bool[0x110000]; and regular expressions (RE2) for texts that do not pass for another reason.
+
+    `begins` are the first bytes of what the expressions match: they are tried on texts that have one, alone; empty: on all texts.
+    """
 
     cleared: NDArray[np.bool_]
     refused: tuple[str, ...]
+    begins: tuple[int, ...] = ()
 
     def closed(self, texts: pa.Array) -> NDArray[np.intp]:
         """Return the places of the texts that do not pass, in order. There is at least one text."""
         data, ends = text_bytes(texts)
         held = np.zeros(len(texts), bool)
-        for pattern in self.refused:
-            held |= found(texts, pattern)
+        rows = self._rows_to_search(data, ends)
+        if len(rows):
+            some = texts if len(rows) == len(texts) else texts.take(pa.array(rows))
+            for pattern in self.refused:
+                held[rows] |= found(some, pattern)
         wide = np.flatnonzero(data >= _ASCII)
         letters = data[wide]  # few, as a rule: what is ASCII needs no decoding
         bad = ~self.cleared[np.frombuffer(letters.tobytes().decode().encode("utf-32-le"), np.uint32)]
@@ -39,12 +46,20 @@ class Gate:
             held[np.searchsorted(ends, begins[bad], side="right") - 1] = True
         return np.flatnonzero(held)
 
+    def _rows_to_search(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.intp]:
+        if not self.begins:
+            return np.arange(len(ends) - 1)
+        places = np.concatenate([np.flatnonzero(data == byte) for byte in self.begins])
+        return np.unique(np.searchsorted(ends, places, side="right") - 1)
+
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
     """Return the gate for cleared characters and the added tokens of a tokenizer."""
     texts = sorted({*(token["content"] for token in added), *map(chr, np.flatnonzero(~cleared[:_ASCII]).tolist())})
     groups = ["|".join(map(re.escape, group)) for _, group in groupby(texts, key=itemgetter(0))]
-    return Gate(cleared, tuple(groups) if len(groups) <= _GROUPS else ("|".join(groups),))
+    if len(groups) > _GROUPS:
+        return Gate(cleared, ("|".join(groups),))
+    return Gate(cleared, tuple(groups), tuple(sorted({text.encode()[0] for text in texts})))
 
 
 def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:

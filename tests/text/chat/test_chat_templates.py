@@ -259,3 +259,39 @@ def test_transformers_itself_gives_the_same_text_and_answers(name: str):
             assert marked_spans(found)[0] == expected
             if name == "marked":
                 assert marked_spans(found)[1] == [tuple(span) for span in spans[0]]
+
+
+CITY = {"name": "weather", "arguments": {"city": "Zürich </s> <|im_end|>", "days": 3, "exact": 1.0}}
+CALLS = [
+    {"role": "user", "content": "How is it?"},
+    {"role": "assistant", "content": "", "tool_calls": [{"id": "a1b2c3d4e", "type": "function", "function": CITY}]},
+    {"role": "tool", "name": "weather", "tool_call_id": "a1b2c3d4e", "content": '{"sky": "blue <b>"}'},
+    {"role": "assistant", "content": " Blue. "},
+]
+SYSTEM = {"role": "system", "content": " Be brief.\n"}
+CASES = {
+    "system": ([SYSTEM, *messages_of([("Hi", "Ho"), ("a ", " b")])], None),
+    "tools": (messages_of([("Hi", "Ho"), ("a ", " b")]), [WEATHER, WEATHER]),
+    "calls": (CALLS, [WEATHER]),
+    "system and calls": ([SYSTEM, *CALLS], [WEATHER]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", sorted(set(TEMPLATES) - {"llama2", "marked"}))
+def test_system_prompts_and_tools_are_written_as_transformers_does(name: str, case: str):
+    package = pytest.importorskip(
+        "transformers.utils.chat_template_utils", reason="the reference is transformers: pip install transformers"
+    )
+    template = attrs.evolve(ChatTemplate(TEMPLATES[name], variables=VARIABLES), today=dt.datetime.now().date().isoformat())
+    messages, tools = CASES[case]
+    for generation_prompt in (False, True):
+        try:
+            (expected,), _ = package.render_jinja_template(
+                [messages], tools=tools, chat_template=template.text, add_generation_prompt=generation_prompt, **VARIABLES
+            )
+        except jinja2.TemplateError:
+            with pytest.raises(DataError, match="refuses a conversation"):
+                template.render(messages, tools=tools, generation_prompt=generation_prompt)
+        else:
+            assert template.render(messages, tools=tools, generation_prompt=generation_prompt) == expected

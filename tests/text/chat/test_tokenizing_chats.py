@@ -1,6 +1,7 @@
 """Conversations to ids: those of the template's text, with a mask of what the model writes; messages hold no special tokens."""
 
 import json as jsons
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,11 @@ from tests.text.corpora import SENTENCES
 pytest.importorskip("jinja2", reason="chat templates need Jinja: pip install 'mlxfp[chat]'")
 
 ANSWERS = {"chatml": "<|im_end|>", "qwen": "<|im_end|>", "marked": "<|im_end|>", "llama3": "<|eot_id|>", "llama2": "<|end_of_text|>"}
+ANSWERS |= {"gemma": "<end_of_turn>", "llama3-tools": "<|eot_id|>", "mistral": "<|end_of_text|>"}
+WRITTEN = dict.fromkeys(("llama3", "llama3-tools", "gemma"), str.strip) | {
+    "llama2": lambda answer: " " + answer,
+    "mistral": lambda answer: " " + answer.strip(),
+}
 WORDS = st.sampled_from([*SENTENCES, "in class", "  a", "a\n", "", "漢字 é 😀", "{{ a }}"])
 CHATS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3)
 
@@ -58,7 +64,7 @@ def test_the_ids_are_those_of_the_whole_text(name: str, turns: list[tuple[str, s
 @given(st.sampled_from(sorted(ANSWERS)), CHATS)
 def test_what_the_model_writes_is_learned(name: str, turns: list[tuple[str, str]]):
     tokenizer = chat_tokenizer()
-    answers = [answer.strip() if name == "llama3" else " " + answer if name == "llama2" else answer for _, answer in turns]
+    answers = [WRITTEN.get(name, str)(answer) for _, answer in turns]
     assert learned(tokenizer, row_of(tokenizer, template_of(name), chat_of(turns))) == "".join(text + ANSWERS[name] for text in answers)
     last = row_of(tokenizer, template_of(name), chat_of(turns), answers="last")
     assert learned(tokenizer, last) == answers[-1] + ANSWERS[name]
@@ -102,6 +108,22 @@ def test_answers_that_change_when_others_follow_need_a_choice():
     )
     row = row_of(tokenizer, ChatTemplate(THINKING), chat, answers="last")
     assert learned(tokenizer, row) == "<think>\n\n</think>\n\nno<|im_end|>"
+
+
+@pytest.mark.parametrize("moved", ["tools", "system prompt"])
+def test_a_template_that_moves_text_to_the_last_turn_is_refused_where_that_changes_what_is_learned(moved: str):
+    tokenizer, chat = chat_tokenizer(), chat_of([("a", "in"), ("b", "class")])
+    tools, system = [{"type": "function", "function": {"name": "a"}}], [{"role": "system", "content": "in class"}]
+    rows = from_examples([{"messages": jsons.dumps(chat if moved == "tools" else system + chat), "tools": jsons.dumps(tools)}])
+    stage = partial(tokenize_chat, tokenizer, template_of("mistral"), tools="tools" if moved == "tools" else None)
+    with pytest.raises(DataError, match="in another way when others follow"):
+        list(pipe(rows, stage()))
+    if moved == "tools":
+        (row,) = pipe(rows, stage(answers="last"))
+        assert learned(tokenizer, row) == " class<|end_of_text|>"
+    else:  # the system prompt is left out behind an answer, so what was asked for is not in the text
+        with pytest.raises(DataError, match="in another way when others follow"):
+            list(pipe(rows, stage(answers="last")))
 
 
 def test_a_conversation_without_an_answer_is_all_prompt():

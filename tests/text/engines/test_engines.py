@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tokenizers as hf
-from attrs import evolve
+from attrs import evolve, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.text.encoding import encoding
+from mlxfp.text.encoding import encoding, engine_calls
 from mlxfp.text.encoding.encoding import encode_chunk, encode_rows, forget_words
 from mlxfp.text.engines import gigatoken
 from mlxfp.text.engines.choosing import choose
@@ -189,3 +189,38 @@ def test_a_process_forked_after_an_engine_was_used_has_the_same_ids(kind, name, 
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert np.array_equal(np.frombuffer(Path(tmp_path, "ids").read_bytes(), np.int32), expected)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@given(texts=st.lists(TEXTS | st.just("[MASK]"), min_size=1, max_size=12), piece=st.integers(1, 40))
+def test_ids_do_not_depend_on_the_pieces_of_a_column(kind, texts, piece):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_calls, "_PIECE", piece)
+        tokenizer, column = evolve(trained("bpe"), engine="gigatoken"), pa.array(["left out", *texts, "too"], kind)[1:-1]
+        assert encode_chunk(tokenizer, column).to_pylist() == plain(tokenizer, texts)
+
+
+def test_an_engine_that_fails_at_one_piece_of_a_column_encodes_the_others(monkeypatch):
+    tokenizer = evolve(trained("bpe"), engine="gigatoken")
+    found = choose(tokenizer.json, "gigatoken")
+    failing, column = evolve(found, proved=evolve(found.proved, engine=FailsAt("female", found.proved.engine))), pa.array(SENTENCES * 9)
+    monkeypatch.setattr(engine_calls, "_PIECE", len(SENTENCES[0]))
+    monkeypatch.setattr(encoding, "choose", lambda json, wanted: failing)
+    assert encode_chunk(tokenizer, column).to_pylist() == plain(tokenizer, SENTENCES * 9)
+    assert set(failing.proved.engine.outcomes) == {"encoded", "failed"}
+
+
+@frozen
+class FailsAt:
+    """An engine that takes no text with a word."""
+
+    word: str
+    own: object
+    outcomes: list = field(factory=list)
+
+    def encode(self, texts):
+        if any(self.word in text for text in texts.to_pylist()):
+            self.outcomes.append("failed")
+            raise RuntimeError("no such word")
+        self.outcomes.append("encoded")
+        return self.own.encode(texts)

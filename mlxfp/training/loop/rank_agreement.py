@@ -72,7 +72,7 @@ def check_same_parameters(ranks: Ranks | None, state: TrainState) -> None:
 
 
 def _digest(array: mx.array) -> bytes:
-    content = np.array(array.reshape(-1).view(mx.uint8))
+    content = np.array(array.reshape(-1).view(mx.uint8)).data
     return blake2b(content, digest_size=_DIGEST, key=f"{array.shape} {array.dtype}".encode()[:64]).digest()
 
 

@@ -8,15 +8,17 @@ import mlx.core as mx
 import numpy as np
 from attrs import evolve
 from mlx import nn, optimizers
-from mlx.nn.layers.distributed import fully_shard, shard_linear
+from mlx.nn.layers.distributed import fully_shard, shard_inplace, shard_linear
 
 from mlxfp.collators.collating import collate
+from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.trees import flatten
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.models.adapters import lora
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.fitting import fit, last
@@ -135,4 +137,42 @@ def scattered(ranks, folder):
     train(evolve(ranks, backend="nccl"), Path(folder, "scattered"), cases=cases)
 
 
-CASES = {"scattered": scattered, "train": train, "again": partial(train, cases=["clipped"], again=True), "go on": go_on}
+def refused(make):
+    """Return the message of an error."""
+    try:
+        make()
+    except ArgumentError as error:
+        return str(error)
+    raise AssertionError("there was no error")
+
+
+def adapters(ranks, folder):
+    """Train adapters in blocks that are divided, and try what cannot be trained."""
+    model = lora(deep(rate=0.0), rank=4)
+    model.blocks = [fully_shard(block) for block in model.blocks]
+    step, state = setting(model=model, optimizer=optimizers.SGD(0.1, momentum=0.9), ranks=ranks, clip_norm=0.01, ema=0.5)
+    seen = []
+    for own in shares(ranks.world):
+        state, metrics = step(state, own)
+        seen.append({name: value.item() for name, value in sorted(metrics.items())})
+    write(ranks, folder, "adapters", state, seen)
+    if ranks.world.size == 1:
+        return
+    ranks = evolve(ranks, world=World(ranks.world.rank, ranks.world.size, tensor=ranks.world.size))
+    cut, inner = lora(deep(rate=0.0), rank=4), deep(rate=0.0)
+    cut.blocks[0].inner.linear = shard_linear(cut.blocks[0].inner.linear, "all-to-sharded", group=ranks.tensor_group)
+    shard_inplace(inner.blocks[0].inner, "all-to-sharded", group=ranks.tensor_group)
+    said = [refused(lambda: setting(model=cut, optimizer=optimizers.SGD(0.1), ranks=ranks))]
+    for other in (inner, deep(rate=0.0, seed=ranks.world.rank)):
+        step, state = setting(model=other, optimizer=optimizers.SGD(0.1), ranks=ranks)
+        said.append(refused(lambda: last(fit(step, state, [group()]))))  # noqa: B023  # called here
+    Path(folder, f"refused-{ranks.world.rank}.json").write_text(json.dumps(said), encoding="utf-8")
+
+
+CASES = {
+    "adapters": adapters,
+    "scattered": scattered,
+    "train": train,
+    "again": partial(train, cases=["clipped"], again=True),
+    "go on": go_on,
+}

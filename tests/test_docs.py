@@ -37,7 +37,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 COMPILED = {"mnist.py"}  # one is enough: on a machine without a GPU, compiling takes longer than all the rest
 
 # Packages that pages work with, and that tests do not need.
-NEIGHBOURS = {"datasets", "grain", "mlx.data", "mlx_lm", "torch", "torchdata", "transformers"}
+NEIGHBOURS = {"daft", "datasets", "duckdb", "grain", "mlx.data", "mlx_lm", "polars", "pysail", "ray", "torch", "torchdata", "transformers"}
 
 
 @pytest.fixture(scope="module", autouse=True)

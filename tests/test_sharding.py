@@ -24,6 +24,7 @@ from mlxfp.core.errors import ArgumentError, CheckpointError
 from mlxfp.core.trees import flatten, tree_map
 from mlxfp.data.rows.sharding import World
 from mlxfp.distributed import Ranks, _divided, connect
+from mlxfp.models.adapters import lora
 from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.events import RunStarted
@@ -209,6 +210,27 @@ def told(rank=0, size=2, tensor=1):
 def test_ranks_that_do_not_fit_the_parts_of_a_model_are_refused(model, ranks, said):
     with pytest.raises(ArgumentError, match=said):
         train_step(model(), loss, adamw(0.1), ranks=ranks)
+
+
+def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_whole_arrays_is_refused(tmp_path):
+    (tmp_path / "alone").mkdir()
+    launched(1, "adapters", tmp_path / "alone")
+    launched(2, "adapters", tmp_path)
+    assert_trains_as_one(tmp_path, tmp_path / "alone", "adapters", 2)
+    of_linear, of_inplace, of_seed = json.loads((tmp_path / "refused-0.json").read_text())
+    assert json.loads((tmp_path / "refused-1.json").read_text()) == [of_linear, of_inplace, of_seed]
+    assert "Adapters of layers that shard_linear divides would be whole, and their layers are parts: got blocks.0.inner." in of_linear
+    assert "rank 1 has others than rank 0, the first of them at params.blocks[0].inner.weight. Make" in of_inplace
+    assert "arrays that shard_inplace has cut cannot be told from whole ones" in of_inplace
+    assert "rank 1 has others than rank 0, the first of them at params.first.weight. Make" in of_seed
+
+
+def test_adapters_are_made_before_a_model_is_divided():
+    for divided in (linear(), nn.Sequential(nn.Linear(4, 4), stored(nn.Linear(2, 2)))):
+        with pytest.raises(
+            ArgumentError, match=r"made for whole layers, and the model is divided between ranks, at 'layers\.1.*Make them first"
+        ):
+            lora(divided)
 
 
 @pytest.mark.parametrize("make", [evaluate, predict])

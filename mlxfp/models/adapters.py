@@ -8,6 +8,13 @@ from typing import Any
 
 import mlx.core as mx
 from mlx import nn
+from mlx.nn.layers.distributed import (
+    AllToShardedLinear,
+    FullyShardedModule,
+    QuantizedAllToShardedLinear,
+    QuantizedShardedToAllLinear,
+    ShardedToAllLinear,
+)
 from mlx.utils import tree_flatten
 
 from mlxfp.core.checks import as_strings, check_integer, check_positive, check_types
@@ -16,6 +23,13 @@ from mlxfp.models.folders import read_arrays, read_json, write_arrays, write_jso
 from mlxfp.models.layers import copy_modules, random_key
 
 _LEAVES = ("lora_a", "lora_b", "m")  # the arrays of an adapter; m is the magnitude of DoRA
+_DIVIDED = (
+    FullyShardedModule,
+    AllToShardedLinear,
+    ShardedToAllLinear,
+    QuantizedAllToShardedLinear,
+    QuantizedShardedToAllLinear,
+)
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapters.safetensors"
 _ADVICE = "Make them with models.lora; or, in mlx-lm, call model.freeze(), then mlx_lm.tuner.utils.linear_to_lora_layers, before training."
 
@@ -55,7 +69,8 @@ def lora(  # noqa: PLR0913  # all have defaults but one, and are named
     blocks of a transformer, and not its output. A new head has to train whole: call `unfreeze()` on it in the copy. `seed` draws the first
     factors.
 
-    Raises `ArgumentError` for a pattern that is the name of no linear layer, and for a model that has adapters.
+    Raises `ArgumentError` for a pattern that is the name of no linear layer, and for a model that has adapters, or is divided between
+    ranks: make adapters first, and call `fully_shard` on the copy.
 
     >>> from mlxfp.models.catalogue import create
     >>> model = lora(create("decoder", size="tiny", head="causal_lm", vocab_size=50), rank=4, layers=["*.query", "*.value"])
@@ -200,6 +215,11 @@ def _linear_layers(model: nn.Module) -> dict[str, Any]:
     """Return the linear layers of a model by name; raise `ArgumentError` for a model with adapters."""
     if adapters := _adapters_of(model):
         raise ArgumentError(f"The model has adapters already, in {next(iter(adapters))!r} for one. Merge them first, with merge_adapters.")
+    if divided := sorted(name for name, module in model.named_modules() if isinstance(module, _DIVIDED)):
+        raise ArgumentError(
+            f"Adapters are made for whole layers, and the model is divided between ranks, at {listed(map(repr, divided))}. Make them "
+            "first, and divide the copy by fully_shard."
+        )
     return {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.QuantizedLinear)}
 
 

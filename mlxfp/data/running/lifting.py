@@ -46,8 +46,8 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
 
     It is for engines that cut data into parts: `map_batches` of Ray, `mapInArrow` of Spark, `map_partitions` of Dask, `map` of `datasets`.
     It takes a `pyarrow.Table` or `RecordBatch`, a DataFrame of pandas (whose index is left out) or polars, or a mapping of columns, and
-    returns the same kind; for a mapping, a dict of numpy arrays. It pickles, has a fingerprint, and plans once for each schema. Tables
-    without rows work, so `lift(recipe)(schema.empty_table()).schema` is the schema of what comes out.
+    returns the same kind; for a mapping, a dict of numpy arrays. It pickles, has a fingerprint, and plans once for each schema.
+    `lift(recipe).schema(schema)` is the schema of what comes out of tables of a schema, for engines that ask for it, as Spark does.
 
     A stage that draws random numbers would draw the same ones in every part, so it needs to know which rows these are: by `key`, a column
     of integers, text or bytes with another value in each row, or by the number of the first row in the whole data, as in
@@ -64,6 +64,8 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     >>> expensive = lift(compose(filter_by([("fare", ">", 8)]), rename_columns({"fare": "price"})))
     >>> expensive(pa.table({"name": ["Ann", "Bob"], "fare": [7.25, 8.05]})).to_pylist()
     [{'name': 'Bob', 'price': 8.05}]
+    >>> expensive.schema(pa.schema({"name": pa.string(), "fare": pa.float64()})).names
+    ['name', 'price']
 
     See also: `to_table`, and `from_table` for the tables of other libraries.
     """
@@ -121,6 +123,11 @@ class _Lifted:
             error.add_note(f"in a table of {rows.num_rows:,} rows for {self!r}; {self._rows_text(rows, offset)}")
             raise
         made: Table = given_back(pa.Table.from_batches(chunks, schema=ready.schema))
+        return made
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the schema of what comes out of tables of this schema."""
+        made: Schema = self(schema.empty_table(), offset=0 if self.key is None else None).schema
         return made
 
     def _plan(self, table: pa.Table, cast: Schema | None) -> "_Ready":

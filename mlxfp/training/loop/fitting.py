@@ -23,7 +23,7 @@ from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event,
 from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, why_empty, with_cursors, with_row
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
-from mlxfp.training.loop.rank_agreement import in_step, same_number, watched
+from mlxfp.training.loop.rank_agreement import check_same_parameters, in_step, same_number, watched
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
@@ -236,6 +236,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     yield progress.event(RunStarted, run.total(progress), history, settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
     resume, size = progress.cursor, same_number(run.ranks, run.batches, progress.state.step)
+    check_same_parameters(run.ranks, progress.state)
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())

@@ -6,18 +6,26 @@ many, before those after which the metrics are read. Where a rank has died, MLX 
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
+from hashlib import blake2b
 from itertools import count
 from typing import Any, TypeVar
+
+import mlx.core as mx
+import numpy as np
 
 from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, RankError
+from mlxfp.core.trees import flatten
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import Event
+from mlxfp.training.steps.sharding import axes_in, names_of
+from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
 T = TypeVar("T")
+_DIGEST = 6  # bytes: as many as a float holds exactly
 
 
 def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int | None:
@@ -35,6 +43,37 @@ def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int
             "load_latest(folder, like, ranks=ranks)."
         )
     return known if len(set(lengths)) == 1 else None
+
+
+def check_same_parameters(ranks: Ranks | None, state: TrainState) -> None:
+    """Raise `ArgumentError` on all ranks unless they begin with the same parameters, but for those that are parts of larger ones."""
+    if ranks is None or ranks.world.size == 1:
+        return
+    trees = {"params": state.params}
+    parts = axes_in(state.shards, trees)
+    named = zip(names_of(state.shards, trees), flatten(trees)[1], strict=True)
+    with ranks.working():
+        digests = {name: _digest(array) for name, array in named if name not in parts}
+    own = blake2b(b"".join(digests.values()), digest_size=_DIGEST).digest()
+    found = [number for (number,) in ranks.gather([float(int.from_bytes(own, "big"))])]
+    others = [rank for rank, number in enumerate(found) if number != found[0]]
+    if not others:
+        return
+    first, *rest = ranks.gather_bytes(b"".join(digests.values()))
+    place = next(
+        place for place in range(0, len(first) + 1, _DIGEST) if any(each[place:][:_DIGEST] != first[place:][:_DIGEST] for each in rest)
+    )
+    name = [*digests, "the end of the list"][place // _DIGEST]
+    raise ArgumentError(
+        f"The ranks begin with different parameters: rank {others[0]} has others than rank 0, the first of them at {name}. Make the model "
+        "with the same seed on all of them, or load it from one checkpoint. A model that is divided between ranks is known by the layers "
+        "of fully_shard and shard_linear; arrays that shard_inplace has cut cannot be told from whole ones."
+    )
+
+
+def _digest(array: mx.array) -> bytes:
+    content = np.array(array.reshape(-1).view(mx.uint8)).data
+    return blake2b(content, digest_size=_DIGEST, key=f"{array.shape} {array.dtype}".encode()[:64]).digest()
 
 
 def watched(ranks: Ranks | None, events: Iterator[Event]) -> Iterator[Event]:

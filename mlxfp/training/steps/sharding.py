@@ -142,6 +142,12 @@ def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer
             f"Batch normalisation in a module of fully_shard would never change its running statistics, which MLX divides too; it is in "
             f"{', '.join(name or 'the model' for name in kept):.200}. Call fully_shard on the layers around it."
         )
+    adapted = sorted(name for name, layer in model.named_modules() if "lora_a" in layer and isinstance(layer.get("linear"), tuple(_AXES)))
+    if adapted:
+        raise ArgumentError(
+            f"Adapters of layers that shard_linear divides would be whole, and their layers are parts: got {', '.join(adapted):.200}. "
+            "Leave these layers without adapters, or divide the model with them by fully_shard."
+        )
     flat: Any = tree_flatten(params)
     path_of = {id(leaf): name for name, leaf in flat}
     places = parts_in(shards, params, {}).params

@@ -59,21 +59,34 @@ class Sent:
         return [tuple(row.values()) for row in self.made.to_pylist()]
 
 
-@pytest.fixture(scope="module", params=["as bytes", "sail", "ray"])
-def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
+# Once for all tests of this file, in whatever order they run: a client of Spark keeps its session, and Ray starts once in a process.
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    sail, sql = pytest.importorskip("pysail.spark"), pytest.importorskip("pyspark.sql")
+    server = sail.SparkConnectServer()
+    server.start()
+    made = sql.SparkSession.builder.remote(f"sc://localhost:{server.listening_address[1]}").getOrCreate()
+    yield made
+    made.stop()
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(params=["as bytes", "sail", "ray"])
+def runner(request: pytest.FixtureRequest) -> Runner:
     if request.param == "as bytes":
-        yield runners.spark(Sent(), workers=1)
-    elif request.param == "sail":
-        sail, sql = pytest.importorskip("pysail.spark"), pytest.importorskip("pyspark.sql")
-        server = sail.SparkConnectServer()
-        server.start()
-        yield runners.spark(sql.SparkSession.builder.remote(f"sc://localhost:{server.listening_address[1]}").getOrCreate(), workers=2)
-        server.stop()
-    else:
-        ray = pytest.importorskip("ray")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        yield runners.ray(2)
-        ray.shutdown()
+        return runners.spark(Sent(), workers=1)
+    if request.param == "sail":
+        return runners.spark(request.getfixturevalue("session"), workers=2)
+    request.getfixturevalue("cluster")
+    return runners.ray(2)
 
 
 def test_a_cluster_writes_the_same_bytes(runner: Runner, tmp_path: Path):
@@ -116,13 +129,13 @@ def test_a_cluster_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         runners.ray(2).open()
 
 
-def test_a_worker_of_ray_that_ends_is_named(tmp_path: Path):
-    ray = pytest.importorskip("ray")
-
+def test_a_worker_of_ray_that_ends_is_named(cluster: Any, tmp_path: Path):
     def ends(row: Any) -> Any:
         import os
 
-        if row["x"] == 190 and ray.is_initialized() and ray.get_runtime_context().get_task_id():
+        import ray
+
+        if row["x"] == 190 and ray.get_runtime_context().get_task_id():
             os._exit(1)
         return row
 
@@ -143,7 +156,7 @@ LIFTED = lift(
         template("Of {id}: {text}"),
     )
 )
-SHAPE = LIFTED(TABLE.schema.empty_table()).schema
+SHAPE = LIFTED.schema(TABLE.schema)
 
 
 def assert_lifted(found: pa.Table):
@@ -154,27 +167,16 @@ def assert_lifted(found: pa.Table):
     assert found.select(SHAPE.names).cast(SHAPE).sort_by("id").to_pylist() == expected
 
 
-def test_a_lifted_recipe_runs_in_ray_data():
-    ray = pytest.importorskip("ray")
+def test_a_lifted_recipe_runs_in_ray_data(cluster: Any):
     data = pytest.importorskip("ray.data")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        rows = data.from_arrow([TABLE.slice(0, 33), TABLE.slice(33)]).map_batches(LIFTED, batch_format="pyarrow", batch_size=None)
-        assert_lifted(pa.concat_tables([table for table in ray.get(rows.to_arrow_refs()) if table.num_rows]))
-    finally:
-        ray.shutdown()
+    rows = data.from_arrow([TABLE.slice(0, 33), TABLE.slice(33)]).map_batches(LIFTED, batch_format="pyarrow", batch_size=None)
+    assert_lifted(pa.concat_tables([table for table in cluster.get(rows.to_arrow_refs()) if table.num_rows]))
 
 
-def test_a_lifted_recipe_runs_in_sail():
-    sail, sql = pytest.importorskip("pysail.spark"), pytest.importorskip("pyspark.sql")
-    server = sail.SparkConnectServer()
-    server.start()
-    try:
-        frame = sql.SparkSession.builder.remote(f"sc://localhost:{server.listening_address[1]}").getOrCreate().createDataFrame(TABLE)
-        made = frame.mapInArrow(lambda batches: (LIFTED(batch) for batch in batches), "id long, text string")
-        assert_lifted(made.toArrow())
-    finally:
-        server.stop()
+def test_a_lifted_recipe_runs_in_sail(session: Any):
+    types = pytest.importorskip("pyspark.sql.pandas.types")
+    made = session.createDataFrame(TABLE).mapInArrow(lambda batches: (LIFTED(batch) for batch in batches), types.from_arrow_schema(SHAPE))
+    assert_lifted(made.toArrow())
 
 
 def test_a_lifted_recipe_runs_in_datasets():

@@ -292,6 +292,8 @@ def test_tables_without_rows_have_the_schema_of_those_with_rows(name: str):
             assert lifted(empty).schema.equals(lifted(table).schema)
             assert lifted(empty).schema.equals(fp.schema(fp.pipe(fp.from_table(table), RECIPES[name])))
             assert lifted(empty).num_rows == 0
+        assert lifted.schema(kinds).equals(lifted(table).schema)
+    assert fp.lift(RECIPES[name]).schema(kinds).equals(fp.lift(RECIPES[name], key="id").schema(kinds))  # also where it asks for keys
 
 
 def test_the_kind_of_table_that_is_given_is_given_back():

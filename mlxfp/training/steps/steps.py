@@ -362,8 +362,8 @@ class TrainStep:
         if any(now is not before for now, before in zip(arrays, held, strict=True)):
             names = ", ".join(dict.fromkeys(type(module).__name__ for module in self._outside))
             raise ArgumentError(
-                f"The loss calls a module that is not its argument ({names}), whose weights are not those that the step was compiled "
-                "with. The step would go on with the old ones. Put its parameters into the batch, and call it by functional(module).apply (see "
+                f"The loss calls a module that is not its argument ({names}), whose weights are not those that the step was compiled with: "
+                "it would go on with the old ones. Put its parameters into the batch, and call it by functional(module).apply (see "
                 '"Models that train in turn" in the docs), or pass compile=False.'
             )
 

@@ -74,9 +74,9 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
 
     assert names() == ["lightgbm", "linear", "deep", "shallow", "kernel", "forest", "realmlp", "tabm"]
     assert names(classes=0) == ["lightgbm", "linear", "deep", "kernel", "forest", "realmlp", "tabm"]
-    assert names(rows=50_000) == ["lightgbm", "large", "sampled", "linear", "shallow", "realmlp"]
-    assert names(rows=50_000, gpu=True) == ["lightgbm", "large", "sampled", "linear", "shallow", "realmlp", "tabm"]
-    assert names(rows=10**6) == ["lightgbm", "large", "sampled", "linear", "shallow"]
+    assert names(rows=50_000) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp"]
+    assert names(rows=50_000, gpu=True) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp", "tabm"]
+    assert names(rows=10**6) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled"]
     assert names(texts=2) == ["lightgbm", "words", "deep", "shallow", "plain_words", "kernel", "forest", "realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm", "deep", "shallow", "plain_words"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [

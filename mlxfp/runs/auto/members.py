@@ -160,16 +160,16 @@ def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
     boosted = _named("lightgbm", "lightgbm") if lightgbm else _named("trees", *_histograms(facts))
     words = [_named("words", "tfidf")] if facts.texts else []
     yield from (boosted, *words) if columns else (*words, boosted)
-    if columns and lightgbm and not few:
-        yield _named("large", "lightgbm", _LARGE)
-        yield _named("sampled", "lightgbm", _SAMPLED)
     if columns and not facts.texts:
         yield _named("linear", *_linear(classed=classed))
     if lightgbm:
-        yield from [_named("deep", "lightgbm", _DEEP)] if few else ()
+        yield _named("deep", "lightgbm", _DEEP)
         yield from [_named("shallow", "lightgbm", _SHALLOW)] if classed else ()
     if facts.texts and classed:
         yield _named("plain_words", "tfidf", {"C": 0.5})
+    if columns and lightgbm and not few:
+        yield _named("large", "lightgbm", _LARGE)
+        yield _named("sampled", "lightgbm", _SAMPLED)
     if columns and few:
         yield _named("kernel", "kernel")
         yield _named("forest", *_forest(columns, classed=classed))

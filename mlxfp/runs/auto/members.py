@@ -46,7 +46,7 @@ _SAMPLED = {
     "reg_lambda": 0.3,
 }
 # The frequencies of numbers in realmlp, of values: that of its authors is 0.1. RMSE of the first fold of calhousing after 30 epochs, 45,769
-# and 46,449 (two seeds), and 48,610 with 0.1; computers 168, 193; concrete, mean of two folds, 5.08, 5.45. For classes, 0.1 is no worse.
+# and 46,449 (two seeds), and 48,610 with 0.1; Computers 165, 183 (mean of two folds); concrete 5.08, 5.45. For classes, 0.1 does as well.
 _SIGMA = 1.0
 _MOST_TRAINED = 200_000  # rows beyond which networks do not finish in minutes
 # Of a fold of realmlp without a GPU: at most so many, half a minute on one core, and at least so many. Calhousing, first fold:

@@ -112,7 +112,10 @@ class ModelConfig:
         "of training; an estimator by name, or as in sklearn.svm:SVR; auto, which blends several. Null: modernbert; decoder for a language "
         "model; convnet for images and audio.",
     )
-    arguments: tuple[tuple[str, Any], ...] = option((), "The arguments of an estimator, by the names that its library gives them.")
+    arguments: tuple[tuple[str, Any], ...] = option(
+        (),
+        "The arguments of an estimator, by the names of its library; of realmlp and tabm, fields of their configs, such as sigma.",
+    )
     size: str = option("tiny", "The size, one that models.create or models.create_table_model knows.")
     path: str | None = path_option(None, "A folder with pretrained weights, used instead of name and size.")
     dropout: float | None = option(None, "The dropout rate. Null: the default of the architecture.", at_least=0, below=1)

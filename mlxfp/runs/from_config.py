@@ -127,7 +127,8 @@ def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, see
     if isinstance(recipe, TableRecipe):
         size, count = config.training.size, 0 if rows is None else length(rows) or 0
         steps = config.training.epochs * max(1, count // size) if count else None
-        return make_table_model(recipe, size=model.size, dropout=model.dropout, seed=seed, steps=steps, rows=rows)
+        arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in model.arguments}
+        return make_table_model(recipe, size=model.size, dropout=model.dropout, seed=seed, steps=steps, rows=rows, arguments=arguments)
     if model.path is not None:
         return make_pretrained(recipe, model.path, dropout=model.dropout, seed=seed)
     return make_model(recipe, model.name or "modernbert", size=model.size, dropout=model.dropout, seed=seed)

@@ -7,7 +7,7 @@ from attrs import fields
 
 from mlxfp.config.classes import RunConfig, TextConfig
 from mlxfp.core.describing import length
-from mlxfp.core.errors import MlxfpError
+from mlxfp.core.errors import MlxfpError, suggest
 from mlxfp.kaggle.estimators.named import ESTIMATORS, known_class, needs_permission
 from mlxfp.kaggle.specs.catalogue import named_spec
 from mlxfp.kaggle.specs.inferring import find_files
@@ -104,8 +104,7 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
     """Find options of networks with an estimator, options of estimators with a network, and names of other things than estimators."""
     name, own = config.model.name, config.own
     if not is_estimator(config):
-        if config.model.arguments:
-            yield "model.arguments", f"only an estimator takes them ({', '.join(ESTIMATORS)}, or a class), and model.name is {name!r}"
+        yield from _network_problems(config)
         return
     unused = {"model.path": config.model.path, "own.model": own.model, "own.loss": own.loss, "own.observers": own.observers}
     for path, value in unused.items():
@@ -116,6 +115,19 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
             known_class(str(name))
         except MlxfpError as error:
             yield "model.name", str(error)
+
+
+def _network_problems(config: RunConfig) -> Iterator[Problem]:
+    """Find arguments that a network does not take."""
+    name, arguments = config.model.name, config.model.arguments
+    known = TABLE_MODELS[name].arguments if name is not None and name in TABLE_MODELS else ()
+    if arguments and not known:
+        takers = f"an estimator ({', '.join(ESTIMATORS)}, or a class) or a network for tables ({', '.join(TABLE_MODELS)})"
+        yield "model.arguments", f"only {takers} takes them, and model.name is {name!r}"
+        return
+    for argument, _ in arguments:
+        if argument not in known:
+            yield "model.arguments", f"{name} has no {argument!r}.{suggest(argument, known)} Known: {', '.join(known)}"
 
 
 def file_problems(config: RunConfig) -> Iterator[Problem]:

@@ -1,5 +1,6 @@
 """From the rows of a competition to the batches of a network for tables: everything that is fitted for it, on the training rows alone."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -132,10 +133,12 @@ def make_table_model(  # noqa: PLR0913  # all but one have names
     seed: int,
     steps: int | None = None,
     rows: Dataset[Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """Make the network of a recipe, with weights drawn from `seed`, scaled by training `rows` if they are given.
 
-    `steps` is the number of training steps. Raises what `models.create_table_model` raises.
+    `steps` is the number of training steps, and `arguments` are other fields of the network's config. Raises what
+    `models.create_table_model` raises.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
@@ -153,4 +156,5 @@ def make_table_model(  # noqa: PLR0913  # all but one have names
         spread = select(np.arange(0, count, max(1, count // _EXAMPLES)))  # from all over the table, which may be sorted
         table = to_table(recipe.view(spread(rows), 0))
         examples = {each: mx.array(table.column(each).combine_chunks().to_numpy_ndarray()) for each in table.column_names}
-    return create_table_model(recipe.network, recipe.columns, target, size=size, dropout=dropout, steps=steps, seed=seed, examples=examples)
+    made = {"size": size, "dropout": dropout, "steps": steps, "seed": seed, "examples": examples, "arguments": arguments}
+    return create_table_model(recipe.network, recipe.columns, target, **made)  # type: ignore[arg-type]  # their types are those above

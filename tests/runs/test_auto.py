@@ -72,16 +72,17 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     def names(**changes):
         return [member.name for member in members(evolve(TABLE, **changes))]
 
-    assert names() == ["lightgbm", "linear", "forest", "realmlp", "tabm"]
-    assert names(rows=50_000) == ["lightgbm", "large", "sampled", "linear", "realmlp"]
-    assert names(rows=50_000, gpu=True) == ["lightgbm", "large", "sampled", "linear", "realmlp", "tabm"]
-    assert names(rows=10**6) == ["lightgbm", "large", "sampled", "linear"]
-    assert names(texts=2) == ["lightgbm", "words", "forest", "realmlp", "tabm"]
-    assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm"]
+    assert names() == ["lightgbm", "linear", "deep", "shallow", "kernel", "forest", "realmlp", "tabm"]
+    assert names(classes=0) == ["lightgbm", "linear", "deep", "kernel", "forest", "realmlp", "tabm"]
+    assert names(rows=50_000) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp"]
+    assert names(rows=50_000, gpu=True) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp", "tabm"]
+    assert names(rows=10**6) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled"]
+    assert names(texts=2) == ["lightgbm", "words", "deep", "shallow", "plain_words", "kernel", "forest", "realmlp", "tabm"]
+    assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm", "deep", "shallow", "plain_words"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
         *("trees", "linear", "kernel", "forest", "realmlp", "tabm")
     ]
-    assert names(packages=frozenset({*TABLE.packages, "catboost"}))[3] == "catboost"
+    assert names(packages=frozenset({*TABLE.packages, "catboost"}))[6] == "catboost"
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
     assert names(texts=1, packages=frozenset()) == names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
 
@@ -300,7 +301,13 @@ def test_a_run_on_texts_that_is_killed_ends_with_the_same_bytes(tmp_path):
     rmtree(tmp_path / "out")
     assert main(command) == 0
     assert results(tmp_path / "out") == killed
-    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["members"].keys() == {"words", "lightgbm"}
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["members"].keys() == {
+        "words",
+        "lightgbm",
+        "deep",
+        "shallow",
+        "plain_words",
+    }
 
 
 def oof_of(folds, targets, predictions):

@@ -49,6 +49,11 @@ def test_a_fold_that_lost_its_result_ends_with_the_same_bytes(finished):
     assert before == {name: (fold / name).read_bytes() for name in before}
 
 
+def test_arguments_of_a_network_are_those_of_its_config(tmp_path):
+    made = fp.runs.prepare(config_of(tmp_path, "realmlp", "model.arguments.sigma=1.5", "model.arguments.hidden_sizes=[8, 4]")).model.config
+    assert (made.sigma, made.hidden_sizes) == (1.5, (8, 4))
+
+
 def test_all_states_come_from_the_training_rows_and_the_best_is_chosen_by_inner_rows(tmp_path):
     config = config_of(tmp_path, "realmlp", "observers.patience=3")
     prepared = fp.runs.prepare(config)
@@ -87,6 +92,7 @@ def test_a_fold_is_inspected(capsys, part, said):
         (["competition.views=2"], "competition.views: realmlp does not use it"),
         (["model.numeric=true"], "model.numeric: realmlp does not use it"),
         (["training.checkpoint_blocks=true"], "training.checkpoint_blocks: realmlp does not use it"),
+        (["model.arguments.sigm=1"], "model.arguments: realmlp has no 'sigm'. Did you mean 'sigma'"),
         (["model.size=huge"], "model.size: realmlp has the sizes base, small, tiny, got 'huge'; take one of them"),
         (["optimizer.name=adamw"], "optimizer.learning_rate: null is for optimizer.name=realmlp; give a number"),
         (["model.name=bert", "optimizer.name=realmlp"], "optimizer.name: realmlp is for model.name=realmlp; take adamw"),

@@ -90,7 +90,12 @@ class Estimator:
         if self.library.package == "catboost":
             return "codes"
         tags = optional("sklearn.utils", extra="kaggle", needed_by="estimator").get_tags(self.model).input_tags
-        return "codes" if tags.allow_nan else "sparse" if tags.sparse and self.has_texts else "scaled"
+        return "codes" if tags.allow_nan else "sparse" if tags.sparse and self.has_texts and not self._keeps_rows else "scaled"
+
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether the model has a kernel, and so keeps training rows: no file takes sparse ones."""
+        return any(name.rpartition("__")[2] == "gamma" for name in self.model.get_params())
 
     @property
     def has_texts(self) -> bool:

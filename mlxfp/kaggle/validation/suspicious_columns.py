@@ -19,6 +19,7 @@ from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 _FEWEST = 50  # rows: fewer are different, or tell the target, by chance
 _MOST = 50_000  # rows that are looked at, evenly spaced: enough to see what holds for all of them
 _CLASSES = 100  # more are not looked at: a number for each row and class would take gigabytes
+_ALONE = 0.95  # of the texts of a column, different from all others: identifiers where some rows are duplicates
 _LEAK = 0.99  # of the errors of a constant that a column alone avoids
 
 
@@ -35,7 +36,7 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
         yield f"Columns with one value in all training rows, which say nothing: {listed(constant)}."
     if ids := [column.name for column in columns if column.is_identifier and column.name != spec.time]:
         yield (
-            f"Columns that look like identifiers, another value in each row: {listed(ids)}. If the order of the rows follows "
+            f"Columns that look like identifiers, another value in each row or nearly so: {listed(ids)}. If the order of the rows follows "
             "the target, models learn it, and not what new rows have. Leave them out of the spec."
         )
     for column in columns:
@@ -82,7 +83,7 @@ def _columns(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[_Column]:
         else:
             texts = spell(table, column.name)
             codes = np.unique(pc.fill_null(texts, "").to_numpy(zero_copy_only=False), return_inverse=True)[1]
-            alone = len(pc.unique(texts)) == len(texts) and not texts.null_count
+            alone = len(pc.unique(texts)) >= _ALONE * len(texts) and not texts.null_count
             words = pc.any(pc.match_substring_regex(texts, r"\s")).as_py()
             yield _Column(column.name, codes, ordered=False, is_identifier=alone and not words)
 

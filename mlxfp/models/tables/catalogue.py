@@ -5,7 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from attrs import frozen
+from attrs import fields, frozen
 from mlx import nn
 from mlx.utils import tree_unflatten
 from numpy.typing import NDArray
@@ -24,14 +24,15 @@ from mlxfp.settings.registries import Registry
 from mlxfp.settings.structuring import structure, unstructure
 
 _ROWS_AT_ONCE = 2048
+_OPTIONS = ("columns", "target", "dropout", "steps")
 
 
 @frozen
 class TableModel:
     """A network for tables: the classes of its config and of itself, its sizes, and how many bins its numbers have.
 
-    >>> TABLE_MODELS["tabm"].bins, sorted(TABLE_MODELS["tabm"].sizes)
-    (48, ['base', 'small', 'tiny'])
+    >>> TABLE_MODELS["tabm"].bins, sorted(TABLE_MODELS["tabm"].sizes), TABLE_MODELS["tabm"].arguments
+    (48, ['base', 'small', 'tiny'], ('members', 'hidden_size', 'num_hidden_layers', 'number_size'))
     """
 
     config: type
@@ -39,6 +40,11 @@ class TableModel:
     bins: int
     sizes: Registry[dict[str, Any]]
     adapts: bool  # whether it takes examples, to scale its weights
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The fields of its config that have no option of their own."""
+        return tuple(each.name for each in fields(self.config) if each.name not in _OPTIONS)
 
 
 TABLE_MODELS: Registry[TableModel] = Registry(
@@ -72,10 +78,12 @@ def create_table_model(  # noqa: PLR0913  # all have defaults but three, and are
     steps: int | None = None,
     seed: int = 0,
     examples: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """Make a network for tables by its name in `TABLE_MODELS`, its weights drawn from `seed`; "base" is the size of its authors.
 
-    `steps` and `examples` are those of `RealMLP`, and a `TabM` has no use for them. Raises `UnknownNameError` for unknown names.
+    `steps` and `examples` are those of `RealMLP`, and a `TabM` has no use for them. `arguments` are other fields of its config, such as
+    `sigma` of a `RealMLP`. Raises `UnknownNameError` for unknown names, and `ConfigError` for arguments that do not fit.
 
     >>> from mlxfp.models.tables.columns import NumberColumn
     >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),))
@@ -87,6 +95,8 @@ def create_table_model(  # noqa: PLR0913  # all have defaults but three, and are
     known = TABLE_MODELS[name]
     given = {**known.sizes[size], **({} if dropout is None else {"dropout": dropout}), **({"steps": steps} if known.adapts else {})}
     config = known.config(columns=columns, target=target, **given)
+    if arguments:
+        config = structure({**unstructure(config), **arguments}, known.config, what=f"model.arguments of {name}")
     return known.network(config, seed=seed, examples=examples) if known.adapts else known.network(config, seed=seed)
 
 

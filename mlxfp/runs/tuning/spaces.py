@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 
 from mlxfp.config.classes import RunConfig, hint, meant, option_paths
 from mlxfp.core.errors import ConfigError, suggest
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.models.catalogue import MODELS
+from mlxfp.models.tables.catalogue import TABLE_MODELS
 from mlxfp.runs.folders import flat
 from mlxfp.runs.from_config import CHOICES, estimator_of, is_estimator
 from mlxfp.runs.plans import Plan
@@ -111,11 +112,13 @@ SPACES: Registry[Space] = Registry(
             min_child_weight=("log", 0.1, 30.0),
             **_FOREST,
         ),
+        "kernel": _space(_ARGUMENTS, C=("log", 0.1, 100.0), gamma=("log", 1e-4, 1.0)),
         "tfidf": _space(_ARGUMENTS, C=("log", 0.1, 100.0)),
         "tfidf of values": _space(_ARGUMENTS, alpha=("log", 0.01, 100.0)),
         "realmlp": (
             *_space("optimizer.", learning_rate=("log", 0.02, 0.3), weight_decay=("choice", 0.0, 0.02)),
             *_space("model.", dropout=("choice", 0.0, 0.15, 0.3)),
+            *_space(_ARGUMENTS, sigma=("log", 0.05, 3.0)),
         ),
         "tabm": (
             *_space("optimizer.", learning_rate=("log", 1e-4, 5e-3), weight_decay=("log", 1e-4, 0.1)),
@@ -206,6 +209,9 @@ def values_of(plan: Plan, space: Space) -> dict[str, Any]:
     if is_estimator(plan.config):
         model = estimator_of(plan.config, plan.data.spec, plan.own, rows=_rows(plan), seed=0).model
         known = {f"{_ARGUMENTS}{name}": value for name, value in _arguments(model)} | known
+    elif (name := plan.config.model.name) is not None and name in TABLE_MODELS:
+        usual = {each.name: each.default for each in fields(TABLE_MODELS[name].config)}
+        known = {f"{_ARGUMENTS}{name}": value for name, value in usual.items()} | known
     return {parameter.key: known[parameter.key] for parameter in space if parameter.allows(known.get(parameter.key))}
 
 

@@ -2,22 +2,24 @@
 
 import numpy as np
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
+from sklearn.svm import SVC
 
 import mlxfp as fp
-from mlxfp.kaggle import METRICS, cross_validate, estimator, folds, load_estimator, save_estimator, score
+from mlxfp.kaggle import METRICS, ColumnSpec, cross_validate, estimator, folds, load_estimator, save_estimator, score
 from mlxfp.kaggle.estimators import libraries
 from mlxfp.kaggle.estimators.columns import fit_columns
 from mlxfp.kaggle.estimators.named import ESTIMATORS, Task, known_class, make_named, needs_permission
 from tests.kaggle.estimators.tables import COLUMNS, spec_of, table_of
 
-SMALL = {"lightgbm": {"n_estimators": 20}, "catboost": {"iterations": 20}, "xgboost": {"n_estimators": 20}, "tfidf": {}}
+SMALL = {"lightgbm": {"n_estimators": 20}, "catboost": {"iterations": 20}, "xgboost": {"n_estimators": 20}, "tfidf": {}, "kernel": {}}
 
 
 def named(name, kind, **about):
-    pytest.importorskip({"tfidf": "sklearn"}.get(name, name))
+    pytest.importorskip({"tfidf": "sklearn", "kernel": "sklearn"}.get(name, name))
     spec = spec_of(kind, **about)
     return estimator(make_named(name, Task(spec, 60), SMALL[name]), spec, seed=3)
 
@@ -57,6 +59,7 @@ def test_every_named_estimator_learns_every_kind_of_target_and_predicts_the_same
         (ExtraTreesClassifier(5), "codes"),
         (LogisticRegression(), "sparse"),
         (GaussianNB(), "scaled"),
+        (CalibratedClassifierCV(SVC(), ensemble=False, cv=2), "scaled"),
     ],
 )
 def test_a_model_of_scikit_learn_gets_numbers_as_it_takes_them(model, layout, tmp_path):
@@ -224,3 +227,29 @@ def test_lightgbm_refuses_parameters_that_it_would_ignore():
     with pytest.raises(fp.ConfigError, match=r"model\.arguments: LightGBM has no parameter 'num_leavs'\. Did you mean 'num_leaves'"):
         make_named("lightgbm", Task(spec, 60), {"num_leavs": 3})
     assert make_named("lightgbm", Task(spec, 60), {"lambda_l1": 3.0, "max_bin": 15}).get_params()["max_bin"] == 15
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e6])
+def test_a_kernel_machine_takes_values_of_any_scale(factor):
+    rows = table_of("regression")
+    scaled = fp.map(lambda row: row | {"y": row["y"] * factor})(rows)
+    fit = named("kernel", "regression")
+    plain, large = (fit(fp.Splits(each))(without(each, "y")) for each in (rows, scaled))
+    assert large == pytest.approx(plain * factor, rel=0.02)  # the solver stops at a tolerance
+
+
+def test_a_kernel_machine_sees_rings_that_trees_do_not():
+    random = np.random.default_rng(0)
+    numbers = random.normal(size=(600, 8))
+    inside = (numbers**2).sum(axis=1) < 7.3
+    columns = [ColumnSpec(name=f"n{place}", type="numerical") for place in range(8)]
+    spec = spec_of("binary", columns=columns)
+    rows = fp.from_table({**{column.name: numbers[:, place] for place, column in enumerate(columns)}, "y": inside.astype(float)})
+    split = folds.stratified(inside.astype(int), count=3, seed=0)
+    found = {
+        name: score(
+            cross_validate(split, rows, estimator(make_named(name, Task(spec, 400), {}), spec), target="y").oof, METRICS["accuracy"]
+        )
+        for name in ("kernel", "lightgbm")
+    }
+    assert found["kernel"].overall > found["lightgbm"].overall + 0.05, found

@@ -67,7 +67,10 @@ def test_constants_and_identifiers_are_named():
     (message,) = said("binary", y, same=["x"] * COUNT, three=[3.0] * COUNT)
     assert message == "Columns with one value in all training rows, which say nothing: same, three."
     (message,) = said("binary", y, number=list(7 + 2 * order), code=[f"k{place:04}" for place in range(COUNT)])
-    assert message.startswith("Columns that look like identifiers, another value in each row: number, code.")
+    assert message.startswith("Columns that look like identifiers, another value in each row or nearly so: number, code.")
+    (message,) = said("binary", y, code=[f"k{place % 390:04}" for place in range(COUNT)])  # ten rows are duplicates
+    assert ": code. If the order" in message
+    assert said("binary", y, code=[f"k{place % 300:04}" for place in range(COUNT)]) == []
     assert said("binary", y, text=[f"a sentence {place}" for place in range(COUNT)], size=list(order + 0.5)) == []
 
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from attrs import evolve
 from mlx import nn
 from mlx.utils import tree_flatten
 
@@ -65,6 +66,16 @@ def test_networks_have_names_and_sizes(name):
     assert "parameters" in describe(sizes["tiny"])
     with pytest.raises(UnknownNameError, match="No size is named 'huge'"):
         create_table_model(name, COLUMNS, TableTarget("class", 2), size="huge")
+
+
+@pytest.mark.parametrize(("name", "argument", "value"), [("realmlp", "sigma", 2.0), ("tabm", "members", 4)])
+def test_other_fields_of_their_configs_are_arguments(name, argument, value):
+    assert argument in TABLE_MODELS[name].arguments
+    made = create_table_model(name, COLUMNS, TableTarget("class", 2), size="tiny", dropout=0.3, arguments={argument: value})
+    plain = create_table_model(name, COLUMNS, TableTarget("class", 2), size="tiny", dropout=0.3)
+    assert made.config == evolve(plain.config, **{argument: value}) != plain.config
+    with pytest.raises(ConfigError, match=f"{argument}: expected (a number|an integer), got 'much'"):
+        create_table_model(name, COLUMNS, TableTarget("class", 2), arguments={argument: "much"})
 
 
 def test_weights_follow_from_the_seed():

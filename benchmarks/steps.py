@@ -138,7 +138,7 @@ def _by_hand(model: nn.Module, batch: dict[str, mx.array], loss: Loss) -> Callab
 
 
 def _pure_by_hand(model: nn.Module, batch: dict[str, mx.array], loss: Loss) -> Callable[[], None]:
-    """The shortest loop in which the state before a step stays what it was: more than this is not to be had without computing in place."""
+    """Make the shortest loop in which the state before a step stays what it was: a faster one has to compute in place."""
     optimizer = _optimizer()
     optimizer.init(model.trainable_parameters())
     begin = [model.trainable_parameters(), optimizer.state]

@@ -5,6 +5,7 @@ import threading
 import wave
 from io import BytesIO
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -150,8 +151,7 @@ def _missing(file: Any, data: bytes, count: int) -> str | None:
     MP3 without the frame that counts the others cannot be told: libsndfile guesses the length, and sound may follow or be missing.
     """
     if data[:4] == b"OggS":
-        last = data.rfind(b"OggS")
-        return None if _is_last_page(data[last:]) else "the last page of its stream is missing"
+        return _missing_of_pages(data)
     if data[:4] in (b"RIFF", b"FORM"):
         return _missing_of_chunks(file, data)
     if count >= file.frames or (file.format == "MP3" and b"Xing" not in data and b"Info" not in data):
@@ -159,12 +159,31 @@ def _missing(file: Any, data: bytes, count: int) -> str | None:
     return f"got {count:,} samples where its header says {file.frames:,}"
 
 
-def _is_last_page(page: bytes) -> bool:
-    """Tell whether a page of Ogg is whole and has the flag of the last one (RFC 3533)."""
-    if len(page) < 27 or not page[5] & 4:
-        return False
-    sizes = page[27 : 27 + page[26]]
-    return len(page) >= 27 + page[26] + sum(sizes)
+def _missing_of_pages(data: bytes) -> str | None:
+    """Check the pages of an Ogg file by their checksums (RFC 3533): libsndfile stops at the first damaged one, without a word."""
+    at, ended = 0, False
+    while data[at : at + 4] == b"OggS":
+        head = data[at : at + _PAGE_HEADER]
+        body = at + _PAGE_HEADER + head[-1]  # the last byte says how many sizes follow
+        end = body + sum(data[at + _PAGE_HEADER : body])
+        if len(head) < _PAGE_HEADER or end > len(data):
+            return "the last page of its stream is missing"
+        without = head[:_CHECKSUM] + bytes(4) + head[_CHECKSUM + 4 :] + data[at + _PAGE_HEADER : end]
+        if _ogg_checksum(without) != int.from_bytes(head[_CHECKSUM : _CHECKSUM + 4], "little"):
+            return f"the page at byte {at:,} is damaged"
+        at, ended = end, bool(head[5] & _ENDS_STREAM)
+    if ended:
+        return None
+    return "the last page of its stream is missing" if at == len(data) else f"there is no page at byte {at:,}"
+
+
+_PAGE_HEADER, _CHECKSUM, _ENDS_STREAM = 27, 22, 4  # bytes, the place of the checksum, and a flag of a page of Ogg
+_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+
+def _ogg_checksum(page: bytes) -> int:
+    """Return Ogg's checksum: that of zlib with the bits of each byte in the other order, and without its inversions."""
+    return int(f"{crc32(page.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF:032b}"[::-1], 2)
 
 
 def _missing_of_chunks(file: Any, data: bytes) -> str | None:

@@ -126,6 +126,20 @@ def test_a_file_that_ends_early_is_an_error(form: str, subtype: str, error: floa
         decode(whole[: int(len(whole) * share)], "a")
 
 
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_damaged_page_of_ogg_is_an_error(subtype: str, share: float):
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, (32000, 2)).astype(np.float32)
+    damaged = bytearray(encoded(noise, "OGG", subtype))
+    place = int(len(damaged) * share)
+    damaged[place] ^= 1  # libsndfile leaves the page out, and says nothing
+    with pytest.raises(
+        DataError, match=r"A file (ends early: the page at byte [\d,]+ is damaged|cannot be decoded as sound: .+), in 'a'\."
+    ):
+        decode(bytes(damaged), "a")
+    assert len(decode(encoded(noise, "OGG", subtype) + b"behind the end", "a")[0])
+
+
 def test_sizes_that_only_the_headers_of_other_parts_get_wrong_do_no_harm():
     whole = bytearray(wave(integers(16), between=[(b"LIST", b"data\xff\xff\xff\x7f")]))
     whole[4:8] = b"\xff\xff\xff\x7f"

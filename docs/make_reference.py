@@ -15,7 +15,7 @@ SHELVES = {
     "The algebra": ("mlxfp.core.",),
     "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators.", "mlxfp.tasks."),
     "Text": ("mlxfp.text.",),
-    "Training": ("mlxfp.training.", "mlxfp.evaluation."),
+    "Training": ("mlxfp.training.", "mlxfp.evaluation.", "mlxfp.runs."),
 }
 
 

@@ -13,6 +13,8 @@ import time
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import attrs
+
 import mlxfp as fp
 
 fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
@@ -39,6 +41,7 @@ def main() -> None:
     sentences = fp.from_examples([{"text": f"{capital} is the capital of {country}."} for capital, country in countries.items()])
     said = fp.from_examples([{"text": " ".join(message["content"] for message in row["messages"])} for row in chats])
     tokenizer = fp.train_tokenizer(fp.concat([sentences, said]), kind="wordpiece", vocab_size=500)
+    tokenizer = attrs.evolve(tokenizer, chat_template=TEMPLATE)
 
     config = fp.models.configure("decoder", size="tiny", vocab_size=tokenizer.vocab_size, max_position_embeddings=LENGTH)
     base = fp.models.CausalLM(fp.models.Decoder(config, seed=options.seed), seed=options.seed)
@@ -46,7 +49,7 @@ def main() -> None:
     _train(base, ids, tokenizer, options)
     print(f"the base answers {_count_right(base, tokenizer, asked)} of {len(asked)} questions")
 
-    tokens = fp.pipe(fp.from_examples(chats), fp.tokenize_chat(tokenizer, TEMPLATE), fp.load())
+    tokens = fp.pipe(fp.from_examples(chats), fp.chat(tokenizer), fp.load())
     adapted = fp.models.lora(base, rank=8, scale=20.0, seed=options.seed)
     _train(adapted, tokens, tokenizer, options, prompt="prompt")
     with TemporaryDirectory() as folder:
@@ -76,7 +79,7 @@ def _train(model: Any, rows: fp.Dataset[Any], tokenizer: fp.Tokenizer, options: 
 
 def _answers(model: Any, tokenizer: fp.Tokenizer, capitals: list[str]) -> list[str]:
     """Ask for the country of each capital."""
-    questions = [fp.encode_chat(tokenizer, TEMPLATE, _conversation(capital, "")[:1]) for capital in capitals]
+    questions = [fp.encode_chat(tokenizer, _conversation(capital, "")[:1]) for capital in capitals]
     return [tokenizer.decode(new) for new in fp.models.generate(model, questions, max_tokens=8, stop_ids=[tokenizer.sep_id])]
 
 

@@ -26,15 +26,9 @@ def add(commands: Commands) -> None:
 
 def _report(options: Namespace) -> int:
     """Write a report of a finished run, a comparison of several, or a report of logs of training, as one HTML file."""
-    from mlxfp.runs.reports import write, write_comparison, write_logs
-    from mlxfp.runs.reports.event_logs import is_log
+    from mlxfp.runs.reports.reporting import report
 
-    if all(map(is_log, options.folders)):
-        made = write_logs(options.folders, options.out or "report.html")
-    elif len(options.folders) == 1:
-        made = write(options.folders[0], out=options.out, code=options.code)
-    else:
-        made = write_comparison(options.folders, options.out or "comparison.html", code=options.code)
+    made = report(*options.folders, out=options.out, code=options.code)
     say(str(made))
     if options.open:
         webbrowser.open(Path(made).resolve().as_uri())
@@ -43,7 +37,7 @@ def _report(options: Namespace) -> int:
 
 def _compare(options: Namespace) -> int:
     """Compare finished runs: their options, scores on the same folds, and rows."""
-    from mlxfp.runs.reports import compare
+    from mlxfp.runs.reports.comparing import compare
 
     say(str(compare(options.folders, code=options.code)))
     return 0

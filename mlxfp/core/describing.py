@@ -15,7 +15,7 @@ from mlxfp.core.notebooks.diagrams import PartFacts, diagram
 from mlxfp.core.planning import rewrites
 from mlxfp.core.running.segments import leading, on_groups
 
-_LINE = 500  # characters of a line about rewrites
+_PART, _LINE = 1000, 500  # characters of a part, and of a line about rewrites
 
 
 def schema(dataset: Pipeline[Any]) -> Schema:
@@ -70,12 +70,12 @@ def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text")
     if format == "html":
         return fragment(diagram(part_facts(dataset)), *(element("p", clip(line, _LINE), class_="muted") for line in _rewritten(dataset)))
     lines = (line for facts in part_facts(dataset) for line in _lines(facts))
-    return "\n".join([*lines, *_rewritten(dataset)])
+    return "\n".join([*lines, *(clip(line, _LINE) for line in _rewritten(dataset))])
 
 
 def _lines(facts: PartFacts) -> Iterator[str]:
     indent = "  | " * facts.depth
-    yield f"{indent}{facts.part}"
+    yield f"{indent}{clip(facts.part, _PART)}"
     yield f"{indent}    {facts.about}"
 
 

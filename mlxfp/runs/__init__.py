@@ -6,6 +6,7 @@ from mlxfp.runs.finished import export, predict
 from mlxfp.runs.from_config import CHOICES
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.quickstart import PreparedFold, prepare
+from mlxfp.runs.reports.comparing import Disagreement, Pair, RunComparison, compare
 from mlxfp.runs.running import resume, run
 from mlxfp.runs.tuning.events import TrialEnded, Tuned
 from mlxfp.runs.tuning.spaces import SPACES, Parameter
@@ -16,20 +17,24 @@ __all__ = [
     "SPACES",
     "Began",
     "Blended",
+    "Disagreement",
     "Ended",
     "FoldBegan",
     "FoldEnded",
     "LeftOut",
     "Noted",
+    "Pair",
     "Parameter",
     "Plan",
     "PreparedFold",
+    "RunComparison",
     "RunEvent",
     "Trained",
     "TrialEnded",
     "Tuned",
     "Weighed",
     "blend",
+    "compare",
     "export",
     "plan",
     "predict",

@@ -156,7 +156,7 @@ def test_values_are_blended_predicted_again_and_exported(values, tmp_path, monke
         fp.runs.blend([run, run], tmp_path / "both")
     *_, alone = fp.runs.resume(run / "members" / "linear")
     assert alone.score.overall == numbers["members"]["linear"]["oof"]
-    assert "<h2>Members</h2>" in fp.report.write(run).read_text()
+    assert "<h2>Members</h2>" in fp.report(run).read_text()
 
 
 def test_probabilities_are_calibrated_where_the_metric_asks(binary, tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
-        kind = self.schema.types[column]
+        kind = self.schema.field(column).type  # not `types`, which lists all
         looked_at = _is_fixed(kind) or (self.held and is_list(kind))
         views = [self._fixed(chunk, chunks[chunk], column) if looked_at else None for chunk, _, _ in parts]
         if all(values is not None and values.shape[1:] == views[0].shape[1:] for values in views):  # type: ignore[union-attr]  # none is None

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from mlxfp.core.checks import check_positive
-from mlxfp.core.chunks import source_rows, to_rows
+from mlxfp.core.chunks import printed, source_rows, to_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import run, start
@@ -16,6 +16,7 @@ from mlxfp.core.row_names import row_name
 
 _PLACES = 12  # places of a row of tokens that are shown
 _WIDTH = 100  # characters of a value
+COLUMNS = 100  # of a row
 
 
 def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None = None) -> str:
@@ -59,8 +60,12 @@ def show_value(value: Any) -> str:
 def show_row(row: Mapping[str, Any], tokenizer: Decoder | None) -> Iterator[str]:
     """Print a row in lines: single values first, then token columns side by side."""
     tokens = {name: value for name, value in row.items() if _is_aligned(value, row.get("input_ids"))}
-    width = max((len(name) for name in row if name not in tokens), default=0)
-    yield from (f"{name:<{width}}  {show_value(value)}" for name, value in row.items() if name not in tokens)
+    others = {name: value for name, value in row.items() if name not in tokens}
+    names = [printed(name) for name in islice(others, COLUMNS)]
+    width = max(map(len, names), default=0)
+    yield from (f"{name:<{width}}  {show_value(value)}" for name, value in zip(names, others.values(), strict=False))
+    if len(others) > COLUMNS:
+        yield f"... {len(others):,} columns"
     if tokens:
         yield from _decoded(tokens, tokenizer)
         yield from _table(tokens, tokenizer)
@@ -87,7 +92,7 @@ def _batches(batches: Iterator[Any], count: int, tokenizer: Decoder | None) -> I
 
 def batch_lines(batch: Mapping[str, Any], name: str, count: int, tokenizer: Decoder | None) -> Iterator[str]:
     """Print a batch in lines, with its first `count` rows."""
-    yield f"{name}: {', '.join(f'{name} {_kind(value)}' for name, value in batch.items())}"
+    yield f"{name}: {', '.join(f'{printed(name)} {_kind(value)}' for name, value in batch.items())}"
     rows = min((len(value) for value in batch.values() if _kind(value)[-2:] != "[]"), default=0)
     for number in range(min(rows, count)):
         yield f"    row {number}"
@@ -135,8 +140,8 @@ def _table(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Itera
     length = len(columns["input_ids"])
     cells = {"place": [str(place) for place in range(length)][:_PLACES]}
     cells |= {name: [_cell(name, value, tokenizer) for value in values[:_PLACES]] for name, values in columns.items()}
-    widths = {name: max(map(len, (name, *column))) for name, column in cells.items()}
-    yield "  ".join(f"{name:>{width}}" for name, width in widths.items())
+    widths = {name: max(map(len, (printed(name), *column))) for name, column in cells.items()}
+    yield "  ".join(f"{printed(name):>{width}}" for name, width in widths.items())
     for values in zip(*cells.values(), strict=True):
         yield "  ".join(f"{value:>{width}}" for value, width in zip(values, widths.values(), strict=True))
     if length > _PLACES:
@@ -150,6 +155,6 @@ def _cell(name: str, value: int, tokenizer: Decoder | None) -> str:
     if tokenizer is None or not holds_tokens(name):
         return str(int(value))
     try:
-        return tokenizer.tokens([value])[0]
+        return printed(tokenizer.tokens([value])[0])
     except MlxfpError:  # an id beyond the vocabulary is what one looks for
         return f"{value}?"

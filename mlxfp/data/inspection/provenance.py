@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
+from mlxfp._html import clip
 from mlxfp.core.checks import check_not_negative
-from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_joined, source_rows, to_rows
+from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_joined, printed, source_rows, to_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.errors import ArgumentError, PipelineError
@@ -22,8 +23,10 @@ from mlxfp.core.row_names import Origin, locate
 from mlxfp.core.running.steps import ALL_STAGES, Hooks, Plan, Step
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Level
-from mlxfp.data.inspection.previews import show_value
+from mlxfp.data.inspection.previews import COLUMNS, show_value
 from mlxfp.data.running.error_rows import OnError
+
+_WITHOUT = 1_000  # characters of names that are left out
 
 
 def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = None, epoch: int = 0) -> tuple[Origin, ...]:
@@ -245,13 +248,18 @@ def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
         old, new = before[0], step.items[0]
         changed = {name: value for name, value in new.items() if name not in old or not _same(old[name], value)}
         gone = [name for name in old if name not in new]
-        yield from (f"{name}: {show_value(value)}" for name, value in changed.items())
-        yield from [f"without {', '.join(gone)}"] if gone else []
+        yield from _values(changed)
+        yield from [f"without {clip(', '.join(map(printed, gone)), _WITHOUT)}"] if gone else []
         yield from [] if changed or gone else ["the same"]
     else:
         for place, item in enumerate(step.items):
             yield from [f"{place + 1} of {len(step.items)}"] if len(step.items) > 1 else []
-            yield from (f"{name}: {show_value(value)}" for name, value in item.items())
+            yield from _values(item)
+
+
+def _values(item: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"{printed(name)}: {show_value(value)}" for name, value in islice(item.items(), COLUMNS))
+    yield from [f"... {len(item):,} columns"] if len(item) > COLUMNS else []
 
 
 def _same(a: Any, b: Any) -> bool:

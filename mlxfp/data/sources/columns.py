@@ -71,8 +71,8 @@ def as_types(schema: Any) -> Types:
 
 def schema_argument(types: Types, *, scan: bool) -> str:
     """Write the argument `schema` of a reader, for what it prints; nothing where none was given."""
-    if scan:
-        return f", schema={SCAN!r}"
+    if scan:  # declared are then only columns of JSON
+        return f", schema={SCAN!r}" + (f", json_columns={[name for name, _ in types]!r}" if types else "")
     return f", {schema_code(types)}" if types else ""
 
 

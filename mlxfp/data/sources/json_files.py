@@ -14,7 +14,7 @@ import pyarrow.json as arrow_json
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, explain_call
+from mlxfp.core.checks import as_strings, check_choice, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
@@ -51,16 +51,16 @@ _KEEP_AS_TEXT = "Make the values of a column one type, or keep them as JSON text
 
 
 @explain_call
-def read_jsonl(path: Paths, *, schema: Declared = None, unknown: Unknown = "raise") -> Dataset[Example]:
+def read_jsonl(path: Paths, *, schema: Declared = None, json_columns: Sequence[str] = (), unknown: Unknown = "raise") -> Dataset[Example]:
     r"""Read JSON lines, lazily: one path, several, a pattern such as `"data/*.jsonl"`, or a folder; gzip, zstd and zip by suffix.
 
     Each line is an object. The columns are the keys of the lines in the first block, about 1 MB of the first file; nested objects become
     struct columns, arrays become list columns, missing keys become null. Dates stay text, and so do integers too long for int64. `schema`
-    declares columns that occur only later, and types other than the inferred ones, as in `{"score": pa.float64()}`; a column of type
-    `pa.json_()` is a string column that keeps what the line says there, of any shape, as JSON text. `schema="scan"` reads all files once,
-    in threads, before the first row, and finds the columns and types that fit every line; `explain` prints them as a `schema` to paste.
-    `unknown="ignore"` leaves out keys that are not columns, at any depth, instead of stopping at them. Blank lines are skipped. Remote
-    files are named by an address, as in `s3://bucket/a.jsonl` or `https://...`, with the extra `remote` (fsspec).
+    declares columns that occur only later, and types other than the inferred ones, as in `{"score": pa.float64()}`. The `json_columns`
+    keep what the line says there, of any shape, as JSON text; in a schema, their type is `pa.json_()`. `schema="scan"` reads all files
+    once, in threads, before the first row, and finds the columns and types that fit every line; `explain` prints them as a `schema` to
+    paste. `unknown="ignore"` leaves out keys that are not columns, at any depth, instead of stopping at them. Blank lines are skipped.
+    Remote files are named by an address, as in `s3://bucket/a.jsonl` or `https://...`, with the extra `remote` (fsspec).
 
     Memory holds about one block, of at most 4 MB, whatever the size of a file, and resuming starts at a block. Reading raises `DataError`
     naming file and line for a line that is not a JSON object or has more than 64 levels, a value that does not fit its column, a key that
@@ -79,7 +79,8 @@ def read_jsonl(path: Paths, *, schema: Declared = None, unknown: Unknown = "rais
     See also: `read_csv`, `read_text`.
     """
     check_choice(("raise", "ignore"), unknown=unknown)
-    return Dataset(_ReadJsonl(path, unknown, types=as_types(schema), scan=schema == SCAN))
+    types = dict(as_types(schema)) | dict.fromkeys(as_strings("json_columns", json_columns), TEXT_OF_JSON)
+    return Dataset(_ReadJsonl(path, unknown, types=tuple(types.items()), scan=schema == SCAN))
 
 
 @frozen(repr=False)

@@ -10,10 +10,11 @@ from attrs import evolve
 
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, unknown_name
+from mlxfp.core.running.showing import Showing
 from mlxfp.data.sources.csv_files import NULL_VALUES
 from mlxfp.kaggle.specs.cells import are_numbers
 from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
-from mlxfp.kaggle.specs.reading import SUFFIXES, hash_file, read_cells, read_strings, without_missing
+from mlxfp.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
 from mlxfp.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec, Kind, SubmissionSpec
 from mlxfp.kaggle.specs.spellings import find_spelling
 
@@ -27,6 +28,8 @@ _METRICS: dict[Kind, str] = {
 }
 _SHOWN = 9  # names of files in a message
 _TRUTH = "(?i)^(true|false)$"
+Files = tuple[Path, Path | None, Path | None]  # of train, test and sample rows
+
 _DATE = r"^\d{4}-\d{2}-\d{2}"
 
 
@@ -61,12 +64,19 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     See also: `check_spec`; `save_spec`, to edit the proposal as a file.
     """
     files = find_files(path)
-    train, test, sample = (None if file is None else read_strings(file) for file in files)
-    assert train is not None
-    if not train.num_rows:
+    cells = read_cells(files[0])
+    if not cells.num_rows:
         raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
-    names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in (train, test, sample)], target)
-    train = _with_classes(train, names, read_cells(files[0]))
+    test, sample = (None if file is None else read_strings(file) for file in files[1:])
+    with Showing(f"look at {files[0].name}", unit="rows", done=cells.num_rows) as shown, shown.ticking():
+        return _spec_of(path, files, (cells, test, sample), target)
+
+
+def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], target: str | Sequence[str] | None) -> DatasetSpec:
+    cells, test, sample = tables
+    assert cells is not None
+    names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in tables], target)
+    train = _with_classes(as_strings(files[0], cells), names, cells)
     found = _id(train, () if sample is None else sample.column_names[:1], names)
     columns = tuple(_columns(train, test, {*names, found}))
     texts = [column.name for column in columns if not column.kind.is_number]
@@ -94,7 +104,7 @@ def is_train_file(path: Path) -> bool:
     return path.name.lower() in {f"train{suffix}" for suffix in SUFFIXES}
 
 
-def find_files(path: str | Path) -> tuple[Path, Path | None, Path | None]:
+def find_files(path: str | Path) -> Files:
     """Find the train, test and sample files; raises `MissingFileError` without a train file."""
     check_types((str, Path), path=path)
     if Path(path).is_file():

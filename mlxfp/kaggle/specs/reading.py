@@ -132,10 +132,14 @@ def folder_of(path: str | Path) -> Path:
 
 def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
     """Read a file whole, every column as strings, null where a value is missing; in some columns null texts may be `kept`."""
-    table, kept = read_cells(path), kept or {}
+    return as_strings(path, read_cells(path), kept)
+
+
+def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
+    """Return the cells of a file with null where a value is missing."""
     if typed_reader(path) is not None:
         return table
-    return pa.table({name: without_missing(table[name], kept.get(name, ())) for name in table.column_names}, table.schema)
+    return pa.table({name: without_missing(table[name], (kept or {}).get(name, ())) for name in table.column_names}, table.schema)
 
 
 def check_commas(path: Path) -> None:

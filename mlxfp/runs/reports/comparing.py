@@ -114,7 +114,7 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
     Traceback (most recent call last):
     mlxfp.core.errors.ArgumentError: A comparison needs at least two runs, got 1. Name more folders of runs.
 
-    See also: `write_comparison`, the same as a page; `kaggle.compare` for predictions of your own.
+    See also: `report`, the same as a page; `kaggle.compare` for predictions of your own.
     """
     if len(runs) < 2:
         raise ArgumentError(f"A comparison needs at least two runs, got {len(runs)}. Name more folders of runs.")
@@ -129,12 +129,7 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
 
 
 def write_comparison(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, code: Code = None) -> Path:
-    """Write what `compare` finds as a page in HTML to the file `out`, and return its path. Raises what `compare` raises.
-
-    >>> write_comparison([], "comparison.html")
-    Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentError: A comparison needs at least two runs, got 0. Name more folders of runs.
-    """
+    """Write what `compare` finds as a page in HTML to the file `out`, and return its path."""
     write_text(Path(out), comparison_page(compare(runs, code=code)))
     return Path(out)
 

@@ -42,27 +42,10 @@ def is_log(path: str | PathLike[str]) -> bool:
 
 
 def write_logs(logs: Sequence[str | PathLike[str]], out: str | PathLike[str]) -> Path:
-    """Write a report of training runs as a page in HTML to the file `out`, from logs of `observers.log_metrics`; return its path.
-
-    `logs` are `.jsonl` files, or folders that hold some. The page has the learning curves of all runs over each other, how far each
-    came, the last, the lowest and the highest value of each metric, what it warned of, and its configuration where `mlxfp run` has
-    written one next to the log. The log of a run that was killed, or is still running, is read as far as it was written. The page is one
-    file of bounded size that loads nothing.
-
-    Raises `MissingFileError` where there is no log, `DataError` for a file that is not one, and `ArgumentError` for more than 100 logs.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %d, "metrics": {"loss": 0.5}}'
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(f"{folder}/log.jsonl").write_text("".join(line % (step, step) + chr(10) for step in range(5)))
-    ...     "<svg" in write_logs([f"{folder}/log.jsonl"], f"{folder}/report.html").read_text()
-    True
-
-    See also: `write`, for runs in folds; `plot_run`, for a picture.
-    """
+    """Write a report of training runs from logs of `observers.log_metrics`, or folders that hold some, and return its path."""
     found = [file for path in logs for file in _files(Path(path))]
-    if not 0 < len(found) <= _LOGS:
-        raise ArgumentError(f"A report needs 1 to {_LOGS} logs, got {len(found)}. Name the files of observers.log_metrics.")
+    if len(found) > _LOGS:
+        raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(found)}. Name those to compare.")
     write_text(Path(out), logs_page([_read(file, name) for file, name in zip(found, _names(found), strict=True)]))
     return Path(out)
 

@@ -40,19 +40,7 @@ svg .grid{stroke:var(--line)}
 def write(run: str | PathLike[str], *, out: str | PathLike[str] | None = None, code: Code = None) -> Path:
     """Write the report of a finished run or of a blend, by default to `report.html` in its folder, and return its path.
 
-    The report has the score next to those of a constant and of a linear model on the same folds, the learning curves, confusion and
-    calibration or residuals, the worst mistakes with their texts, lengths, warnings, the configuration, versions and hashes. It is one file
-    of bounded size that loads nothing. It is made of the files of the run and of its rows, and is the same each time; where the rows
-    cannot be read any more, what needs them is left out. `runs.run` and `runs.blend` have written it unless `observers.plots` is false.
-    `code` is that of `runs.run`.
-
-    Raises `MissingFileError` for a folder that holds no run, `DataError` for a run that is not done.
-
-    >>> write("no such folder")
-    Traceback (most recent call last):
-    mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
-
-    See also: `compare`, for several runs.
+    It is made of the files of the run and of its rows.
     """
     return _write(Path(run), Path(run) / REPORT if out is None else Path(out), None, code)
 

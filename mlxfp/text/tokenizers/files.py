@@ -1,4 +1,4 @@
-"""Reading tokenizers: `tokenizer.json`, WordPiece vocabularies, byte-level BPE vocabularies with merges."""
+"""Reading tokenizers: `tokenizer.json`, WordPiece vocabularies, byte-level BPE vocabularies with merges; and chat templates."""
 
 import json as jsons
 from collections.abc import Callable, Mapping
@@ -11,8 +11,9 @@ from attrs import evolve
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_choice, check_types, explain_call
+from mlxfp.core.checks import check_choice, check_text, check_types, explain_call
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
+from mlxfp.text.tokenizers.chat_templates import CHAT_SETTINGS, ChatTemplate, special_tokens
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.json_checks import check_ids
 from mlxfp.text.tokenizers.tokenizer import ENGINE_NAMES, ROLES, EngineName, Tokenizer, how_to_read
@@ -45,8 +46,9 @@ def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") ->
 
     A folder may hold, in this order of preference, `tokenizer.json`; `vocab.txt` (BERT's WordPiece); or `vocab.json` with `merges.txt`,
     also named `encoder.json` and `vocab.bpe` (byte-level BPE of GPT-2 and RoBERTa). The roles of special tokens come from its
-    `tokenizer_config.json` and `special_tokens_map.json`. A file is a `tokenizer.json` or a `vocab.txt`. Roles that no file names are
-    given to the customary tokens (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) where the vocabulary has them.
+    `tokenizer_config.json` and `special_tokens_map.json`; a chat template is read too, see `load_chat_template`. A file is a
+    `tokenizer.json` or a `vocab.txt`. Roles that no file names are given to the customary tokens (`[PAD]`, `<pad>`, `<|endoftext|>`, ...)
+    where the vocabulary has them.
 
     `tokenizers` says what the ids of a text are. Engines are other packages that give the same ids faster (`pip install "mlxfp[fast]"`):
     gigatoken, for byte-level and SentencePiece BPE, and tokie, for WordPiece. With `engine="auto"`, `tokenize` uses the one that is proved
@@ -80,9 +82,56 @@ def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") ->
     return evolve(_load(Path(path)), engine=engine)
 
 
+@explain_call
+def load_chat_template(folder: str | PathLike[str], *, name: str = "default") -> ChatTemplate:
+    """Read the chat template of a model's folder, with its special tokens as variables. Nothing is downloaded.
+
+    It is in `chat_template.jinja`, or under `chat_template` in `tokenizer_config.json`, where it may have a `name`. Templates are programs;
+    see `ChatTemplate`. Raises `MissingFileError` where the folder has no template, `DataError` for one that is malformed, and
+    `MissingExtraError` without Jinja (extra `chat`).
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    ...     _ = Path(folder, "chat_template.jinja").write_text("{{ messages[0].content }}{{ eos_token }}")
+    ...     load_chat_template(folder).render([{"role": "user", "content": "Hello"}])
+    'Hello</s>'
+    """
+    check_types((str, PathLike), folder=folder)
+    check_text(name=name)
+    place = Path(folder)
+    found = _find_templates(place)
+    if name not in found:
+        known = f"It has {', '.join(map(repr, sorted(found)))}: give one as name=" if found else "Models without one are not for chats"
+        raise MissingFileError(f"The folder {str(place)!r} has no chat template named {name!r}. {known}.")
+    try:
+        found[name].check()
+        return found[name]
+    except DataError as error:
+        error.add_note(f"while reading the chat template {name!r} of {str(place)!r}")
+        raise
+
+
+def _find_templates(folder: Path) -> dict[str, ChatTemplate]:
+    """Return the templates by their name. Files of their own come first, as in transformers."""
+    config = _read_configs(folder)
+    listed = config.get("chat_template") or {}
+    if isinstance(listed, list) and all(isinstance(each, dict) for each in listed):
+        listed = {each.get("name"): each.get("template") for each in listed}
+    found = {"default": listed} if isinstance(listed, str) else listed
+    if not isinstance(found, dict) or not all(isinstance(text, str) for pair in found.items() for text in pair):
+        raise DataError(
+            f"chat_template of tokenizer_config.json in {str(folder)!r} must be text, or a list of names and texts: {listed!r:.80}."
+        )
+    files = {"default": folder / "chat_template.jinja"} | {path.stem: path for path in folder.glob("additional_chat_templates/*.jinja")}
+    texts = found | {name: _read(path) for name, path in files.items() if path.is_file()}
+    settings = {"variables": special_tokens(config), "today": None} | (config.get(CHAT_SETTINGS) or {})
+    return {name: ChatTemplate(text, variables=settings["variables"], today=settings["today"]) for name, text in texts.items()}
+
+
 def _load(place: Path) -> Tokenizer:
     if place.is_dir():
-        return _from_folder(place)
+        return evolve(_from_folder(place), chat_template=_find_templates(place).get("default"))
     if not place.is_file():
         raise MissingFileError(
             f"No tokenizer is at {str(place)!r}. Give a tokenizer.json file or a folder that holds one; nothing is downloaded."
@@ -91,7 +140,7 @@ def _load(place: Path) -> Tokenizer:
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    config = {**read_config(folder / "special_tokens_map.json"), **read_config(folder / "tokenizer_config.json")}
+    config = _read_configs(folder)
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if whole.is_file():
         return _value(whole, _read(whole), config)
@@ -126,7 +175,7 @@ def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> 
     listed = config.get("added_tokens_decoder") or {}
     if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
         raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")
-    added = [*read_map(folder / "added_tokens.json"), *(str(token.get("content")) for token in listed.values())]
+    added = [*_read_map(folder / "added_tokens.json"), *(str(token.get("content")) for token in listed.values())]
     missing = [token for token in added if own_tokenizer(tokenizer.json).token_to_id(token) is None]
     if missing:
         raise DataError(f"The folder {str(folder)!r} adds tokens to its vocabulary, {missing[0]!r} the first of them. {_WRITE}")
@@ -167,7 +216,7 @@ def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
 
 def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) -> str:
     """Build the tokenizer of GPT-2, or of RoBERTa if the vocabulary has its marks, from a vocabulary and the merges by rank."""
-    vocab = read_map(vocab_path)
+    vocab = _read_map(vocab_path)
     lines = _read_lines(merges_path)
     merges: list[Any] = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     kind = str(config.get("tokenizer_class") or _BYTE_LEVEL[0]).removesuffix("Fast")
@@ -202,9 +251,13 @@ def _read_lines(path: Path) -> list[str]:
     return [line.rstrip("\r") for line in _read(path).split("\n")]
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def _read_configs(folder: Path) -> dict[str, Any]:
+    return {**_read_config(folder / "special_tokens_map.json"), **_read_config(folder / "tokenizer_config.json")}
+
+
+def _read_config(path: Path) -> dict[str, Any]:
     """Read a configuration file next to a tokenizer. A role is a token, an object with its content, or null for no token."""
-    config = {name: value for name, value in read_map(path).items() if value is not None or name not in _SWITCHES}
+    config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
     names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
     roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}
     try:
@@ -222,7 +275,7 @@ def _read(path: Path) -> str:
         raise DataError(f"{path} is not UTF-8 text: {error}. Give a tokenizer.json, a vocab.txt, or the folder that holds them.") from error
 
 
-def read_map(path: Path) -> dict[str, Any]:
+def _read_map(path: Path) -> dict[str, Any]:
     """Read a JSON object; an absent file is an empty one."""
     if not path.is_file():
         return {}

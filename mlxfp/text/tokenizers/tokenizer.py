@@ -14,6 +14,7 @@ from attrs import evolve, field, frozen
 
 from mlxfp.core.checks import check_choice, check_text, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.text.tokenizers.chat_templates import ChatTemplate
 from mlxfp.text.tokenizers.json_checks import is_panic, malformed, read_json
 from mlxfp.text.tokenizers.literal_text import find_names, rename_tokens
 
@@ -46,7 +47,7 @@ class Tokenizer:
 
     `pad_id`, `unk_id`, `cls_id`, `sep_id`, `mask_id`, `bos_id` and `eos_id` are ints. Where a tokenizer has no token for a role (GPT-2
     has none for padding), they raise `ArgumentError`; `pad_token` and so on are then None. `attrs.evolve(tokenizer, pad_token="<pad>")`
-    gives a role to a token of the vocabulary.
+    gives a role to a token of the vocabulary. `chat_template` is how a model writes conversations, for `chat`; most models have none.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> from mlxfp.text.tokenizers.training import train_tokenizer
@@ -66,11 +67,13 @@ class Tokenizer:
     mask_token: str | None = field(default=None, kw_only=True)
     bos_token: str | None = field(default=None, kw_only=True)
     eos_token: str | None = field(default=None, kw_only=True)
+    chat_template: ChatTemplate | None = field(default=None, kw_only=True, hash=False)  # its variables may be lists
     engine: EngineName = field(default="auto", kw_only=True, eq=False)  # it never shows in ids, so two values that differ in it are equal
 
     def __attrs_post_init__(self) -> None:
         """Check the roles, and build the tokenizer once: a value that exists works."""
         check_types((str, type(None)), **self._roles)
+        check_types((ChatTemplate, type(None)), chat_template=self.chat_template)
         check_choice(ENGINE_NAMES, engine=self.engine)
         engine(self.json)
 
@@ -158,10 +161,16 @@ class Tokenizer:
         return self._role("eos")
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write `tokenizer.json` and `tokenizer_config.json`, which `load_tokenizer(folder)` reads back to an equal value."""
+        """Write `tokenizer.json`, `tokenizer_config.json` and, if there is one, `chat_template.jinja`.
+
+        `load_tokenizer(folder)` reads them back to an equal value.
+        """
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, "tokenizer.json").write_text(self.json, encoding="utf-8")
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}  # read by transformers too
+        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}  # read by transformers too
+        if self.chat_template is not None:
+            Path(folder, "chat_template.jinja").write_text(self.chat_template.text, encoding="utf-8", newline="")
+            config |= self.chat_template.settings(config)
         Path(folder, "tokenizer_config.json").write_text(jsons.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 
     def __repr__(self) -> str:

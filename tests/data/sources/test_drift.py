@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import explain, schema
-from mlxfp.core.errors import DataError, MlxfpError, SchemaError, UnknownNameError
+from mlxfp.core.errors import ArgumentTypeError, DataError, MlxfpError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sources import line_files
@@ -156,8 +156,15 @@ def test_tools_of_chats_keep_their_keys(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
     with pytest.raises(DataError, match=r"schema=\{'tools': pa\.json_\(\)\}"):
         list(read_jsonl(path))
-    rows = list(read_jsonl(path, schema={"tools": pa.json_()}))
-    assert [json.loads(row["tools"]) for row in rows] == [line["tools"] for line in lines]
+    for dataset in (
+        read_jsonl(path, schema={"tools": pa.json_()}),
+        read_jsonl(path, json_columns=["tools"]),
+        read_jsonl(path, schema="scan", json_columns=["tools"]),
+    ):
+        assert [json.loads(row["tools"]) for row in dataset] == [line["tools"] for line in lines]
+        assert eval(repr(dataset.source), {"read_jsonl": read_jsonl, "pa": pa}) == dataset
+    with pytest.raises(ArgumentTypeError, match="json_columns must be a list of strings, got the string"):
+        read_jsonl(path, json_columns="tools")
 
 
 def test_keys_that_are_no_columns_are_left_out_on_request(tmp_path: Path):

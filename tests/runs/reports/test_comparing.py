@@ -20,11 +20,11 @@ def runs(tmp_path_factory):
 
 
 def test_options_that_differ_have_a_value_for_each_run(runs):
-    assert fp.report.compare(runs).options == {"training.epochs": (1, 7, 1), "validation.seed": (0, 0, 9)}
+    assert fp.runs.compare(runs).options == {"training.epochs": (1, 7, 1), "validation.seed": (0, 0, 9)}
 
 
 def test_rows_are_counted_by_which_run_is_right(runs):
-    pair = fp.report.compare(runs[:2]).pairs[0]
+    pair = fp.runs.compare(runs[:2]).pairs[0]
     assert pair.rows == {"both right": 38, "only the first is right": 0, "only the second is right": 2, "both wrong": 0}
     assert [each.id for each in pair.disagreements[:2]] == ["r4", "r7"]
     assert pair.disagreements[0].first == pytest.approx(0.99)
@@ -34,7 +34,7 @@ def test_rows_are_counted_by_which_run_is_right(runs):
 
 def test_scores_have_a_paired_test_on_the_same_folds(runs):
     pytest.importorskip("scipy")
-    found = fp.report.compare(runs[:2])
+    found = fp.runs.compare(runs[:2])
     assert found.pairs[0].difference.mean == pytest.approx(np.mean(found.pairs[0].difference.differences))
     assert found.pairs[0].difference.mean > 0
     assert "normally distributed" in repr(found)
@@ -44,29 +44,29 @@ def test_differences_are_those_of_the_scores_that_the_runs_have_with_their_thres
     pytest.importorskip("scipy")
     low = finished(tmp_path, lambda targets: np.where(targets == 1, 0.4, 0.1), name="low")
     tuned = finished(tmp_path, lambda targets: np.where(targets == 1, 0.4, 0.1), name="tuned", overrides=["competition.threshold=true"])
-    found = fp.report.compare([low, tuned])
+    found = fp.runs.compare([low, tuned])
     assert [each.overall for each in found.scores] == [0.5, 1.0]
     assert found.pairs[0].difference.mean == pytest.approx(0.5)
     assert "accuracy better by 0.5000" in repr(found)
-    assert "accuracy worse by 0.5000 (95 %: -0.5000 to -0.5000, above 0 is better)" in repr(fp.report.compare([tuned, low]))
-    assert "accuracy neither better nor worse" in repr(fp.report.compare([low, low]))
+    assert "accuracy worse by 0.5000 (95 %: -0.5000 to -0.5000, above 0 is better)" in repr(fp.runs.compare([tuned, low]))
+    assert "accuracy neither better nor worse" in repr(fp.runs.compare([low, low]))
 
 
 def test_a_page_names_runs_without_the_folder_that_they_share(runs, tmp_path, monkeypatch):
-    page = Page(fp.report.write_comparison(runs[:2], tmp_path / "c.html").read_text("utf-8"))
+    page = Page(fp.report(*runs[:2], out=tmp_path / "c.html").read_text("utf-8"))
     assert "second against first" in page.words
     monkeypatch.chdir(runs[0].parent)
-    mixed = Page(fp.report.write_comparison([runs[0], "second"], tmp_path / "c.html").read_text("utf-8"))
+    mixed = Page(fp.report(runs[0], "second", out=tmp_path / "c.html").read_text("utf-8"))
     assert any(words.startswith("second against /") for words in mixed.words)
 
 
 def test_runs_on_other_folds_are_not_compared_row_by_row(runs):
-    pair = fp.report.compare([runs[0], runs[2]]).pairs[0]
-    assert pair == fp.report.Pair(str(runs[2]), "The runs have other folds, so their scores and rows are not compared.", {}, ())
+    pair = fp.runs.compare([runs[0], runs[2]]).pairs[0]
+    assert pair == fp.runs.Pair(str(runs[2]), "The runs have other folds, so their scores and rows are not compared.", {}, ())
 
 
 def test_the_page_of_a_comparison_is_whole(runs, tmp_path):
-    page = Page(fp.report.write_comparison(runs, tmp_path / "c.html").read_text("utf-8"))
+    page = Page(fp.report(*runs, out=tmp_path / "c.html").read_text("utf-8"))
     assert {"Scores", "Options that differ", "Rows in which they disagree most"} <= set(page.words)
     assert "script" not in page.names
 
@@ -88,7 +88,7 @@ def test_the_commands_write_and_print(runs, tmp_path, capsys):
 
 
 def test_what_a_blend_would_give_and_how_alike_runs_are_is_said(runs, tmp_path):
-    found = fp.report.compare(runs[:2])
+    found = fp.runs.compare(runs[:2])
     one, two = (np.array([float(row["prediction"]) for row in table(run / "oof.csv")]) for run in runs[:2])
     assert found.pairs[0].correlation == pytest.approx(np.corrcoef(one, two)[0, 1])
     # The two rows that the first has wrong are in one fold: the weights for that fold are learned from the other, where both are right.
@@ -96,9 +96,9 @@ def test_what_a_blend_would_give_and_how_alike_runs_are_is_said(runs, tmp_path):
     said = repr(found)
     assert f"correlation of their predictions: {found.pairs[0].correlation:.3f}" in said
     assert "A blend with weights that are learned for each fold from the others: accuracy 0.9500" in said
-    page = fp.report.write_comparison(runs[:2], tmp_path / "c.html").read_text("utf-8")
+    page = fp.report(*runs[:2], out=tmp_path / "c.html").read_text("utf-8")
     assert "<h2>A blend</h2>" in page
-    assert fp.report.compare([*runs[:2], runs[2]]).blend is None  # one of them has other folds
+    assert fp.runs.compare([*runs[:2], runs[2]]).blend is None  # one of them has other folds
 
 
 def test_the_blend_that_is_said_is_the_one_that_is_made(tmp_path):
@@ -109,4 +109,4 @@ def test_the_blend_that_is_said_is_the_one_that_is_made(tmp_path):
         pytest.importorskip(name.replace("tfidf", "sklearn"))
         list(fp.runs.run(configured(data, f"model.name={name}", f"name={name}", "competition.metric=log_loss", "validation.folds=3")))
     runs = [tmp_path / "lightgbm", tmp_path / "tfidf"]
-    assert fp.report.compare(runs).blend == fp.runs.blend(runs, tmp_path / "both", method="greedy").score
+    assert fp.runs.compare(runs).blend == fp.runs.blend(runs, tmp_path / "both", method="greedy").score

@@ -40,7 +40,7 @@ def test_a_run_ends_with_its_report(data):
     page = Page(written.decode())
     assert page.words.count("Score") == 1
     assert "without the rows that are equal to a row in another fold" in page.text  # these texts repeat
-    assert fp.report.write(event.folder).read_bytes() == written
+    assert fp.report(event.folder).read_bytes() == written
 
 
 def test_a_report_that_is_there_stays_and_one_that_is_missing_is_written(data):
@@ -82,7 +82,7 @@ def test_members_have_reports_with_the_linear_model_of_the_whole_run(data, monke
     assert len(fitted) == 2  # folds, and not those of each report
     for folder in folders[1:]:  # a run of its own
         written = (folder / "report.html").read_bytes()
-        assert fp.report.write(folder).read_bytes() == written
+        assert fp.report(folder).read_bytes() == written
 
 
 def test_a_run_over_files_ends_with_its_report(tmp_path):

@@ -8,7 +8,7 @@ import mlxfp as fp
 from mlxfp.cli import main
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.core.pipelines import pipe
-from mlxfp.report import write_logs
+from mlxfp.runs.reports.reporting import report
 from mlxfp.settings.structuring import unstructure
 from mlxfp.settings.yaml_files import write_document
 from mlxfp.training.loop.events import Warned
@@ -29,7 +29,7 @@ def logged(path, *, epochs=2):
 
 
 def test_a_log_of_a_run_is_drawn_with_its_last_values(tmp_path):
-    page = Page(write_logs([logged(tmp_path / "first" / "log.jsonl")], tmp_path / "report.html").read_text())
+    page = Page(report(logged(tmp_path / "first" / "log.jsonl"), out=tmp_path / "report.html").read_text())
     assert "Run first" in page.text
     assert {"loss", "learning rate", "accuracy", "steps per second"} <= set(page.words)
     assert "epochs" in page.words  # why it ended
@@ -44,10 +44,10 @@ def test_a_log_of_a_run_is_drawn_with_its_last_values(tmp_path):
 def test_several_logs_are_drawn_over_each_other_and_told_apart_by_their_paths(tmp_path):
     for name, epochs in (("a", 1), ("b", 2)):
         logged(tmp_path / name / "log.jsonl", epochs=epochs)
-    page = Page(write_logs([tmp_path / "a" / "log.jsonl", tmp_path / "b"], tmp_path / "report.html").read_text())
+    page = Page(report(tmp_path / "a" / "log.jsonl", tmp_path / "b", out=tmp_path / "report.html").read_text())
     assert {"a training", "b training", "a accuracy", "b accuracy"} <= set(page.words)
     assert page.words[page.words.index("seconds") :].count("3")  # the steps of the first
-    assert Page(write_logs([tmp_path], tmp_path / "report.html").read_text()).text == page.text  # a folder of both
+    assert Page(report(tmp_path, out=tmp_path / "report.html").read_text()).text == page.text  # a folder of both
 
 
 def test_a_log_of_a_killed_run_says_so_and_what_is_not_finite_is_a_warning(tmp_path):
@@ -63,7 +63,7 @@ def test_a_log_of_a_killed_run_says_so_and_what_is_not_finite_is_a_warning(tmp_p
     list(zip(range(10), stream, strict=False))
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"event": "Stepped", "st')
-    text = write_logs([tmp_path / "log.jsonl"], tmp_path / "report.html").read_text()
+    text = report(tmp_path / "log.jsonl", out=tmp_path / "report.html").read_text()
     page = Page(text)
     assert "it is still running, or was killed" in page.words
     assert any("step 2: loss is not finite" in words for words in page.words)
@@ -76,7 +76,7 @@ def test_the_configuration_is_there_where_it_is_known_and_differences_are_marked
         logged(tmp_path / name / "fold-01" / "log.jsonl", epochs=1)
         config = fp.config.load_config(preset="titanic", overrides=[f"training.size={size}"]).config
         (tmp_path / name / "config.yaml").write_text(write_document(unstructure(config)))
-    text = write_logs([tmp_path / "a" / "fold-01", tmp_path / "b" / "fold-01"], tmp_path / "report.html").read_text()
+    text = report(tmp_path / "a" / "fold-01", tmp_path / "b" / "fold-01", out=tmp_path / "report.html").read_text()
     assert text.count("<mark>") == 2
     assert text.index("training.size") < text.index("training.epochs")
     assert {"16", "64"} <= set(Page(text).words)
@@ -86,19 +86,20 @@ def test_a_long_log_makes_a_small_page(tmp_path):
     line = {"event": "Stepped", "epoch": 0, "metrics": {"loss": 0.5, "odd": None}}
     lines = [json.dumps(line | {"step": step, "seconds": step / 10}) for step in range(8_000)]
     (tmp_path / "log.jsonl").write_text("\n".join(lines) + "\n")
-    assert write_logs([tmp_path], tmp_path / "report.html").stat().st_size < 100_000
+    assert report(tmp_path, out=tmp_path / "report.html").stat().st_size < 100_000
 
 
 def test_what_is_not_a_log_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"x": 1}\n')
     with pytest.raises(DataError, match="is not a log of log_metrics: line 1 is"):
-        write_logs([tmp_path / "rows.jsonl"], tmp_path / "report.html")
+        report(tmp_path / "rows.jsonl", out=tmp_path / "report.html")
+    (tmp_path / "log.csv").touch()
     with pytest.raises(DataError, match=r"a \.jsonl file of observers.log_metrics is needed"):
-        write_logs([tmp_path / "log.csv"], tmp_path / "report.html")
-    with pytest.raises(MissingFileError, match="holds no log"):
-        write_logs([tmp_path], tmp_path / "report.html")
-    with pytest.raises(ArgumentError, match="needs 1 to 100 logs, got 0"):
-        write_logs([], tmp_path / "report.html")
+        report(tmp_path / "log.csv", out=tmp_path / "report.html")
+    with pytest.raises(MissingFileError, match="is not the folder of a run"):
+        report(tmp_path, out=tmp_path / "report.html")
+    with pytest.raises(ArgumentError, match="needs the folder of a run, or a log"):
+        report(out=tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 

@@ -73,22 +73,22 @@ def many(tmp_path_factory):
 
 @pytest.mark.parametrize("run", ["binary", "values", "many"])
 def test_a_report_is_one_whole_page_that_loads_nothing(run, request):
-    page = Page(fp.report.write(request.getfixturevalue(run)).read_text("utf-8"))
+    page = Page(fp.report(request.getfixturevalue(run)).read_text("utf-8"))
     assert not {"script", "img", "link", "iframe", "object"} & set(page.names)
     assert not {"src", "href", "onerror", "onload"} & set(page.attributes)
     assert {"Score", "Warnings", "Learning curves", "Lengths of texts", "Configuration", "Environment", "Receipt"} <= set(page.words)
 
 
 def test_what_the_data_hold_is_text_of_the_page(binary):
-    page = Page(fp.report.write(binary).read_text("utf-8"))
+    page = Page(fp.report(binary).read_text("utf-8"))
     assert "</td></table><script>alert" in page.text  # of the rows that are wrong, and of a name in the log
     assert not {"\x00", "\x1b", "\u202e"} & set(page.text)
 
 
 def test_a_report_is_the_same_each_time_and_wherever_it_is_written(binary, tmp_path):
-    first = fp.report.write(binary).read_bytes()
-    assert fp.report.write(binary, out=tmp_path / "other.html").read_bytes() == first
-    assert fp.report.write(binary).read_bytes() == first
+    first = fp.report(binary).read_bytes()
+    assert fp.report(binary, out=tmp_path / "other.html").read_bytes() == first
+    assert fp.report(binary).read_bytes() == first
 
 
 def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
@@ -96,7 +96,7 @@ def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
     shutil.copytree(binary, moved)
     config = (moved / "config.yaml").read_text().replace(str(binary.parent / "data"), str(tmp_path / "nowhere"))
     (moved / "config.yaml").write_text(config)
-    page = Page(fp.report.write(moved).read_text("utf-8"))
+    page = Page(fp.report(moved).read_text("utf-8"))
     assert "The rows could not be read" in page.text
     assert "a constant" in page.words
     assert "Most confident mistakes" in page.words
@@ -111,7 +111,7 @@ def test_options_are_compared_with_the_preset_that_is_nearest(preset, binary):
 
 
 def test_options_that_differ_from_the_defaults_are_marked(binary):
-    text = fp.report.write(binary).read_text("utf-8")
+    text = fp.report(binary).read_text("utf-8")
     assert "<mark><code>training.epochs</code></mark>" in text
     assert "<code>optimizer.name</code>" in text
     assert "<mark><code>optimizer.name</code></mark>" not in text
@@ -157,7 +157,7 @@ def test_a_run_that_is_not_done_has_no_report(binary, tmp_path):
     shutil.copytree(binary, begun)
     (begun / "receipt.json").unlink()
     with pytest.raises(fp.DataError, match=r"is not done\. Continue it first: mlxfp resume"):
-        fp.report.write(begun)
+        fp.report(begun)
 
 
 def test_a_chart_is_bounded_and_leaves_gaps():
@@ -215,7 +215,7 @@ def test_a_report_of_many_rows_is_small(tmp_path):
     rows = 20_000
     noise = np.random.default_rng(0).random(rows)
     run = finished(tmp_path, lambda targets: np.clip(targets + noise - 0.5, 0, 1), count=rows)
-    path = fp.report.write(run)
+    path = fp.report(run)
     assert f"{rows:,} rows" in path.read_text("utf-8")
     assert path.stat().st_size < 100_000  # and the bound is two million
     assert calibration_counts(path) == rows

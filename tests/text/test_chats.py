@@ -4,6 +4,7 @@ import json as jsons
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,12 +13,13 @@ from mlxfp.collators.causal_lm import causal
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.packing import pack
+from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.testing import laws
-from mlxfp.text.chat.chat_templates import ChatTemplate
-from mlxfp.text.chat.tokenizing_chats import encode_chat, tokenize_chat
+from mlxfp.text.chats import chat, encode_chat
+from mlxfp.text.tokenizers.chat_templates import ChatTemplate
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from tests.text.chat.templates import CHATML, LLAMA2, MARKED, QWEN, TEMPLATES, THINKING, TURNS, VARIABLES, chat_tokenizer
+from tests.text.chat_templates import CHATML, LLAMA2, MARKED, QWEN, TEMPLATES, THINKING, TURNS, VARIABLES, chat_tokenizer
 from tests.text.corpora import SENTENCES
 
 pytest.importorskip("jinja2", reason="chat templates need Jinja: pip install 'mlxfp[chat]'")
@@ -40,8 +42,8 @@ def chat_of(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"role": role, "content": text} for turn in turns for role, text in zip(("user", "assistant"), turn, strict=True)]
 
 
-def row_of(tokenizer: Tokenizer, template: ChatTemplate, messages: Any, **options: Any) -> dict[str, Any]:
-    (row,) = pipe(from_examples([{"messages": messages}]), tokenize_chat(tokenizer, template, **options))
+def row_of(tokenizer: Tokenizer, template: ChatTemplate | None, messages: Any, **options: Any) -> dict[str, Any]:
+    (row,) = pipe(from_examples([{"messages": messages}]), chat(tokenizer, template=template, **options))
     return row
 
 
@@ -53,9 +55,9 @@ def learned(tokenizer: Tokenizer, row: dict[str, Any]) -> str:
 def test_the_ids_are_those_of_the_whole_text(name: str, turns: list[tuple[str, str]]):
     for kind in ("bpe", "unigram", "wordpiece"):
         tokenizer, template, messages = chat_tokenizer(kind), template_of(name), chat_of(turns)
-        row = row_of(tokenizer, template, messages, answers="last")
+        row = row_of(tokenizer, template, messages, train_on="last")
         assert row["input_ids"] == tokenizer.encode(template.render(messages), special=False)
-        assert encode_chat(tokenizer, template, messages) == tokenizer.encode(
+        assert encode_chat(tokenizer, messages, template=template) == tokenizer.encode(
             template.render(messages, generation_prompt=True), special=False
         )
 
@@ -66,7 +68,7 @@ def test_what_the_model_writes_is_learned(name: str, turns: list[tuple[str, str]
     tokenizer = chat_tokenizer()
     answers = [WRITTEN.get(name, str)(answer) for _, answer in turns]
     assert learned(tokenizer, row_of(tokenizer, template_of(name), chat_of(turns))) == "".join(text + ANSWERS[name] for text in answers)
-    last = row_of(tokenizer, template_of(name), chat_of(turns), answers="last")
+    last = row_of(tokenizer, template_of(name), chat_of(turns), train_on="last")
     assert learned(tokenizer, last) == answers[-1] + ANSWERS[name]
 
 
@@ -76,8 +78,8 @@ def test_what_the_model_writes_is_learned(name: str, turns: list[tuple[str, str]
 )
 def test_a_message_cannot_hold_a_special_token(name: str, turns: list[tuple[str, str]]):
     tokenizer, template = chat_tokenizer(), template_of(name)
-    plain = row_of(tokenizer, template, chat_of([("a", "a") for _ in turns]), answers="last")
-    row = row_of(tokenizer, template, chat_of(turns), answers="last")
+    plain = row_of(tokenizer, template, chat_of([("a", "a") for _ in turns]), train_on="last")
+    row = row_of(tokenizer, template, chat_of(turns), train_on="last")
     special = tokenizer.special_ids
     assert [number for number in row["input_ids"] if number in special] == [number for number in plain["input_ids"] if number in special]
     assert tokenizer.decode(row["input_ids"], special=True) == template.render(chat_of(turns))
@@ -93,37 +95,66 @@ def test_a_message_that_ends_a_turn_by_itself_is_learned_as_text():
 
 def test_a_template_that_looks_for_special_tokens_in_messages_says_so():
     text = "{% for m in messages %}{{ m.content.split('<|im_end|>')[0] }}{% endfor %}"
-    with pytest.raises(DataError, match=r"tokenize_chat: column 'messages' of source row 0: The chat template looks for special tokens in"):
-        row_of(chat_tokenizer(), ChatTemplate(text), chat_of([("a<|im_end|>b", "c")]), answers="last")
+    with pytest.raises(DataError, match=r"chat: column 'messages' of source row 0: The chat template looks for special tokens in"):
+        row_of(chat_tokenizer(), ChatTemplate(text), chat_of([("a<|im_end|>b", "c")]), train_on="last")
 
 
 def test_answers_that_change_when_others_follow_need_a_choice():
-    tokenizer, chat = chat_tokenizer(), chat_of([("a", "<think>\nhm\n</think>\n\nyes"), ("in", "no")])
+    tokenizer, talk = chat_tokenizer(), chat_of([("a", "<think>\nhm\n</think>\n\nyes"), ("in", "no")])
     with pytest.raises(DataError) as error:
-        row_of(tokenizer, ChatTemplate(THINKING), chat)
+        row_of(tokenizer, ChatTemplate(THINKING), talk)
     assert str(error.value) == (
-        "tokenize_chat: column 'messages' of source row 0: The chat template writes the messages up to the answer in message 1 in "
-        'another way when others follow, so it is unclear what the model writes. Choose answers="last", with a row for each answer, or '
+        "chat: column 'messages' of source row 0: The chat template writes the messages up to the answer in message 1 in "
+        'another way when others follow, so it is unclear what the model writes. Choose train_on="last", with a row for each answer, or '
         "mark answers in the template with {% generation %} and {% endgeneration %}."
     )
-    row = row_of(tokenizer, ChatTemplate(THINKING), chat, answers="last")
+    row = row_of(tokenizer, ChatTemplate(THINKING), talk, train_on="last")
     assert learned(tokenizer, row) == "<think>\n\n</think>\n\nno<|im_end|>"
 
 
 @pytest.mark.parametrize("moved", ["tools", "system prompt"])
 def test_a_template_that_moves_text_to_the_last_turn_is_refused_where_that_changes_what_is_learned(moved: str):
-    tokenizer, chat = chat_tokenizer(), chat_of([("a", "in"), ("b", "class")])
+    tokenizer, talk = chat_tokenizer(), chat_of([("a", "in"), ("b", "class")])
     tools, system = [{"type": "function", "function": {"name": "a"}}], [{"role": "system", "content": "in class"}]
-    rows = from_examples([{"messages": jsons.dumps(chat if moved == "tools" else system + chat), "tools": jsons.dumps(tools)}])
-    stage = partial(tokenize_chat, tokenizer, template_of("mistral"), tools="tools" if moved == "tools" else None)
+    rows = from_examples([{"messages": jsons.dumps(talk if moved == "tools" else system + talk), "tools": jsons.dumps(tools)}])
+    stage = partial(chat, tokenizer, template=template_of("mistral"), tools="tools" if moved == "tools" else None)
     with pytest.raises(DataError, match="in another way when others follow"):
         list(pipe(rows, stage()))
     if moved == "tools":
-        (row,) = pipe(rows, stage(answers="last"))
+        (row,) = pipe(rows, stage(train_on="last"))
         assert learned(tokenizer, row) == " class<|end_of_text|>"
     else:  # the system prompt is left out behind an answer, so what was asked for is not in the text
         with pytest.raises(DataError, match="in another way when others follow"):
-            list(pipe(rows, stage(answers="last")))
+            list(pipe(rows, stage(train_on="last")))
+
+
+@given(st.sampled_from(sorted(TEMPLATES)), CHATS)
+def test_all_tokens_are_learned_on_request(name: str, turns: list[tuple[str, str]]):
+    row = row_of(chat_tokenizer(), template_of(name), chat_of(turns), train_on="all")
+    assert row == row_of(chat_tokenizer(), template_of(name), chat_of(turns), train_on="last") | {"prompt": [False] * len(row["input_ids"])}
+
+
+def test_the_template_is_that_of_the_tokenizer():
+    plain, template, messages = chat_tokenizer(), template_of("chatml"), chat_of([("a", "in")])
+    tokenizer = attrs.evolve(plain, chat_template=template)
+    assert row_of(tokenizer, None, messages) == row_of(plain, template, messages)
+    assert row_of(tokenizer, ChatTemplate(MARKED), messages) == row_of(plain, ChatTemplate(MARKED), messages)
+    assert encode_chat(tokenizer, messages) == encode_chat(plain, messages, template=template)
+    for call in (lambda: chat(plain), lambda: encode_chat(plain, messages)):
+        with pytest.raises(ArgumentError, match=r"has no chat template: its folder has neither chat_template\.jinja nor"):
+            call()
+    with pytest.raises(DataError, match="The chat template is malformed"):
+        chat(plain, template=ChatTemplate("{% if %}"))
+
+
+def test_only_a_column_of_tools_that_is_named_must_be_there():
+    rows, stage = from_examples([{"messages": chat_of([("a", "in")])}]), partial(chat, chat_tokenizer(), template=template_of("qwen"))
+    assert list(pipe(rows, stage())) == list(pipe(rows, stage(tools=None)))
+    with pytest.raises(SchemaError, match="chat needs the column 'functions'"):
+        _ = pipe(rows, stage(tools="functions")).resolved
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    (row,) = pipe(from_examples([{"messages": chat_of([("a", "in")]), "tools": tools}]), stage(), select_columns(["input_ids"]))
+    assert "weather" in chat_tokenizer().decode(row["input_ids"])
 
 
 def test_a_conversation_without_an_answer_is_all_prompt():
@@ -142,7 +173,7 @@ def test_calls_of_tools_are_learned_and_answers_of_tools_are_not():
     ]
     tools = [{"function": {"name": "weather"}}]
     tokenizer, template = chat_tokenizer(), ChatTemplate(QWEN)
-    stage = tokenize_chat(tokenizer, template, tools="tools")
+    stage = chat(tokenizer, template=template, tools="tools")
     text = {"messages": jsons.dumps(messages), "tools": jsons.dumps(tools)}
     for values in ({"messages": messages, "tools": tools}, text, {"messages": messages, "tools": [jsons.dumps(tool) for tool in tools]}):
         (row,) = pipe(from_examples([values]), stage)
@@ -154,7 +185,7 @@ def test_calls_of_tools_are_learned_and_answers_of_tools_are_not():
 def test_conversations_are_packed_and_collated():
     tokenizer = chat_tokenizer()
     chats = from_examples([{"messages": chat_of([("in", "a")])}] * 4)
-    tokens = pipe(chats, tokenize_chat(tokenizer, ChatTemplate(MARKED)))
+    tokens = pipe(chats, chat(tokenizer, template=ChatTemplate(MARKED)))
     laws.assert_resumable(tokens)
     laws.assert_value(tokens)
     rows = list(pipe(tokens, pack(65, aligned=["prompt"])))
@@ -164,11 +195,11 @@ def test_conversations_are_packed_and_collated():
 
 
 def test_columns_are_checked_before_any_row():
-    rows, stage = from_examples([{"messages": 5, "chat": "[]"}]), tokenize_chat(chat_tokenizer(), ChatTemplate(CHATML))
-    with pytest.raises(SchemaError, match="tokenize_chat needs lists of objects, or text in JSON, in column 'messages', got int64"):
+    rows, stage = from_examples([{"messages": 5, "chat": "[]"}]), chat(chat_tokenizer(), template=ChatTemplate(CHATML))
+    with pytest.raises(SchemaError, match="chat needs lists of objects, or text in JSON, in column 'messages', got int64"):
         _ = pipe(rows, stage).resolved
-    with pytest.raises(SchemaError, match="tokenize_chat needs the column 'talk'"):
-        _ = pipe(rows, tokenize_chat(chat_tokenizer(), ChatTemplate(CHATML), column="talk")).resolved
+    with pytest.raises(SchemaError, match="chat needs the column 'talk'"):
+        _ = pipe(rows, chat(chat_tokenizer(), template=ChatTemplate(CHATML), messages="talk")).resolved
 
 
 @pytest.mark.parametrize(
@@ -185,13 +216,13 @@ def test_columns_are_checked_before_any_row():
 def test_rows_that_are_no_conversations_are_named(value: Any, message: str):
     rows = from_examples([{"messages": value}, {"messages": "[]"}])
     with pytest.raises(DataError, match=message):
-        list(pipe(rows, tokenize_chat(chat_tokenizer(), ChatTemplate("{{ messages[0]['role'] + '' }}"))))
+        list(pipe(rows, chat(chat_tokenizer(), template=ChatTemplate("{{ messages[0]['role'] + '' }}"))))
 
 
 def test_arguments_that_cannot_be_are_refused():
     with pytest.raises(ArgumentTypeError, match="template must be ChatTemplate, got str"):
-        tokenize_chat(chat_tokenizer(), CHATML)  # type: ignore[arg-type]  # the mistake under test
+        chat(chat_tokenizer(), template=CHATML)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="into='prompt' and prompt='prompt' cannot name the columns"):
-        tokenize_chat(chat_tokenizer(), ChatTemplate(CHATML), into="prompt")
-    with pytest.raises(KeyError, match="No answers is named 'first'"):
-        tokenize_chat(chat_tokenizer(), ChatTemplate(LLAMA2), answers="first")  # type: ignore[arg-type]  # the mistake under test
+        chat(chat_tokenizer(), template=ChatTemplate(CHATML), into="prompt")
+    with pytest.raises(KeyError, match="No train_on is named 'first'"):
+        chat(chat_tokenizer(), template=ChatTemplate(LLAMA2), train_on="first")  # type: ignore[arg-type]  # the mistake under test

@@ -1,4 +1,4 @@
-"""Columns of conversations to token ids, with a mask of what the model has to write."""
+"""Conversations to token ids, with a mask of what is trained on."""
 
 import json as jsons
 import re
@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mlxfp.core.arrow.types import is_list_like, is_text, value_type
 from mlxfp.core.checks import check_choice, check_columns, check_text, check_types, explain_call
@@ -16,39 +16,43 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise
-from mlxfp.text.chat.chat_templates import BEGIN, END, ChatTemplate, Messages, without_nulls
+from mlxfp.text.tokenizers.chat_templates import BEGIN, END, ChatTemplate, Messages, without_nulls
 from mlxfp.text.tokenizers.literal_text import unspellable
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, cannot_encode, check_tokenizer, engine, for_literal_text, special_names
 
-Answers = Literal["all", "last"]
+TrainOn = Literal["assistant", "last", "all"]
 
-_ANSWERS = ("all", "last")
+_TRAIN_ON = ("assistant", "last", "all")
+_TOOLS = "tools"
 
 
 @explain_call
-def tokenize_chat(  # noqa: PLR0913  # all have defaults but two, and are named
+def chat(  # noqa: PLR0913  # all have defaults but one, and are named
     tokenizer: Tokenizer,
-    template: ChatTemplate,
     *,
-    column: str = "messages",
-    tools: str | None = None,
-    answers: Answers = "all",
+    messages: str = "messages",
+    tools: str | None = _TOOLS,
+    train_on: TrainOn = "assistant",
+    template: ChatTemplate | None = None,
     into: str = "input_ids",
     prompt: str = "prompt",
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Turn a column of conversations into token ids by a model's chat template, with a mask of the prompt.
 
-    A conversation is a list of messages with `role`, `content` and what else the template knows; `tools` names a column of descriptions of
-    functions. Both may also be text in JSON. Adds the columns `into` (list<int32>): the ids of the whole conversation; and `prompt`
-    (list<bool>): false on what the model writes, the answers and the token that ends each, true on everything else. With
-    `answers="last"`, only the last answer counts. `collators.causal(prompt_mask="prompt")` takes both.
+    A conversation is a list of messages with `role`, `content` and what else the template knows. `tools` names a column of descriptions of
+    functions; the column "tools" need not be there. Both may also be text in JSON. The template is that of the tokenizer's folder, or
+    `template`.
+
+    Adds the columns `into` (list<int32>): the ids of the whole conversation; and `prompt` (list<bool>): false on what is trained on, true
+    on everything else. `collators.causal(prompt_mask="prompt")` takes both. Trained on are the assistant's messages with the token that
+    ends each; with `train_on="last"`, only the last of them; with `train_on="all"`, all tokens.
 
     The ids are those of transformers' `apply_chat_template`, except that a message that spells a special token is ordinary text: it cannot
     end a turn. What the model writes is what the template marks with `{% generation %}`; without such marks, it is what stands behind the
     prompt for an answer, and the template must write the messages before an answer in the same way whether or not others follow.
 
-    Raises `SchemaError` when the pipeline is built if a column is missing or has another type; `DataError`, naming the row, where the
-    template refuses a conversation or answers cannot be found. Needs the extra `chat`.
+    Raises `ArgumentError` for a tokenizer without a template; `SchemaError` when the pipeline is built if a column is missing or has
+    another type; `DataError`, naming the row, where the template refuses a conversation or answers cannot be found. Needs the extra `chat`.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -56,71 +60,86 @@ def tokenize_chat(  # noqa: PLR0913  # all have defaults but two, and are named
     >>> tokenizer = train_tokenizer(from_examples([{"text": "user: assistant: hi ho"}] * 2), kind="wordpiece", vocab_size=40)
     >>> text = "{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}[SEP]{% endgeneration %}{% endfor %}"
     >>> chats = from_examples([{"messages": [{"role": "assistant", "content": "hi [SEP]"}]}])
-    >>> (row,) = pipe(chats, tokenize_chat(tokenizer, ChatTemplate(text)))
+    >>> (row,) = pipe(chats, chat(tokenizer, template=ChatTemplate(text)))
     >>> tokenizer.tokens(row["input_ids"])
     ['assistant', ':', 'hi', '[UNK]', '[UNK]', '[UNK]', '[SEP]']
     >>> row["prompt"]
     [True, True, False, False, False, False, False]
 
-    See also: `load_chat_template`; `pack`, which puts several conversations into a row.
+    See also: `encode_chat`, for one conversation; `pack`, which puts several into a row.
     """
     check_tokenizer(tokenizer=tokenizer)
-    check_types(ChatTemplate, template=template)
-    check_text(column=column, into=into, prompt=prompt)
+    check_text(messages=messages, into=into, prompt=prompt)
     check_types((str, type(None)), tools=tools)
-    check_choice(_ANSWERS, answers=answers)
+    check_choice(_TRAIN_ON, train_on=train_on)
     if {into, prompt} & {*HIDDEN, ""} or into == prompt:
         raise ArgumentError(f"into={into!r} and prompt={prompt!r} cannot name the columns of ids and of the mask; choose two other names.")
-    return _TokenizeChat(tokenizer, template, column=column, tools=tools, answers=answers, into=into, prompt=prompt)
+    found = _template_of(tokenizer, template)
+    return _Chat(tokenizer, found, messages=messages, tools=tools, train_on=train_on, into=into, prompt=prompt)
 
 
 @explain_call
-def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Messages, *, tools: Any = None) -> list[int]:
+def encode_chat(tokenizer: Tokenizer, messages: Messages, *, tools: Any = None, template: ChatTemplate | None = None) -> list[int]:
     """Return the ids of a conversation and of the beginning of an answer, as `models.generate` takes them.
 
-    A message that spells a special token is ordinary text. Raises `DataError` where the template refuses the conversation.
+    The template is that of the tokenizer's folder, or `template`. A message that spells a special token is ordinary text. Raises
+    `ArgumentError` for a tokenizer without a template, `DataError` where the template refuses the conversation.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> from mlxfp.text.tokenizers.training import train_tokenizer
     >>> tokenizer = train_tokenizer(from_examples([{"text": "user: hi, assistant:"}] * 2), kind="wordpiece", vocab_size=40)
     >>> template = ChatTemplate("user: {{ messages[0].content }}[SEP]{% if add_generation_prompt %}assistant:{% endif %}")
-    >>> tokenizer.tokens(encode_chat(tokenizer, template, [{"role": "user", "content": "hi"}]))
+    >>> tokenizer.tokens(encode_chat(tokenizer, [{"role": "user", "content": "hi"}], template=template))
     ['user', ':', 'hi', '[SEP]', 'assistant', ':']
     """
     check_tokenizer(tokenizer=tokenizer)
-    check_types(ChatTemplate, template=template)
-    guarded = _guard(tokenizer, template, _as_json(messages), _as_json(tools))
+    guarded = _guard(tokenizer, _template_of(tokenizer, template), _as_json(messages), _as_json(tools))
     return _encode(tokenizer, guarded.whole(generation_prompt=True))[0]
 
 
+def _template_of(tokenizer: Tokenizer, template: ChatTemplate | None) -> ChatTemplate:
+    found = tokenizer.chat_template if template is None else template
+    if found is None:
+        raise ArgumentError(
+            f"{tokenizer!r} has no chat template: its folder has neither chat_template.jinja nor a chat_template in tokenizer_config.json. "
+            'Give template=fp.ChatTemplate("..."), in the form that the model expects.'
+        )
+    check_types(ChatTemplate, template=found)
+    found.check()
+    return found
+
+
 @frozen(repr=False)
-class _TokenizeChat(RowWise):
+class _Chat(RowWise):
     tokenizer: Tokenizer
     template: ChatTemplate
-    column: str = "messages"
-    tools: str | None = None
-    answers: Answers = "all"
-    into: str = "input_ids"
-    prompt: str = "prompt"
+    messages: str
+    tools: str | None
+    train_on: TrainOn
+    into: str
+    prompt: str
     advice = CACHE_ADVICE
+
+    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "_Chat":
+        return evolve(self, tools=None) if self.tools == _TOOLS and _TOOLS not in schema.names else self
 
     def schema(self, schema: Schema) -> Schema:
         columns = self.columns_read()
-        check_columns(columns, [name for name in schema.names if name not in HIDDEN], "tokenize_chat")
+        check_columns(columns, [name for name in schema.names if name not in HIDDEN], "chat")
         for name in columns:
             kind = schema.field(name).type
             if not (is_list_like(kind) or is_text(value_type(kind)) or pa.types.is_null(kind)):
-                raise SchemaError(f"tokenize_chat needs lists of objects, or text in JSON, in column {name!r}, got {kind}.")
+                raise SchemaError(f"chat needs lists of objects, or text in JSON, in column {name!r}, got {kind}.")
         return set_field(set_field(schema, self.into, pa.list_(pa.int32())), self.prompt, pa.list_(pa.bool_()))
 
     def decoders(self) -> Mapping[str, Tokenizer]:
         return {self.into: self.tokenizer}
 
     def columns_read(self) -> tuple[str, ...]:
-        return (self.column,) if self.tools is None else (self.column, self.tools)
+        return (self.messages,) if self.tools is None else (self.messages, self.tools)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        chats = chunk.column(self.column).to_pylist()
+        chats = chunk.column(self.messages).to_pylist()
         tools = [None] * len(chats) if self.tools is None else chunk.column(self.tools).to_pylist()
         rows = [self._row(chunk, place, *pair) for place, pair in enumerate(zip(chats, tools, strict=True))]
         out = set_column(chunk, self.into, pa.array([ids for ids, _ in rows], pa.list_(pa.int32())))
@@ -129,9 +148,9 @@ class _TokenizeChat(RowWise):
     def _row(self, chunk: RecordBatch, place: int, chat: Any, tools: Any) -> tuple[list[int], list[bool]]:
         try:
             guarded = _guard(self.tokenizer, self.template, _as_json(chat), _as_json(tools))
-            return _encode(self.tokenizer, guarded.marked(self.answers))
+            return _encode(self.tokenizer, guarded.marked(self.train_on))
         except DataError as error:
-            raise DataError(f"tokenize_chat: column {self.column!r} of {row_at(chunk, place)}: {error}") from error
+            raise DataError(f"chat: column {self.messages!r} of {row_at(chunk, place)}: {error}") from error
 
 
 @frozen
@@ -160,22 +179,24 @@ class _Guarded:
                 "Remove it from the message."
             )
 
-    def marked(self, answers: Answers) -> str:
-        """Return the text of the conversation with `BEGIN` and `END` around what the model writes."""
+    def marked(self, train_on: TrainOn) -> str:
+        """Return the text of the conversation with `BEGIN` and `END` around what is trained on."""
         whole = self.whole()
+        if train_on == "all":
+            return BEGIN + whole.replace(BEGIN, "").replace(END, "") + END
         if self.template.marks_answers:
-            begin = whole.rfind(BEGIN) if answers == "last" else 0
+            begin = whole.rfind(BEGIN) if train_on == "last" else 0
             return whole[:begin].replace(BEGIN, "").replace(END, "") + whole[begin:]
         out, last = "", 0
-        for begin, end in self._spans(whole, answers):
+        for begin, end in self._spans(whole, train_on):
             out += whole[last:begin] + BEGIN + whole[begin:end] + END
             last = end
         return out + whole[last:]
 
-    def _spans(self, whole: str, answers: Answers) -> Iterator[tuple[int, int]]:
+    def _spans(self, whole: str, train_on: TrainOn) -> Iterator[tuple[int, int]]:
         """Yield where what the model writes begins and ends: behind the prompt for an answer, up to the special token that ends it."""
         places = [place for place, message in enumerate(self.messages) if message["role"] == "assistant"]
-        for place in places[-1:] if answers == "last" else places:
+        for place in places[-1:] if train_on == "last" else places:
             prompt = self._render(self.messages[:place], generation_prompt=True)
             written = self._render(self.messages[: place + 1])
             ended = written.rstrip()
@@ -183,7 +204,7 @@ class _Guarded:
             if not ended.startswith(prompt) or not whole.startswith(ended):
                 raise DataError(
                     f"The chat template writes the messages up to the answer in message {place} in another way when others follow, "
-                    'so it is unclear what the model writes. Choose answers="last", with a row for each answer, or mark answers in the '
+                    'so it is unclear what the model writes. Choose train_on="last", with a row for each answer, or mark answers in the '
                     "template with {% generation %} and {% endgeneration %}."
                 )
             yield len(prompt), len(ended)

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.identity import fingerprint
-from mlxfp.text.chat import chat_templates, template_limits
-from mlxfp.text.chat.chat_templates import BEGIN, END, ChatTemplate, load_chat_template
-from tests.text.chat.templates import CHATML, LLAMA2, LLAMA3, MARKED, QWEN, TEMPLATES, VARIABLES
+from mlxfp.text.tokenizers import chat_templates, template_limits
+from mlxfp.text.tokenizers.chat_templates import BEGIN, END, ChatTemplate
+from mlxfp.text.tokenizers.files import load_chat_template, load_tokenizer
+from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer
+from tests.text.chat_templates import CHATML, LLAMA2, LLAMA3, MARKED, QWEN, TEMPLATES, VARIABLES
+from tests.text.corpora import trained
 
 jinja2 = pytest.importorskip("jinja2", reason="chat templates need Jinja: pip install 'mlxfp[chat]'")
 
@@ -110,9 +113,10 @@ def test_a_conversation_that_the_template_refuses_says_why():
 
 
 @pytest.mark.parametrize("text", ["{% for %}", "{{ messages", "{% generation %}", "{% nothing %}"])
-def test_a_malformed_template_is_refused_at_once(text: str):
-    with pytest.raises(DataError, match=r"The chat template is malformed: .*, in line 1 of"):
-        ChatTemplate(text)
+def test_a_malformed_template_is_refused_before_any_conversation(text: str):
+    for use in (ChatTemplate(text).check, lambda: ChatTemplate(text).marks_answers, lambda: ChatTemplate(text).render([])):
+        with pytest.raises(DataError, match=r"The chat template is malformed: .*, in line 1 of"):
+            use()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +186,7 @@ def test_what_is_counted_begins_anew_for_each_conversation_and_no_template_reach
     assert template.render([{"role": "user", "content": content}]) == f"{content.split('.', maxsplit=1)[0]}{content}X"
     for spelled in ("{{ counter of mlxfp }}", "{{ 1|written of mlxfp }}"):
         with pytest.raises(DataError, match="malformed"):
-            ChatTemplate(spelled)
+            ChatTemplate(spelled).check()
 
 
 def test_templates_are_values():
@@ -212,6 +216,25 @@ def test_templates_are_found_where_transformers_finds_them(tmp_path: Path):
     assert load_chat_template(tmp_path).variables == (("eos_token", "</s>"),)
 
 
+@pytest.mark.parametrize("settings", [{}, {"variables": {"enable_thinking": False, "names": ["a", "b"]}, "today": "2026-01-31"}])
+def test_a_tokenizer_keeps_the_template_of_its_folder(tmp_path: Path, settings: dict[str, Any]):
+    trained("wordpiece").save(tmp_path)
+    assert load_tokenizer(tmp_path).chat_template is None
+    write(tmp_path, chat_template_jinja="{% for\r\n %}")  # a tokenizer that is not used for chats does not need a good one
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.chat_template == ChatTemplate("{% for\r\n %}", variables=_tokens(tokenizer))
+    given = attrs.evolve(tokenizer, chat_template=ChatTemplate(CHATML, **settings))
+    assert given != tokenizer
+    assert hash(given) == hash(tokenizer)
+    given.save(tmp_path / "copy")
+    assert load_tokenizer(tmp_path / "copy") == given
+    assert load_tokenizer(tmp_path / "copy").chat_template == load_chat_template(tmp_path / "copy")
+
+
+def _tokens(tokenizer: Tokenizer) -> dict[str, str]:
+    return {f"{role}_token": token for role in ROLES if (token := getattr(tokenizer, f"{role}_token")) is not None}
+
+
 def test_a_folder_without_a_template_is_named(tmp_path: Path):
     with pytest.raises(MissingFileError, match=r"has no chat template named 'default'\. Models without one are not for chats"):
         load_chat_template(tmp_path)
@@ -231,7 +254,7 @@ def test_without_jinja_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch
     for name in ("jinja2", "jinja2.sandbox", "jinja2.ext"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r'A chat template needs jinja2\. Install it with: pip install "mlxfp\[chat\]"'):
-        ChatTemplate(CHATML)
+        ChatTemplate(CHATML).check()
 
 
 def marked_spans(text: str) -> tuple[str, list[tuple[int, int]]]:

@@ -4,21 +4,19 @@ import datetime as dt
 import json as jsons
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
 
 from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_text, check_types, explain_call
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
-from mlxfp.text.chat.template_limits import counters, make_environment, parse_counted
-from mlxfp.text.tokenizers.files import read_config, read_map
+from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.text.tokenizers.literal_text import unspellable
+from mlxfp.text.tokenizers.template_limits import counters, make_environment, parse_counted
 
 Messages = Sequence[Mapping[str, Any]]
 
+CHAT_SETTINGS = "chat_template_settings"  # in a tokenizer_config.json of ours: variables that are not its special tokens, and today
 BEGIN, END = unspellable("begin"), unspellable("end")  # around what a template marks with {% generation %}
 
 
@@ -30,9 +28,10 @@ def _pairs(variables: Any) -> tuple[tuple[str, Any], ...]:
 class ChatTemplate:
     """How a model expects a conversation as text: a template in Jinja, as in `chat_template.jinja` and `tokenizer_config.json`. A value.
 
-    Made by `load_chat_template`, or from the text of a template. `variables` is a mapping of what a template may use in addition to the
-    messages: special tokens, such as `eos_token`, and settings of the model, such as `enable_thinking`. `today`, as in "2026-01-31", is
-    what `strftime_now` of a template sees; without it a template has no clock, and most then write a fixed date.
+    `load_tokenizer` reads that of a model's folder, as `tokenizer.chat_template`; it is also made from the text of a template.
+    `variables` is a mapping of what a template may use in addition to the messages: special tokens, such as `eos_token`, and settings of
+    the model, such as `enable_thinking`. `today`, as in "2026-01-31", is what `strftime_now` of a template sees; without it a template
+    has no clock, and most then write a fixed date.
 
     The template runs in the sandbox of Jinja (extra `chat`), with the functions and filters that transformers gives it, and the text is the
     same. One that loops or writes without end is stopped, at two million passes of loops or 67 million characters; a single operation on a
@@ -44,7 +43,7 @@ class ChatTemplate:
     >>> template.render([{"role": "user", "content": "Hello"}])
     'user: Hello|'
 
-    See also: `tokenize_chat`, for columns of conversations.
+    See also: `chat`, for columns of conversations; `load_chat_template`, for a template by its name.
     """
 
     text: str
@@ -56,6 +55,9 @@ class ChatTemplate:
         check_types((str, type(None)), today=self.today)
         if self.today is not None:
             _as_date(self.today)
+
+    def check(self) -> None:
+        """Raise `DataError` for a template that is malformed, and `MissingExtraError` without Jinja; otherwise, rendering does."""
         _compiled(self.text)
 
     @property
@@ -86,53 +88,18 @@ class ChatTemplate:
             ) from error
         return text
 
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what has to be kept in addition to the text of the template and the configuration of its tokenizer."""
+        given = {"variables": dict(self.variables), "today": self.today}
+        return {} if given == {"variables": special_tokens(config), "today": None} else {CHAT_SETTINGS: given}
+
     def __repr__(self) -> str:
         return f"ChatTemplate({len(self.text)} characters)"
 
 
-@explain_call
-def load_chat_template(folder: str | PathLike[str], *, name: str = "default") -> ChatTemplate:
-    """Read the chat template of a model's folder, with its special tokens as variables. Nothing is downloaded.
-
-    It is in `chat_template.jinja`, or under `chat_template` in `tokenizer_config.json`, where it may have a `name`. Templates are programs;
-    see `ChatTemplate`. Raises `MissingFileError` where the folder has no template, `DataError` for one that is malformed, and
-    `MissingExtraError` without Jinja (extra `chat`).
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
-    ...     _ = Path(folder, "chat_template.jinja").write_text("{{ messages[0].content }}{{ eos_token }}")
-    ...     load_chat_template(folder).render([{"role": "user", "content": "Hello"}])
-    'Hello</s>'
-    """
-    check_types((str, PathLike), folder=folder)
-    check_text(name=name)
-    place = Path(folder)
-    config = {**read_config(place / "special_tokens_map.json"), **read_config(place / "tokenizer_config.json")}
-    variables = {key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)}
-    found = _find_templates(place)
-    if name not in found:
-        known = f"It has {', '.join(map(repr, sorted(found)))}: give one as name=" if found else "Models without one are not for chats"
-        raise MissingFileError(f"The folder {str(place)!r} has no chat template named {name!r}. {known}.")
-    try:
-        return ChatTemplate(found[name], variables=variables)
-    except DataError as error:
-        error.add_note(f"while reading the chat template {name!r} of {str(place)!r}")
-        raise
-
-
-def _find_templates(folder: Path) -> dict[str, str]:
-    """Return the templates by their name. Files of their own come first, as in transformers."""
-    listed = read_map(folder / "tokenizer_config.json").get("chat_template") or {}
-    if isinstance(listed, list) and all(isinstance(each, dict) for each in listed):
-        listed = {each.get("name"): each.get("template") for each in listed}
-    found = {"default": listed} if isinstance(listed, str) else listed
-    if not isinstance(found, dict) or not all(isinstance(text, str) for pair in found.items() for text in pair):
-        raise DataError(
-            f"chat_template of tokenizer_config.json in {str(folder)!r} must be text, or a list of names and texts: {listed!r:.80}."
-        )
-    files = {"default": folder / "chat_template.jinja"} | {path.stem: path for path in folder.glob("additional_chat_templates/*.jinja")}
-    return found | {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.is_file()}
+def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens that a tokenizer_config.json names: those of roles, and others that a template may use."""
+    return {key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)}
 
 
 def without_nulls(value: Any) -> Any:

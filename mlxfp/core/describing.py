@@ -95,6 +95,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
     thread, workers = runs_in
     shared = _shared(dataset) if workers else frozenset()
     indexable = bool(held) and all(child.indexable for child in held)
+    schemas = _schemas(dataset)
     for count, part in enumerate(parts):
         so_far = attrs.evolve(written, stages=dataset.stages[:count])
         access = ""
@@ -106,7 +107,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
             begins=not count and not held,
             part=repr(part),
             level=so_far.level,
-            schema=_schema(so_far),
+            schema=schemas[count] if schemas else _schema(so_far),
             count=_length(so_far),
             access=access,
             notes=part.notes(),
@@ -134,6 +135,14 @@ def _length(dataset: Pipeline[Any]) -> str:
     except (MlxfpError, OSError):  # the line about columns says what is wrong
         return "length not known"
     return "length known only by reading" if items is None else f"{items:,} of them"
+
+
+def _schemas(dataset: Pipeline[Any]) -> tuple[Schema, ...]:
+    """Return the schema after every part; none if one does not fit, as each is then found by itself."""
+    with suppress(MlxfpError, OSError):
+        found: tuple[Schema, ...] = dataset.resolved.schemas
+        return found
+    return ()
 
 
 def _schema(dataset: Pipeline[Any]) -> Schema | str:

@@ -52,6 +52,21 @@ def test_an_explanation_names_parts_columns_counts_and_costs():
     )
 
 
+def test_an_explanation_calls_a_function_no_more_often_than_finding_the_schema_does():
+    calls = list[int]()
+
+    def count(row: Any) -> Any:
+        calls.append(row["x"])
+        return row
+
+    def calls_of(function: Any) -> int:
+        calls.clear()
+        function(pipe(NUMBERS, *[map(count)] * 6))
+        return len(calls)
+
+    assert calls_of(explain) == calls_of(schema) == 6 * 7 // 2 * 5
+
+
 def test_joined_datasets_are_explained_side_by_side():
     lines = explain(concat([NUMBERS, pipe(NUMBERS, shuffle(seed=1))])).splitlines()
     assert [line for line in lines if line.startswith("  | ") and "examples:" not in line] == [

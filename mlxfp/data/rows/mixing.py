@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import cached_property
+from itertools import accumulate
 from numbers import Real
 from typing import Any, Literal, TypeVar
 
@@ -135,7 +137,11 @@ class _Joined(Source):
 
     def first_leaf(self, place: int) -> int:
         """Count the leaf sources of the datasets before one."""
-        return sum(1 for dataset in self.datasets[:place] for _ in leaves(dataset))
+        return self._first_leaves[place]
+
+    @cached_property
+    def _first_leaves(self) -> tuple[int, ...]:
+        return tuple(accumulate((sum(1 for _ in leaves(dataset)) for dataset in self.datasets), initial=0))
 
 
 @frozen(repr=False)
@@ -274,8 +280,7 @@ class Mix(_Joined):
 
     def owners(self, chunk: RecordBatch) -> Indices:
         """Say which of the datasets each row is of: int64[N]."""
-        ends = np.cumsum([sum(1 for _ in leaves(dataset)) for dataset in self.datasets])
-        return np.searchsorted(ends, source_rows(chunk) >> LEAF_BITS, side="right")
+        return np.searchsorted(self._first_leaves[1:], source_rows(chunk) >> LEAF_BITS, side="right")
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
         """Take the items that are due before any reader runs out of what it holds, or None if there are none."""

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, PipelineError, SchemaError, UnknownNameError
+from mlxfp.core.nodes import leaves
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows import mixing
 from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.shuffling import shuffle
@@ -144,6 +146,14 @@ def test_schemas_are_inferred_through_joined_datasets_and_caches_follow_their_fi
     assert [row["y"] for row in pipe(upper, cache(folder))] == ["A", "B"]
     (tmp_path / "b.jsonl").write_text('{"x": "cc"}\n')
     assert [row["y"] for row in pipe(upper, cache(folder))] == ["A", "CC"]
+
+
+@pytest.mark.parametrize("join", [concat, interleave, lambda datasets: mix(datasets, [1] * len(datasets), stop="all")])
+def test_the_sources_of_many_datasets_are_counted_once(join, monkeypatch):
+    counted = []
+    monkeypatch.setattr(mixing, "leaves", lambda dataset: counted.append(dataset) or leaves(dataset))
+    assert len(list(join([from_examples([{"x": number}] * 3) for number in range(50)]))) == 150
+    assert len(counted) == 50
 
 
 def test_the_same_rows_joined_twice_have_different_keys():

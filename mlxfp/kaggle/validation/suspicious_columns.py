@@ -39,8 +39,9 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
             f"Columns that look like identifiers, another value in each row or nearly so: {listed(ids)}. If the order of the rows follows "
             "the target, models learn it, and not what new rows have. Leave them out of the spec."
         )
+    targets = list(_targets(spec, rows))
     for column in columns:
-        for target, numbers in _targets(spec, rows):
+        for target, numbers in targets:
             if column.groups > 1 and (share := _explained(column, numbers, classed=spec.kind in CLASSED)) >= _LEAK:
                 yield (
                     f"The column {column.name!r} alone avoids {100 * share:.1f} % of the errors in {target!r}. If it is not known when "

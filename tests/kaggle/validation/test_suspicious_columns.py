@@ -89,3 +89,15 @@ def test_a_few_rows_say_nothing():
 def test_many_rows_are_looked_at_evenly():
     y = np.arange(200_000.0) % 2
     assert LEAK in said("binary", np.random.default_rng(0).permutation(y), twice=list(2 * np.random.default_rng(0).permutation(y)))[0]
+
+
+def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
+    def reads_of(count):
+        read = []
+        columns = {f"column {number}": np.arange(COUNT) % 7 / 2 + number for number in range(count)}
+        rows = fp.from_table({**columns, "y": target("binary")})
+        spec = spec_of("binary", columns=[ColumnSpec(name=name, type="numerical") for name in columns])
+        list(column_warnings(spec, fp.pipe(rows, fp.map_chunks(lambda chunk: read.append(chunk.num_rows) or chunk))))
+        return len(read)
+
+    assert reads_of(40) == reads_of(2)

@@ -9,6 +9,7 @@ from attrs import define, field
 from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageError, check_size, in_mode, installed, pillow, turned
 
 _ORIENTATION = 0x0112  # the number of the tag in EXIF
+_PLANES, _SEPARATE, _BITS = 0x011C, 2, 0x0102  # tags of TIFF: PlanarConfiguration, one of its values, BitsPerSample
 _JPEG = b"\xff\xd8\xff"
 _TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}  # colours of JPEG files that simplejpeg decodes as Pillow does, and to what
 Encoded = bytes | memoryview
@@ -81,9 +82,17 @@ def _read(data: Encoded, mode: Mode | None, own: Any) -> tuple[Pixels, int]:
     """Do the same for a file of any format, with Pillow, and convert to the mode."""
     with own.open(BytesIO(data)) as image:
         check_size(image.size[::-1], own)
+        _check_planes(image)
         image.load()
         pixels = np.asarray(_as_shown(image, mode, own))
         return pixels if pixels.ndim == 3 else pixels[..., None], _orientation(image)  # grey ones have two axes
+
+
+def _check_planes(image: Any) -> None:
+    """Refuse a TIFF whose channels of more than eight bits follow each other: Pillow takes half of their bytes for pixels."""
+    tags = getattr(image, "tag_v2", {})
+    if tags.get(_PLANES) == _SEPARATE and max(tags.get(_BITS, (8,))) > 8:
+        raise UnusableImageError("is a TIFF with channels of 16 bits in planes of their own. Save it with interleaved channels.")
 
 
 def _orientation(image: Any) -> int:

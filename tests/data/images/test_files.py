@@ -121,6 +121,32 @@ def test_what_is_transparent_shows_white():
             np.testing.assert_allclose(shown(encoded(made, kind, **options))[0], expected, atol=1)
 
 
+def tiff(channels: np.ndarray, *, planes: bool) -> bytes:
+    """Write uint16[H, W, 3] as a TIFF, which Pillow cannot: its channels interleaved, or in planes of their own."""
+    height, width, count = channels.shape
+    data = (np.moveaxis(channels, -1, 0) if planes else channels).astype("<u2").tobytes()
+    sizes = [len(data) // count] * count if planes else [len(data)]
+    begin = 8 + 2 + 12 * 8 + 4
+    bits, starts, lengths = begin, begin + 6, begin + 6 + 12
+    at = lengths + 12
+    pixels = [at + sum(sizes[:place]) for place in range(len(sizes))]
+    one = len(sizes) == 1
+    tags = [
+        (256, 4, 1, width), (257, 4, 1, height), (258, 3, count, bits), (262, 3, 1, 2), (273, 4, len(sizes), pixels[0] if one else starts),
+        (277, 3, 1, count), (279, 4, len(sizes), sizes[0] if one else lengths), (284, 3, 1, 2 if planes else 1),
+    ]  # fmt: skip
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(4)
+    lists = struct.pack("<3H", *[16] * 3) + struct.pack("<3I", *(pixels * 3)[:3]) + struct.pack("<3I", *(sizes * 3)[:3])
+    return head + lists + data
+
+
+def test_channels_of_16_bits_are_halved_or_refused():
+    channels = np.arange(4 * 5 * 3, dtype=np.uint16).reshape(4, 5, 3) * 1000
+    assert (shown(tiff(channels, planes=False)) == channels >> 8).all()
+    with pytest.raises(DataError, match="channels of 16 bits in planes of their own"):
+        shown(tiff(channels, planes=True))
+
+
 def test_sixteen_bits_are_shown_by_the_upper_eight():
     wide = np.array([[0, 255, 256, 40000, 65535]], np.uint16)
     kinds = [encoded(pillow().fromarray(wide), kind) for kind in ("PNG", "TIFF")]

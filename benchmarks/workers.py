@@ -1,8 +1,12 @@
 """python-map, cores, runner: what several workers gain, and what they cost where they have nothing to do."""
 
 import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,14 +35,34 @@ def python_map(*, small: bool) -> list[Row]:
 
 
 def cores(*, small: bool) -> list[Row]:
-    """Run an epoch from a CSV file to padded batches with two workers, and with one."""
+    """Run an epoch from a CSV file to padded batches with two workers and with one; and with one that has only one core."""
     count = 2000 if small else 200_000
     with passenger_file(count) as (path, tokenizer):
         ways = [fp.prefetch(4, workers=2), fp.prefetch(4, workers=2, kind="processes"), fp.prefetch(4)]
         *two, one = best([partial(consume, fp.pipe(epoch(path, tokenizer), way)) for way in ways])
-    rate = count / min(two)
+        bound = _on_one_core(path) if hasattr(os, "sched_setaffinity") else None
+    ours = f"{count / min(two):,.0f} rows/s"
     work = f"CSV of {count:,} rows to shuffled batches, 2 workers"
-    return [Row("cores", work, f"{rate:,.0f} rows/s", f"1 worker {count / one:,.0f} rows/s", one / min(two), 1.6)]
+    rows = [Row("cores", work, ours, f"1 worker {count / one:,.0f} rows/s", one / min(two), 1.6)]
+    if bound is None:
+        return [*rows, Row("cores", work, ours, "one core: this system binds no process to a core", None, 1.6)]
+    fastest = min(*two, one)
+    return [
+        *rows,
+        Row("cores", "the same, all cores", f"{count / fastest:,.0f} rows/s", f"1 core {count / bound:,.0f} rows/s", bound / fastest, 1.6),
+    ]
+
+
+def _on_one_core(path: Path) -> float:
+    """Return how long the epoch takes in a process that has only one core, which also its libraries then do not divide work for."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks.workers", str(path)], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def _epoch_on_one_core(path: Path) -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    (seconds,) = best([partial(consume, fp.pipe(epoch(path, fp.load_tokenizer(path.parent)), fp.prefetch(4)))])
+    sys.stdout.write(str(seconds))
 
 
 def runner(*, small: bool) -> list[Row]:
@@ -89,3 +113,7 @@ def _datasets_epoch(slow: Callable[[Any], dict[str, int]], count: int) -> None:
     datasets.disable_caching()
     rows = datasets.Dataset.from_dict({"x": list(range(count))})
     consume(rows.map(slow, num_proc=2).iter(_SIZE))
+
+
+if __name__ == "__main__":
+    _epoch_on_one_core(Path(sys.argv[1]))

@@ -48,7 +48,8 @@ def small_fit(  # noqa: PLR0913  # each is one choice of how to train
     so every batch is full. Each fold starts from the weights of `model`, which does not change.
 
     `cross_validate(..., together=True)` stacks the parameters of all folds and trains them at once by `mx.vmap`: the same models, to
-    float precision, in less time if a step of one model is too small to fill the device. MLX cannot do this with convolutions.
+    float precision, in less time if a step of one model is too small to fill the device. MLX cannot do this with convolutions, and MLX
+    0.32.4 computes `&`, `|` and `^` wrongly there, of integers of a fold and an array of integers that all folds share.
 
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> from mlxfp.kaggle.validation.folds import kfold

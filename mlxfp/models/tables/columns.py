@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.types import decoded, is_number_like, is_text, value_type
@@ -26,7 +26,7 @@ from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
 MISSING_FLAG = 2  # the kinds of a column that says whether a number is there
-_CLIP = 3.0  # what scaled numbers come near to, and never reach: as published
+CLIP = 3.0  # what scaled numbers come near to, and never reach: as published
 _LARGEST = 1e60  # larger and infinite numbers are cut off here, so that their squares are finite
 _NARROWEST = 1e-6  # of a bin of scaled numbers: narrower ones, of values of all magnitudes, would make outputs of any size
 _COMPONENTS = 16  # of counts of words, and as many of parts of words: as many as trees get
@@ -39,7 +39,8 @@ _CATEGORIES = 1000  # the most frequent ones are kept of a column, and all other
 class NumberColumn:
     """How a column of numbers is scaled: (value - median) * factor, clipped smoothly; missing ones become the median.
 
-    `bins` are quantiles of the scaled numbers, in ascending order. With `flag`, a category in addition says whether a number is missing.
+    `bins` are quantiles of the scaled numbers, in ascending order. With `flag`, a category in addition says whether a number is missing;
+    then `counts` are the training rows that have the number, and those that lack it.
 
     >>> NumberColumn("age", median=40.0, factor=0.1).scale(np.array([40.0, 50.0, np.nan])).round(2).tolist()
     [0.0, 0.949999988079071, 0.0]
@@ -50,6 +51,7 @@ class NumberColumn:
     factor: float
     flag: bool = False
     bins: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
 
     def scale(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         """Scale numbers, float64[N] with NaN for missing ones: float32[N]."""
@@ -61,12 +63,15 @@ class NumberColumn:
 class CategoryColumn:
     """The known values of a column of categories, as text: the first is category 1.
 
+    `counts` are the training rows with each of the values, after those with none of them.
+
     >>> CategoryColumn("sex", ("f", "m")).number(pa.array(["m", None, "x"])).tolist()
     [2, 0, 0]
     """
 
     name: str
     values: tuple[str, ...]
+    counts: tuple[int, ...] = ()
 
     def number(self, column: pa.Array) -> NDArray[np.int32]:
         """Return the numbers of the values of a column: int32[N], 0 for missing and unseen ones."""
@@ -127,6 +132,12 @@ class TableColumns(RowWise):
     def kinds(self) -> tuple[int, ...]:
         """The number of known categories in each column of the array `categories`."""
         return (*(len(column.values) for column in self.categories), *(MISSING_FLAG for column in self.numbers if column.flag))
+
+    @property
+    def counts(self) -> tuple[tuple[int, ...], ...]:
+        """How many training rows have each category of each column of the array `categories`, from 0 on; empty where it is not known."""
+        flags = ((0, *column.counts) if column.counts else () for column in self.numbers if column.flag)
+        return (*(column.counts for column in self.categories), *flags)
 
     def columns_read(self) -> tuple[str, ...]:
         """Say which columns are read."""
@@ -226,27 +237,38 @@ def fit_columns(
 
 def smooth_clip(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Bring numbers to between -3 and 3 without a kink: x / sqrt(1 + (x / 3)²)."""
-    return np.asarray(values / np.sqrt(1 + (values / _CLIP) ** 2))
+    return np.asarray(values / np.sqrt(1 + (values / CLIP) ** 2))
+
+
+def robust_scale(least: float, low: float, median: float, high: float, most: float) -> tuple[float, float]:
+    """Return what to subtract from numbers, and what to multiply them by, from their ends, quartiles and median.
+
+    >>> robust_scale(0, 2, 3, 6, 9), robust_scale(0, 0, 0, 0, 1), robust_scale(1, 1, 1, 1, 1)
+    ((3.0, 0.25), (0.0, 2.0), (1.0, 0.0))
+    """
+    span = high - low or (most - least) / 2
+    return float(median), float(1 / span) if span else 0.0
 
 
 def _fit_number(name: str, values: NDArray[np.float64], bins: int) -> NumberColumn:
     found = np.clip(values[~np.isnan(values)], -_LARGEST, _LARGEST)
     known = found if len(found) else np.zeros(1)
-    low, median, high = np.quantile(known, [0.25, 0.5, 0.75])
-    span = high - low or (known.max() - known.min()) / 2
-    column = NumberColumn(name, float(median), float(1 / span) if span else 0.0, flag=len(found) < len(values))
+    median, factor = robust_scale(*np.quantile(known, [0, 0.25, 0.5, 0.75, 1]))
+    counts = (len(found), len(values) - len(found)) if len(found) < len(values) else ()
+    column = NumberColumn(name, median, factor, flag=bool(counts), counts=counts)
     if not bins:
         return column
     edges = np.unique(np.quantile(column.scale(known), np.linspace(0, 1, bins + 1)).astype(np.float32))
     edges = edges[np.concatenate([[True], np.diff(edges) > _NARROWEST])]
     edges = edges if len(edges) > 1 else np.concatenate([edges, edges + 1])
-    return NumberColumn(name, column.median, column.factor, column.flag, tuple(map(float, edges)))
+    return evolve(column, bins=tuple(map(float, edges)))
 
 
 def _fit_category(name: str, column: pa.Array) -> CategoryColumn:
     counts = Counter(_texts(column).drop_null().to_pylist())
-    kept = sorted(counts, key=lambda text: (-counts[text], text))[:_CATEGORIES]
-    return CategoryColumn(name, tuple(sorted(kept)))
+    kept = sorted(sorted(counts, key=lambda text: (-counts[text], text))[:_CATEGORIES])
+    known = [counts[text] for text in kept]
+    return CategoryColumn(name, tuple(kept), (len(column) - sum(known), *known))
 
 
 def _fit_texts(name: str, column: pa.Array) -> Iterator[TextColumn]:

@@ -14,7 +14,7 @@ from mlxfp.models.activations import mish, selu
 from mlxfp.models.layers import Dropout, Embedding, Input, random_key
 from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.embeddings import PeriodicEmbedding
-from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot
+from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot, one_hot_scales, scaled
 from mlxfp.models.tables.targets import TableTarget
 
 _MIXED = 5  # rows that a bias is mixed from
@@ -59,8 +59,9 @@ class RealMLP(nn.Module):
     Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024 (RealMLP-TD):
     periodic embeddings of numbers, a learned scale of every input, layers in the neural tangent parametrization, activations that are
     mixed with the identity (SELU for classes, Mish for values), dropout that fades out. Two categories become -1 and 1, a few more are
-    one-hot, many are embedded; missing and unseen ones are zeros. In evaluation mode, values are at least `low` and at most `high` of the
-    target.
+    one-hot, many are embedded; missing and unseen ones are zeros. Numbers of few categories are then scaled and clipped as columns of
+    numbers are, if the columns have their counts, as `fit_columns` makes them. In evaluation mode, values are at least `low` and at most
+    `high` of the target.
 
     With `examples`, a batch of `numbers` and `categories` of training rows, the weights are drawn as published: each neuron has a
     standard deviation of 1 over these rows, and is 0 between some of them. Without, biases start at 0.
@@ -82,6 +83,7 @@ class RealMLP(nn.Module):
         numbers, kinds = len(config.columns.numbers), config.columns.kinds
         self._few = tuple(place for place, count in enumerate(kinds) if count <= config.one_hot)
         self._many = tuple(place for place, count in enumerate(kinds) if count > config.one_hot)
+        self._scales = tuple(one_hot_scales(config.columns.counts[place]) for place in self._few)
         width = sum(1 if kinds[place] == 2 else kinds[place] for place in self._few) + len(self._many) * config.embedding_size
         if numbers:
             self.periodic = PeriodicEmbedding(
@@ -122,7 +124,8 @@ class RealMLP(nn.Module):
         if numbers is not None and "periodic" in self:
             parts.append(self.periodic(numbers).reshape(len(numbers), -1))
         if categories is not None:
-            parts += [one_hot(categories[:, place], kinds[place]) for place in self._few]
+            few = zip(self._few, self._scales, strict=True)
+            parts += [scaled(one_hot(categories[:, place], kinds[place]), scales) for place, scales in few]
             embedded = zip(self.categories, self._many, strict=True)
             parts += [embed(mx.clip(categories[:, place], 0, kinds[place])) for embed, place in embedded]
         return mx.concatenate(parts, axis=-1)

@@ -4,10 +4,23 @@ import mlx.core as mx
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.models import FadingDropout, MixedActivation, NTKLinear, RealMLP, RealMLPConfig, TableTarget, fit_columns
+from mlxfp.models import (
+    CategoryColumn,
+    FadingDropout,
+    MixedActivation,
+    NTKLinear,
+    RealMLP,
+    RealMLPConfig,
+    TableColumns,
+    TableTarget,
+    fit_columns,
+)
+from mlxfp.models.tables.inputs import one_hot, one_hot_scales, scaled
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimization.optimizers import realmlp as optimizer
@@ -48,14 +61,53 @@ def test_the_whole_network_is_what_the_parts_make():
     embedded = np.array(model.periodic(inputs["numbers"])).reshape(len(numbers), -1)
     sex, deck, missing = categories.T
     signs = np.array([0.0, 1.0, -1.0])
-    parts = [embedded, signs[sex][:, None], np.eye(5)[deck][:, 1:], signs[missing][:, None]]
-    hidden = np.concatenate(parts, axis=1) * np.array(model.scale)
+    codes = np.concatenate([signs[sex][:, None], np.eye(5)[deck][:, 1:], signs[missing][:, None]], axis=1)
+    hidden = np.concatenate([embedded, as_numbers(codes)], axis=1) * np.array(model.scale)
     for layer, activation in zip(model.layers[:-1], model.activations, strict=True):
         hidden = hidden @ np.array(layer.weight).T / len(hidden[0]) ** 0.5 + np.array(layer.bias)
         selu = 1.0507009873554805 * np.where(hidden > 0, hidden, 1.6732632423543772 * (np.exp(np.minimum(hidden, 0)) - 1))
         hidden = hidden + (selu - hidden) * np.array(activation.share)
     wanted = hidden @ np.array(model.layers[-1].weight).T / len(hidden[0]) ** 0.5 + np.array(model.layers[-1].bias)
     assert np.array(model(**inputs)) == pytest.approx(wanted, abs=1e-3)
+
+
+def as_numbers(codes):
+    """Scale columns by their quartiles, or else their ends, and clip them smoothly."""
+    low, median, high = np.quantile(codes, [0.25, 0.5, 0.75], axis=0)
+    span = np.where(high > low, high - low, (codes.max(axis=0) - codes.min(axis=0)) / 2)
+    scaled = (codes - median) / np.where(span > 0, span, np.inf)
+    return scaled / np.sqrt(1 + scaled**2 / 9)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=9).filter(any))
+def test_the_codes_of_categories_are_scaled_as_columns_of_numbers_are(counts):
+    rows = np.repeat(np.arange(len(counts)), counts)
+    codes = np.array(one_hot(mx.array(rows), len(counts) - 1))
+    found = np.array(scaled(mx.array(codes), one_hot_scales(counts)))
+    assert found == pytest.approx(as_numbers(codes), abs=1e-6)
+
+
+def test_the_codes_of_categories_are_those_of_the_authors():
+    # Computed with pytabkit 1.7.3: what its RealMLP_TD_Regressor makes of these rows, before the scale of the inputs.
+    sex, rare = ["m"] * 241 + ["f"] * 158 + [None], ["b"] * 358 + ["a"] * 42
+    port = ["S"] * 263 + ["C"] * 80 + ["Q"] * 33 + [None] * 24
+    columns = fit_columns(from_table({"sex": sex, "rare": rare, "port": port}), categories=["sex", "rare", "port"])
+    model = realmlp("value", columns=columns)
+    asked = from_table({"sex": ["f", "m", "m", None, "m"], "rare": ["b", "b", "b", "a", "b"], "port": [None, "Q", "S", "S", "C"]})
+    wanted = [
+        [0.9487, 0, 0, 0, -0.9487],
+        [0, 0, 0, 1.6641, -0.9487],
+        [0, 0, 0, 0, 0],
+        [0.4932, 1.6641, 0, 0, 0],
+        [0, 0, 1.6641, 0, -0.9487],
+    ]
+    assert np.array(model._inputs(None, **arrays(asked, columns))) == pytest.approx(np.array(wanted), abs=5e-5)
+
+
+def test_columns_without_counts_leave_the_codes_as_they_are():
+    columns = TableColumns((), (CategoryColumn("sex", ("f", "m")), CategoryColumn("deck", ("A", "B", "C"))))
+    codes = realmlp(columns=columns)._inputs(None, mx.array([[1, 3], [2, 0]]))
+    assert codes.tolist() == [[1, 0, 0, 1], [-1, 0, 0, 0]]
 
 
 def test_many_categories_are_embedded_and_an_unseen_one_starts_at_0():

@@ -14,6 +14,7 @@ import tokenizers as hf
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.light_arrays import numbers_of
 from mlxfp.text.encoding.boundaries import Cuts, find_cuts
 from mlxfp.text.engines.columns import found, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part, read_configuration
@@ -103,7 +104,7 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
     starts = np.flatnonzero(cuts)
     offsets = np.append(starts, len(data)).astype(np.int32)
     encoded = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), data).dictionary_encode()
-    return Words(encoded.dictionary, encoded.indices.to_numpy(), np.searchsorted(starts, ends), len(data))
+    return Words(encoded.dictionary, numbers_of(encoded.indices), np.searchsorted(starts, ends), len(data))
 
 
 @lru_cache(maxsize=32)

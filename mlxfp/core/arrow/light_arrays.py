@@ -33,16 +33,17 @@ def text_scalar(text: str) -> pa.StringScalar:
 
 
 def numbers_of(array: pa.Array) -> NDArray[Any]:
-    """Return the integers or truth values of an array without nulls, as `to_numpy` does: integers without a copy.
+    """Return what `to_numpy` does: integers and truth values without nulls by their buffer, integers without a copy.
 
     >>> numbers_of(pa.array([3, 1, 2])[1:]), numbers_of(pa.array([True, False]))
     (array([1, 2]), array([ True, False]))
     """
-    if pa.types.is_boolean(array.type):
-        truths: NDArray[Any] = numbers_of(array.cast(pa.uint8())).view(bool)
-        return truths
-    if not pa.types.is_integer(array.type) or array.null_count or not len(array):
+    kind = array.type
+    if array.null_count or not len(array) or not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         found: NDArray[Any] = array.to_numpy(zero_copy_only=False)
         return found
-    values: NDArray[Any] = np.frombuffer(array.buffers()[1], str(array.type))
+    if pa.types.is_boolean(kind):
+        truths: NDArray[Any] = numbers_of(array.cast(pa.uint8())).view(bool)
+        return truths
+    values: NDArray[Any] = np.frombuffer(array.buffers()[1], str(kind))
     return values[array.offset : array.offset + len(array)]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.light_arrays import numbers_of
 from mlxfp.text.encoding.boundaries import Cuts, find_cuts
 from mlxfp.text.engines.columns import found, text_offsets
-from mlxfp.text.tokenizers.configuration import MARK, Part, read_configuration
-from mlxfp.text.tokenizers.tokenizer import engine
+from mlxfp.text.tokenizers.configuration import MARK, Part
+from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
 HINTED, HELD = 1, 2  # flags of a word whose row may have to be encoded whole, and of one whose row must be
 
@@ -111,7 +111,7 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
 def find_rule(json: str) -> Rule | None:
     """Return how the texts of a tokenizer may be cut, or None where nothing is known."""
     own = engine(json)
-    configuration = read_configuration(own.to_str())  # older files leave out options that have their default
+    configuration = configuration_of(json)
     cuts = find_cuts(configuration)
     if cuts is None or own.encode("", add_special_tokens=False).ids:
         return None

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -22,7 +22,10 @@ from mlxfp.core.errors import ArgumentError, RankError
 from mlxfp.core.trees import flatten, unflatten
 from mlxfp.data.rows.sharding import World
 
-__all__ = ["Ranks", "connect"]
+if TYPE_CHECKING:
+    from mlx import nn
+
+__all__ = ["Ranks", "connect", "shard_linear"]
 
 
 def __dir__() -> list[str]:
@@ -31,6 +34,7 @@ def __dir__() -> list[str]:
 
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
+SEGMENTS = "_segments"  # the attribute of a layer that says which it has: MLX does not keep them
 _LIMIT = 1800.0  # seconds: as other libraries wait for ranks
 _MESSAGE = 32 * 1024**2  # bytes: arrays are joined up to this size, as MLX's own `average_gradients` joins them
 _OF_BACKENDS = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # what errors of MLX begin with that are about other ranks
@@ -63,7 +67,7 @@ class Ranks:
 
     @property
     def tensor_group(self) -> mx.distributed.Group:
-        """The ranks that hold one copy of the model together, for `shard_linear(..., group=ranks.tensor_group)`.
+        """The ranks that hold one copy of the model together, between which `shard_linear` divides layers.
 
         Raises `ArgumentError` where each rank holds a copy of its own: see `connect(tensor=)`.
 
@@ -285,8 +289,8 @@ class _Watch:
 def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1) -> Ranks:
     """Connect the processes that `mlx.launch` started; without it, this process is the only rank.
 
-    With `tensor=n`, each copy of the model is divided between n ranks that are next to each other, by `shard_linear` with the group
-    `ranks.tensor_group`; they read the same rows. As many as there are ranks, or on the backend "mpi" a divisor of their number.
+    With `tensor=n`, each copy of the model is divided between n ranks that are next to each other, by `shard_linear`; they
+    read the same rows. As many as there are ranks, or on the backend "mpi" a divisor of their number.
 
     A rank that waits longer than `limit` seconds for the others, because one has died or hangs, ends its process with a message: MLX
     itself would wait for ever.
@@ -319,6 +323,33 @@ def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1)
     world = World(group.rank(), group.size(), tensor)
     within, across = _divided(world, group)
     return Ranks(world, group, backend=_answered(backend, world.size), watch=_Watch(limit), within=within, across=across)
+
+
+def shard_linear(
+    layer: "nn.Module",
+    sharding: Literal["all-to-sharded", "sharded-to-all"],
+    *,
+    ranks: Ranks,
+    segments: "int | Sequence[int] | Sequence[float]" = 1,
+) -> "nn.Module":
+    """Divide a linear layer between the ranks that hold one copy of the model together, and say in its checkpoints how.
+
+    As `shard_linear` of `mlx.nn.layers.distributed`, whose layers it returns, but that these know their `segments`, so that `load_latest`
+    puts their parts together for another number of ranks: 3 where queries, keys and values are one matrix, or the places or fractions at
+    which each segment but the first begins.
+
+    >>> from mlx import nn
+    >>> shard_linear(nn.Linear(4, 12), "all-to-sharded", ranks=connect(), segments=3)
+    AllToShardedLinear(input_dims=4, output_dims=12, bias=True)
+    """
+    from mlx.nn.layers import distributed
+
+    check_choice(("all-to-sharded", "sharded-to-all"), sharding=sharding)
+    given = segments if isinstance(segments, int) else list(segments)
+    divided: nn.Module = distributed.shard_linear(layer, sharding, segments=given, group=ranks.tensor_group)
+    kept = given if isinstance(given, int) else tuple(given)
+    object.__setattr__(divided, SEGMENTS, kept)  # not as an entry of the module, which would be one of its arrays
+    return divided
 
 
 def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.Group | None, mx.distributed.Group | None]:

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from attrs import evolve
 from mlx import nn, optimizers
-from mlx.nn.layers.distributed import fully_shard, shard_inplace, shard_linear
+from mlx.nn.layers.distributed import fully_shard, shard_inplace
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.errors import ArgumentError
@@ -18,14 +18,16 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.distributed import shard_linear
 from mlxfp.models.adapters import lora
+from mlxfp.models.layers import draw_weights
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import checkpoint
 from mlxfp.training.steps.sharding import Parts, axes_in, names_of
 from mlxfp.training.steps.state import trees_of
-from tests.training.samples import deep, group, loss, setting, stacked
+from tests.training.samples import Block, deep, group, loss, setting, stacked
 
 STEPS = 4
 
@@ -42,8 +44,29 @@ def tensor(ranks):
     """The same model, with the two linear layers of each block divided between the ranks of a copy."""
     model = deep(rate=0.0)
     for block in model.blocks:
-        block.inner = shard_linear(block.inner, "all-to-sharded", group=ranks.tensor_group)
-        block.outer = shard_linear(block.outer, "sharded-to-all", group=ranks.tensor_group)
+        block.inner = shard_linear(block.inner, "all-to-sharded", ranks=ranks)
+        block.outer = shard_linear(block.outer, "sharded-to-all", ranks=ranks)
+    return model
+
+
+class Gated(Block):
+    """A block whose first layer is fused of two: one half of what it makes says how much of the other half goes on."""
+
+    def __call__(self, x):
+        gate, value = mx.split(self.inner(self.norm(x)), 2, axis=-1)
+        return x + self.outer(nn.sigmoid(gate) * value)
+
+
+def fused(ranks):
+    """The same model with such blocks, divided between all ranks, each of which has a part of both halves."""
+    model = deep(rate=0.0)
+    model.blocks = [Gated(0.0) for _ in model.blocks]
+    for block in model.blocks:
+        block.outer = nn.Linear(16, 8)
+    draw_weights(model, 0)
+    for block, segments in zip(model.blocks, (2, [16], [0.5]), strict=True):
+        block.inner = shard_linear(block.inner, "all-to-sharded", ranks=ranks, segments=segments)
+        block.outer = shard_linear(block.outer, "sharded-to-all", ranks=ranks)
     return model
 
 
@@ -53,8 +76,8 @@ def small(ranks):
     if ranks.world.tensor == 1:
         model = nn.Sequential(fully_shard(layers.first), layers.last)
         return fully_shard(model) if ranks.world.size == 2 else model
-    first = shard_linear(layers.first, "all-to-sharded", group=ranks.tensor_group)
-    return nn.Sequential(first, shard_linear(layers.last, "sharded-to-all", group=ranks.tensor_group))
+    first = shard_linear(layers.first, "all-to-sharded", ranks=ranks)
+    return nn.Sequential(first, shard_linear(layers.last, "sharded-to-all", ranks=ranks))
 
 
 OPTIONS = {
@@ -111,9 +134,9 @@ def batches(world, count=12):
     return pipe(from_examples(rows), shuffle(seed=0), shard(world.copy, world.copies), batch(count // world.copies), collate(stacked))
 
 
-def go_on(ranks, folder):
+def go_on(ranks, folder, *, make=None):
     """Make six steps from the last checkpoint, evaluate, and write where it began and what came out."""
-    model, options = kind_of(ranks)(ranks), {"accumulate": 2, "ema": 0.5}
+    model, options = (make or kind_of(ranks))(ranks), {"accumulate": 2, "ema": 0.5}
     step, state = setting(model=model, optimizer=optimizers.AdamW(0.01, weight_decay=0.1), ranks=ranks, **options)
     begin = load_latest(Path(folder, "checkpoints"), step.start(state), ranks=ranks)
     stream = fit(step, begin.state, batches(ranks.world), epochs=9, steps=begin.state.step + 6, cursor=begin.cursor, running=begin.running)
@@ -160,7 +183,7 @@ def adapters(ranks, folder):
         return
     ranks = evolve(ranks, world=World(ranks.world.rank, ranks.world.size, tensor=ranks.world.size))
     cut, inner = lora(deep(rate=0.0), rank=4), deep(rate=0.0)
-    cut.blocks[0].inner.linear = shard_linear(cut.blocks[0].inner.linear, "all-to-sharded", group=ranks.tensor_group)
+    cut.blocks[0].inner.linear = shard_linear(cut.blocks[0].inner.linear, "all-to-sharded", ranks=ranks)
     shard_inplace(inner.blocks[0].inner, "all-to-sharded", group=ranks.tensor_group)
     said = [refused(lambda: setting(model=cut, optimizer=optimizers.SGD(0.1), ranks=ranks))]
     for other in (inner, deep(rate=0.0, seed=ranks.world.rank)):
@@ -175,4 +198,5 @@ CASES = {
     "train": train,
     "again": partial(train, cases=["clipped"], again=True),
     "go on": go_on,
+    "go on fused": partial(go_on, make=fused),
 }

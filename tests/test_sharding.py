@@ -17,13 +17,12 @@ from mlx.nn.layers.distributed import (
     FullyShardedModule,
     QuantizedAllToShardedLinear,
     QuantizedShardedToAllLinear,
-    ShardedToAllLinear,
 )
 
 from mlxfp.core.errors import ArgumentError, CheckpointError
 from mlxfp.core.trees import flatten, tree_map
 from mlxfp.data.rows.sharding import World
-from mlxfp.distributed import Ranks, _divided, connect
+from mlxfp.distributed import Ranks, _divided, connect, shard_linear
 from mlxfp.models.adapters import lora
 from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
 from mlxfp.training.loop.evaluating import evaluate, predict
@@ -156,6 +155,27 @@ def test_a_run_goes_on_with_its_model_in_other_parts(parts, alone, tmp_path):
         assert_same_arrays(found, expected, atol=1e-5)
 
 
+def test_a_run_goes_on_with_fused_layers_in_other_parts(tmp_path):
+    (tmp_path / "alone").mkdir()
+    for place, size in enumerate((2, 4, 1)):
+        launched(size, "go on fused", tmp_path, tensor=size)
+        launched(1, "go on fused", tmp_path / "alone")
+        case = f"step {6 * place + 6}"
+        found, expected = dict(whole_of_segments(tmp_path, case, size)), dict(whole(tmp_path / "alone", case, 1))
+        assert found.pop("results")[0] == 6 * place == expected.pop("results")[0]
+        assert_same_arrays(found, expected, atol=1e-5)
+
+
+def whole_of_segments(folder, case, size):
+    """Put the arrays of all ranks together as `whole` does, and the two halves of each fused layer as MLX has divided them."""
+    for name, found in whole(folder, case, size):
+        if ".inner." not in name:
+            yield name, found
+            continue
+        parts = [np.split(part, 2) for part in np.split(found, size)]
+        yield name, np.concatenate([half for halves in zip(*parts, strict=True) for half in halves])
+
+
 class Group:
     """One of several ranks that cannot send anything."""
 
@@ -173,7 +193,11 @@ class Group:
 
 
 def linear(size=2):
-    return nn.Sequential(nn.Linear(3, 4), AllToShardedLinear(4, 4, group=Group(size)), ShardedToAllLinear(4, 2, group=Group(size)))
+    ranks = Ranks(World(0, size, size), Group(size))
+    inner, outer = nn.Linear(4, 4), nn.Linear(4, 2)
+    return nn.Sequential(
+        nn.Linear(3, 4), shard_linear(inner, "all-to-sharded", ranks=ranks), shard_linear(outer, "sharded-to-all", ranks=ranks)
+    )
 
 
 def stored(module, size=2):

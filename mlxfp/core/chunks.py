@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mlxfp._html import clip
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
+from mlxfp.core.arrow.light_arrays import number_array, numbers_of
 from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
@@ -51,7 +52,7 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
     if ROW in chunk.schema.names:
         return chunk
     keys = fold_in_rows(fold_in(0, epoch), rows)
-    return chunk.append_column(ROW, pa.array(rows)).append_column(KEY, pa.array(keys))
+    return chunk.append_column(ROW, number_array(rows)).append_column(KEY, number_array(keys))
 
 
 def number_joined(chunk: RecordBatch, place: int, leaf: int) -> RecordBatch:
@@ -60,8 +61,8 @@ def number_joined(chunk: RecordBatch, place: int, leaf: int) -> RecordBatch:
     Their keys become different from those of the other datasets, and `__row__` says which leaf they come from.
     """
     if leaf:
-        chunk = set_column(chunk, ROW, pa.array(source_rows(chunk) + (leaf << LEAF_BITS)))
-    return set_column(chunk, KEY, pa.array(fold_into_rows(row_keys(chunk), "joined", place)))
+        chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
+    return set_column(chunk, KEY, number_array(fold_into_rows(row_keys(chunk), "joined", place)))
 
 
 def visible(chunk: RecordBatch) -> RecordBatch:
@@ -81,14 +82,12 @@ def source_rows(chunk: RecordBatch) -> Indices:
     """Return which row of the source each row comes from: int64[N]; -1 where it is not known."""
     if ROW not in chunk.schema.names:
         return np.full(chunk.num_rows, -1, np.int64)
-    rows: Indices = chunk.column(ROW).to_numpy(zero_copy_only=True)
-    return rows
+    return numbers_of(chunk.column(ROW))
 
 
 def row_keys(chunk: RecordBatch) -> Keys:
     """Return the key of each row: uint64[N]."""
-    keys: Keys = chunk.column(KEY).to_numpy(zero_copy_only=True)
-    return keys
+    return numbers_of(chunk.column(KEY))
 
 
 def concat_chunks(chunks: Sequence[RecordBatch]) -> RecordBatch:

@@ -7,7 +7,6 @@ is done again is bounded by one source chunk, for every pipeline.
 A function that watches a run, or changes how the parts are called (`profile`, `on_error`, `row_origins`, ...), gives hooks.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +75,7 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
     """Yield what `iterate` yields, for `async for`: the work happens in one thread of its own. Without cursors: `async for x in dataset`.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import asyncio
     >>> async def total():
     ...     return sum([item["x"] async for item, _ in aiterate(from_examples([{"x": 1}, {"x": 2}]))])
     >>> asyncio.run(total())
@@ -86,6 +86,8 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
     """Yield what a generator yields, each item made in one thread of its own."""
+    import asyncio  # with its sockets and TLS, it takes as long to import as all of core
+
     loop, end = asyncio.get_running_loop(), object()
     with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread: MLX arrays that are not evaluated must not change threads
         try:

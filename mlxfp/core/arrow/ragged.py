@@ -11,6 +11,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.arrow.types import is_list
 from mlxfp.core.chunks import Indices, RecordBatch
 from mlxfp.core.errors import DataError
@@ -59,7 +60,7 @@ def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
     """Make a column of lists of values that stand end to end. Raises `DataError` for 2**31 values or more."""
     if ends[-1] >= 2**31:
         raise DataError(f"A column of lists holds fewer than 2**31 values in a chunk, got {ends[-1]}. Read fewer rows at a time.")
-    inner = values if isinstance(values, pa.Array) else pa.array(values)
+    inner = values if isinstance(values, pa.Array) else number_array(values)
     buffers = [None, pa.py_buffer(ends.astype(np.int32))]  # ListArray.from_arrays takes three times as long, which shows for one row
     return pa.Array.from_buffers(pa.list_(inner.type), len(ends) - 1, buffers, children=[inner])
 

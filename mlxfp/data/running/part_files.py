@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlxfp.core.arrow.content import content_bits
+from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, to_rows
 from mlxfp.core.errors import ArgumentError
 
@@ -93,7 +94,7 @@ def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 def _copied(chunk: RecordBatch) -> RecordBatch:
     """Copy rows: a slice would write bits of other rows, too, and of any rows what lies under nulls."""
-    return chunk.take(pa.array(np.arange(chunk.num_rows)))
+    return chunk.take(number_array(np.arange(chunk.num_rows)))
 
 
 def _as_json(row: dict[str, Any], place: int) -> str:

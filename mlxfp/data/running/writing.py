@@ -14,14 +14,13 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-import attrs
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define
 from toolz import identity
 
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.checks import check_choice, check_positive, check_types, explain_call
-from mlxfp.core.chunks import RecordBatch, concat_chunks, number_rows
+from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
@@ -30,11 +29,12 @@ from mlxfp.core.execution import beginning, row_count, run, showing
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.running.runners import RUNNER
-from mlxfp.core.running.segments import Job, Made, leading
+from mlxfp.core.running.segments import leading
 from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Held, Position, Task, check_ends
 from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import skipped_rows, skips_rows
+from mlxfp.data.running.file_jobs import CheckFile, KeptError, Several, WriteFile
 from mlxfp.data.running.part_files import FORMATS
 from mlxfp.data.running.pools import Pool, Work
 from mlxfp.data.running.rank_pools import RankPool
@@ -114,7 +114,7 @@ def write(
 
 def _write(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest:
     if keeps_no_state(dataset):
-        with suppress(_Kept):
+        with suppress(KeptError):
             return out.finish(_in_tasks(dataset, out, pool))
         out.start_over()
     return _in_order(dataset, out, pool)
@@ -169,7 +169,7 @@ class _Together:
         self._seen(self.out.progress.is_dir() or None)
         try:
             return 1.0 + _in_tasks(self.dataset, self.out, self.ranks, own=lambda place: place % self.ranks.size == self.ranks.rank)
-        except _Kept:
+        except KeptError:
             return 0.0
 
     def _end(self, files: int, *, start_over: bool) -> float:
@@ -195,13 +195,9 @@ def rows_of_a_file(dataset: Dataset[Any]) -> int:
     return max(_FEWEST, min(_MOST, fitting))
 
 
-class _Kept(Exception):  # noqa: N818  # no error: a stage that did not say so has kept something from one chunk to the next
-    pass
-
-
 def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool] = lambda place: True) -> int:
     """Let workers write the files, those of `own` places; return how many there are in all."""
-    waiting: deque[tuple[_WriteFile, Future[Work]]] = deque()
+    waiting: deque[tuple[WriteFile, Future[Work]]] = deque()
     files, known, closed = 0, 0, False
 
     def total() -> int | None:
@@ -209,7 +205,7 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
 
     with Showing(out.writer, total=total) as shown:
         try:
-            for place, job in _jobs(dataset, out, own):
+            for place, job in _jobs(dataset, out, pool, own):
                 files = max(files, place + 1)
                 if job is None:
                     known += 1
@@ -219,7 +215,7 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
                     shown.add(_wait(*waiting.popleft()))
             while waiting:
                 shown.add(_wait(*waiting.popleft()))
-        except _Kept:
+        except KeptError:
             wait([future for _, future in waiting])  # else they would write into what comes next
             raise
         finally:
@@ -227,7 +223,7 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
     return files
 
 
-def _wait(job: "_WriteFile", future: "Future[Work]") -> int:
+def _wait(job: "WriteFile", future: "Future[Work]") -> int:
     """Wait until a file is written; return how many rows were read for it.
 
     What a worker fails on is done again here, so that an error is raised as it is without workers.
@@ -239,19 +235,19 @@ def _wait(job: "_WriteFile", future: "Future[Work]") -> int:
     except Exception:  # noqa: BLE001  # of any stage
         made = job.run()
     if made.kept:
-        raise _Kept
+        raise KeptError
     return job.task.rows
 
 
-def _jobs(dataset: Dataset[Any], out: WrittenFolder, own: Callable[[int], bool]) -> Iterator["tuple[int, _WriteFile | None]"]:
+def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool]) -> Iterator["tuple[int, WriteFile | None]"]:
     """Yield the place of each file with its job, or None where it is done or not our own: what is known of it says where the next begins.
 
-    Files that are done are read last, while workers make the others; those that are damaged come again, with a job.
+    Files that are done are read last, by workers too; those that are damaged come again, with a job.
     """
     segment, start = leading(dataset.plan.steps, dataset.hooks), beginning(dataset)
 
-    def job(place: int, start: Cursor, tasks: tuple[Task, ...], after: Cursor) -> _WriteFile:
-        return _WriteFile(_Several(tasks), 0, start.base.rows + start.done, segment, out=out, place=place, after=after.to_bytes())
+    def job(place: int, start: Cursor, tasks: tuple[Task, ...], after: Cursor) -> WriteFile:
+        return WriteFile(Several(tasks), 0, start.base.rows + start.done, segment, out=out, place=place, after=after.to_bytes())
 
     done, files = [], _files(dataset, start, out.rows_per_file)
     for place in count():
@@ -266,9 +262,31 @@ def _jobs(dataset: Dataset[Any], out: WrittenFolder, own: Callable[[int], bool])
             break
         yield place, job(place, start, tasks, after) if own(place) and out.known(place)[0] is None else None
         start = after
-    for place, start, file in done:
-        if own(place) and not file.is_whole(out.folder):
+    checks = [CheckFile(Several(()), 0, 0, segment, out=out, file=file) for place, _, file in done if own(place)]
+    starts = [(place, start) for place, start, _ in done if own(place)]
+    for (place, start), whole in zip(starts, _are_whole(checks, pool), strict=True):
+        if not whole:
             yield place, job(place, start, *next(_files(dataset, start, out.rows_per_file), ((), start)))
+
+
+def _are_whole(checks: list["CheckFile"], pool: Pool) -> Iterator[bool]:
+    """Let workers read files that are done; yield, in their order, whether each is as it was written."""
+    waiting: deque[tuple[CheckFile, Future[Work]]] = deque()
+    for check in checks:
+        waiting.append((check, pool.submit(check, lambda: False)))
+        if len(waiting) >= 2 * pool.workers:
+            yield _found_whole(*waiting.popleft())
+    while waiting:
+        yield _found_whole(*waiting.popleft())
+
+
+def _found_whole(check: "CheckFile", future: "Future[Work]") -> bool:
+    try:
+        return bool(future.result().made.content)
+    except WorkerError:
+        raise
+    except Exception:  # noqa: BLE001  # of a worker that cannot read the file
+        return check.file.is_whole(check.out.folder)
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Task, ...], Cursor]]:
@@ -355,46 +373,3 @@ class _Rows:
                 self._held.append((chunk.slice(taken), after))
             rows, self.cursor = rows - taken, Cursor(after.base, after.done - left, after.owner)
             yield chunk.slice(0, taken)
-
-
-@frozen(eq=False)
-class _Several(Task):
-    """Tasks one after the other."""
-
-    tasks: tuple[Task, ...]
-
-    @property
-    def rows(self) -> int:
-        return sum(task.rows for task in self.tasks)
-
-    def read(self) -> RecordBatch:
-        return concat_chunks([task.read() for task in self.tasks])
-
-    def sent_to(self, workers: str) -> Task:
-        return _Several(tuple(task.sent_to(workers) for task in self.tasks))
-
-
-@frozen(eq=False)
-class _WriteFile(Job):
-    """What a worker is given: the tasks of a file, and the steps after them."""
-
-    out: WrittenFolder = field(kw_only=True)
-    place: int = field(kw_only=True)
-    after: bytes = field(kw_only=True)  # the cursor at its end
-
-    def run(self) -> Made:
-        kept: list[bool] = []
-        self.out.write_file(self.place, self._chunks(kept), lambda: self.after)
-        return Made([], 0, any(kept))
-
-    def sent_to(self, workers: str) -> "_WriteFile":
-        return attrs.evolve(self, task=self.task.sent_to(workers))
-
-    def _chunks(self, kept: list[bool]) -> Iterator[RecordBatch]:
-        several: Any = self.task
-        first = self.first
-        for task in several.tasks:
-            made, keeps = self.segment.run(number_rows(task.read(), self.epoch, first))
-            kept.append(keeps)
-            first += task.rows
-            yield from made

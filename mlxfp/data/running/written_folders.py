@@ -118,9 +118,8 @@ class WrittenFolder:
 
     def start_over(self) -> None:
         """Remove the files, and what is known of them."""
-        for known in self.progress.glob("part-*.json"):
-            (self.folder / known.stem).unlink(missing_ok=True)
-            known.unlink()
+        for path in (*self.progress.glob("part-*.json"), *self.folder.glob(f"part-*{self.format.suffix}")):
+            path.unlink()
 
     def written(self) -> Manifest | None:
         """Return the manifest if all has been written. Raises `ArgumentError` if it is that of something else."""

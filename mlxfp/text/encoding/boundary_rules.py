@@ -14,10 +14,11 @@ import tokenizers as hf
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.light_arrays import numbers_of
 from mlxfp.text.encoding.boundaries import Cuts, find_cuts
 from mlxfp.text.engines.columns import found, text_offsets
-from mlxfp.text.tokenizers.configuration import MARK, Part, read_configuration
-from mlxfp.text.tokenizers.tokenizer import engine
+from mlxfp.text.tokenizers.configuration import MARK, Part
+from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
 HINTED, HELD = 1, 2  # flags of a word whose row may have to be encoded whole, and of one whose row must be
 
@@ -103,14 +104,14 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
     starts = np.flatnonzero(cuts)
     offsets = np.append(starts, len(data)).astype(np.int32)
     encoded = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), data).dictionary_encode()
-    return Words(encoded.dictionary, encoded.indices.to_numpy(), np.searchsorted(starts, ends), len(data))
+    return Words(encoded.dictionary, numbers_of(encoded.indices), np.searchsorted(starts, ends), len(data))
 
 
 @lru_cache(maxsize=32)
 def find_rule(json: str) -> Rule | None:
     """Return how the texts of a tokenizer may be cut, or None where nothing is known."""
     own = engine(json)
-    configuration = read_configuration(own.to_str())  # older files leave out options that have their default
+    configuration = configuration_of(json)
     cuts = find_cuts(configuration)
     if cuts is None or own.encode("", add_special_tokens=False).ids:
         return None

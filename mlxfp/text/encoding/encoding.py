@@ -18,6 +18,7 @@ import tokenizers as hf
 from attrs import define
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.light_arrays import number_array, numbers_of
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller, read
 from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, Words, cut_words, find_rule
@@ -187,7 +188,7 @@ def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, lear
     rows = _put_together(words, entries)
     whole = _find_whole_rows(memo.rule, texts, words, entries.flags)
     if len(whole):
-        ids, lengths = memo.caller.encode(texts.take(pa.array(whole)).to_pylist())
+        ids, lengths = memo.caller.encode(texts.take(number_array(whole)).to_pylist())
         rows = replace_rows(rows, whole, Ragged(ids, np.cumsum(lengths) - lengths, lengths))
     return rows.values, rows.lengths
 
@@ -201,12 +202,12 @@ def _put_together(words: Words, entries: Entries) -> Ragged:
 
 def _find_whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Flags) -> NDArray[np.int64]:
     """Return the rows in which a cut may change ids: the tokenizer encodes them whole."""
-    held = pc.starts_with(texts, " ").to_numpy(zero_copy_only=False) if rule.cuts.lead else np.zeros(len(texts), bool)
+    held = numbers_of(pc.starts_with(texts, " ")) if rule.cuts.lead else np.zeros(len(texts), bool)
     if flags.any():
         flagged = flags[words.places]
         held[words.rows(np.flatnonzero(flagged == HELD))] = True
         hinted = words.rows(np.flatnonzero(flagged == HINTED))
-        held[hinted] |= found(texts.take(pa.array(hinted)), rule.spelled)
+        held[hinted] |= found(texts.take(number_array(hinted)), rule.spelled)
     return np.flatnonzero(held)
 
 

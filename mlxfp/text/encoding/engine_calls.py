@@ -14,6 +14,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.text.encoding.batch_calls import Encoded
 from mlxfp.text.engines.choosing import Proved
 from mlxfp.text.engines.columns import text_offsets
@@ -62,7 +63,7 @@ class _Part:
         lengths, closed = np.diff(self.ends), self.closed
         if not len(closed):
             return self.ids, lengths
-        rest, counts = plainly(texts.take(pa.array(closed)))
+        rest, counts = plainly(texts.take(number_array(closed)))
         parts = np.split(self.ids, self.ends[closed - np.arange(len(closed))])  # cut where texts were left out
         ids = np.concatenate([*chain(*zip(parts, np.split(rest, counts.cumsum()[:-1]), strict=False)), parts[-1]])
         return ids, np.insert(lengths, closed - np.arange(len(closed)), counts)
@@ -74,7 +75,7 @@ def _encode_piece(proved: Proved, texts: pa.Array) -> _Part | None:
         closed = proved.gate.closed(texts)
         if len(closed) == len(texts):
             return None
-        passed = texts.take(pa.array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
+        passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
         return _Part(*proved.engine.encode(passed), closed)
     except BaseException as error:
         if isinstance(error, Exception) or is_panic(error):  # such as a text that is not valid: the tokenizer itself says so

@@ -10,6 +10,7 @@ import pyarrow as pa
 from attrs import Factory, define, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.text.encoding.batch_calls import Caller, Ids
 from mlxfp.text.encoding.boundary_rules import Rule
 from mlxfp.text.engines.columns import text_offsets
@@ -79,14 +80,14 @@ class Memo:
                 self._places, self._entries, self._used, self._size = {}, _NONE, 0, 0
                 new = new if refused else np.arange(len(spelled))
             if len(new):
-                some = words.take(pa.array(new))
+                some = words.take(number_array(new))
                 places[new] = self._learn(some, [spelled[place] for place in new], self.rule.flags(some) if flags is None else flags[new])
             return None if refused else self._entries.take(places)
 
     def _flags(self, words: pa.StringArray, places: NDArray[np.int64]) -> Flags:
         flags, known = np.empty(len(places), np.uint8), places >= 0
         flags[known] = self._entries.flags[places[known]]
-        flags[~known] = self.rule.flags(words.filter(pa.array(~known)))
+        flags[~known] = self.rule.flags(words.take(number_array(np.flatnonzero(~known))))
         return flags
 
     def _learn(self, words: pa.StringArray, spelled: list[str], flags: Flags) -> NDArray[np.int64]:

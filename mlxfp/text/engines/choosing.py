@@ -14,9 +14,8 @@ from mlxfp.text.engines.probes import find_difference, probe_texts
 from mlxfp.text.engines.proofs import is_kept, keep
 from mlxfp.text.engines.protocol import Engine, EngineKind
 from mlxfp.text.engines.tokie import TOKIE
-from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.json_checks import is_panic
-from mlxfp.text.tokenizers.tokenizer import EngineName, engine
+from mlxfp.text.tokenizers.tokenizer import EngineName, configuration_of, engine
 
 ENGINES = (GIGATOKEN, TOKIE)  # the faster one first, where both can encode
 _ASCII = 128
@@ -47,12 +46,15 @@ class Choice:
 def choose(json: str, wanted: EngineName) -> Choice:
     """Choose the first engine that is proved for the tokenizer of a JSON text; `wanted` names the only one to try, or "auto"."""
     reasons = list[str]()
-    for kind in ENGINES if wanted == "auto" else [kind for kind in ENGINES if kind.name == wanted]:
-        found = prove(kind, json)
-        if not isinstance(found, str):
-            return Choice(found, tuple(reasons))
-        reasons.append(f"not by {kind.name}: {found}")
-    return Choice(None, tuple(reasons))
+    try:
+        for kind in ENGINES if wanted == "auto" else [kind for kind in ENGINES if kind.name == wanted]:
+            found = prove(kind, json)
+            if not isinstance(found, str):
+                return Choice(found, tuple(reasons))
+            reasons.append(f"not by {kind.name}: {found}")
+        return Choice(None, tuple(reasons))
+    finally:
+        configuration_of.cache_clear()
 
 
 os.register_at_fork(after_in_child=choose.cache_clear)  # the threads of an engine stay behind
@@ -69,7 +71,7 @@ def prove(kind: EngineKind, json: str) -> Proved | str:
     if kind.version is None:
         return 'it is not installed (pip install "mlxfp[fast]")'
     own = engine(json)
-    configuration = read_configuration(own.to_str())  # older files leave out options that have their default
+    configuration = configuration_of(json)
     if searches_normalized_text(configuration.added_tokens, configuration.normalizers):
         return "an added token is searched in normalized text"
     ranges = read_trials()[kind.name].kinds.get(kind_of(configuration))

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.light_arrays import numbers_of
 from mlxfp.core.arrow.types import is_large
 
 
@@ -29,5 +30,4 @@ def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
     """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""
     if not pattern:
         return np.zeros(len(texts), bool)
-    matches: NDArray[np.bool_] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
-    return matches
+    return numbers_of(pc.match_substring_regex(texts, pattern))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.text.engines.columns import found, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
@@ -35,7 +36,7 @@ class Gate:
         held = np.zeros(len(texts), bool)
         rows = self._rows_to_search(data, ends)
         if len(rows):
-            some = texts if len(rows) == len(texts) else texts.take(pa.array(rows))
+            some = texts if len(rows) == len(texts) else texts.take(number_array(rows))
             for pattern in self.refused:
                 held[rows] |= found(some, pattern)
         wide = np.flatnonzero(data >= _ASCII)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
 
+from mlxfp.core.arrow.light_arrays import text_scalar
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
@@ -149,7 +150,8 @@ class Template:
 
 def concat(pieces: list[Any]) -> Any:
     """Join strings and columns of strings row by row; null where one is null."""
-    return pc.binary_join_element_wise(*pieces or ("",), "")
+    texts = [text_scalar(piece) if isinstance(piece, str) else piece for piece in (*pieces, "")]
+    return pc.binary_join_element_wise(*(texts if pieces else [text_scalar(""), *texts]))
 
 
 def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:

@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 from mlxfp.core.checks import check_choice, check_text, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.text.tokenizers.chat_templates import ChatTemplate
+from mlxfp.text.tokenizers.configuration import Configuration, read_configuration
 from mlxfp.text.tokenizers.json_checks import is_panic, malformed, read_json
 from mlxfp.text.tokenizers.literal_text import find_names, rename_tokens
 
@@ -238,6 +239,12 @@ def engine(json: str) -> Any:
             raise malformed(error) from error
         raise
     return made
+
+
+@lru_cache(maxsize=1)  # with the vocabulary: `choose` forgets it, which is the last to ask
+def configuration_of(json: str) -> Configuration:
+    """Return the parts of a tokenizer with the options that older files leave out, which have their default."""
+    return read_configuration(engine(json).to_str())
 
 
 @lru_cache(maxsize=32)

@@ -106,9 +106,34 @@ def compute(path: Path, arrays: Any) -> None:
 
 
 def shards_in(rest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which part of a state a checkpoint has: `index`, `count`, and the `axes` of parts by name."""
+    """Return which part of a state a checkpoint has: `index` and `count`; and, by name, the `axes` of parts, and the known `segments`."""
     found = rest.get("shards") or {"index": 0, "count": 1, "axes": {}}
-    return {"index": int(found["index"]), "count": int(found["count"]), "axes": dict(found["axes"])}
+    segments = {name: tuple(map(int, sizes)) for name, sizes in found.get("segments", {}).items()}  # older files have none
+    return {"index": int(found["index"]), "count": int(found["count"]), "axes": dict(found["axes"]), "segments": segments}
+
+
+def check_segments(path: Path, there: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError` unless it is known how each array was divided in a file, and how it is to be divided now."""
+    again = f", and write one more checkpoint with {there['count']} ranks, as many as wrote this one: any number can go on from that"
+    for shards, where, then in ((there, os.fspath(path), again), (own, "the model of this run", "")):
+        names = shards["axes"].keys() - shards["segments"].keys()
+        unknown = sorted(name for name in names if name.startswith(("params.", "buffers.")))  # moments are divided as their parameters
+        if unknown:
+            raise CheckpointError(
+                f"Parts of layers are put together segment by segment, and {where} does not say which segments {', '.join(unknown):.200} "
+                "has: layers of MLX's shard_linear do not keep them, and older files do not have them. Divide the layers by "
+                f"mlxfp.distributed.shard_linear{then}."
+            )
+
+
+def check_same_segments(path: Path, there: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError` where a file, and the state of as many ranks that it is loaded into, are known to be divided differently."""
+    for name, sizes in sorted(there["segments"].items()):
+        if own["segments"].get(name, sizes) != sizes:
+            raise CheckpointError(
+                f"{path} has {name} in segments of {list(sizes)}, and the state it is loaded into has it in segments of "
+                f"{list(own['segments'][name])}, of as many ranks. Pass the segments to shard_linear with which the checkpoint was written."
+            )
 
 
 def open_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:

@@ -22,6 +22,8 @@ from mlxfp.data.running.resharding import shards_of
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.checkpoint_files import (
     FORMAT,
+    check_same_segments,
+    check_segments,
     compute,
     folder_of,
     head_of,
@@ -37,7 +39,8 @@ from mlxfp.training.loop.checkpoint_files import (
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers
 from mlxfp.training.steps.batches import kind
-from mlxfp.training.steps.sharding import axes_in, names_of
+from mlxfp.training.steps.segments import joined, part_of
+from mlxfp.training.steps.sharding import axes_in, names_of, segments_in
 from mlxfp.training.steps.state import TrainState, trees_of
 
 _COMPARED = 16  # steps of checkpoints that ranks tell each other: more than are ever kept apart
@@ -115,7 +118,7 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
         "optimizer": dict(optimizer or {}),
     }
     if state.shards is not None:
-        rest["shards"] = {"index": state.shards.index, "count": state.shards.count, "axes": axes_in(state.shards, trees)}
+        rest["shards"] = _shards_of(state)
     write_file(Path(path), arrays, {"mlxfp": json_text(rest)})
 
 
@@ -141,19 +144,24 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     """
     check_types(TrainState, like=like)
     arrays, fields = read_file(Path(path))
-    there, own = ((each["index"], each["count"]) for each in (fields["shards"], _shards_of(like)))
+    own_shards = _shards_of(like)
+    there, own = ((each["index"], each["count"]) for each in (fields["shards"], own_shards))
     if there != own:
         has, expected = (f"part {index + 1} of {count}" if count > 1 else "a whole state" for index, count in (there, own))
         raise CheckpointError(
             f"{path} has {has}, and the state it is loaded into is {expected}: a model that is divided between ranks has a file for each. "
             "Read all of them with load_latest(folder, like, ranks=connect()), where the folder is the one with rank-0 in it."
         )
+    check_same_segments(Path(path), fields["shards"], own_shards)
     return _fitting(Path(path), arrays, fields, like)
 
 
 def _shards_of(state: TrainState) -> dict[str, Any]:
-    shards = state.shards
-    return shards_in({} if shards is None else {"shards": {"index": shards.index, "count": shards.count, "axes": shards.axes}})
+    shards, trees = state.shards, trees_of(state)
+    if shards is None:
+        return shards_in({})
+    said = {"axes": axes_in(shards, trees), "segments": segments_in(shards, trees)}
+    return {"index": shards.index, "count": shards.count, **said}
 
 
 def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], like: TrainState) -> Checkpoint:
@@ -181,9 +189,9 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
 
     So the same lines start a run and continue one that was killed. With `ranks`, each rank reads its own checkpoint of the last step that
     all of them have; or, where another number of ranks wrote them, the last one of any rank, which `fit` continues if the global batches
-    are the same. The parts of a model that was divided are then put together, and divided as `like` is; but not those of layers that were
-    made by `shard_linear(segments=)`, which the files do not tell from others. Raises what `load_state` raises, and `CheckpointError` where
-    ranks have checkpoints, but none of the same step.
+    are the same. The parts of a model that was divided are then put together, and divided as `like` is. Raises what `load_state` raises,
+    and `CheckpointError` where ranks have checkpoints, but none of the same step, and where parts would have to be put together of which
+    is not known how they were divided: those of layers of MLX's own `shard_linear`, which do not keep their segments.
 
     >>> from tempfile import TemporaryDirectory
     >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
@@ -259,14 +267,15 @@ def _joined(paths: Sequence[Path], like: TrainState) -> Checkpoint:
     """Put the parts of a state together, and take the part that `like` is; of one array at a time, as all may be too large."""
     opened = [open_file(path) for path in paths]
     names, (_, fields) = list(opened[0][0]), opened[0]
-    own, axes = _shards_of(like), axes_in(like.shards, trees_of(like))
+    there, own = fields["shards"], _shards_of(like)
+    check_segments(paths[0], there, own)
     found = {}
     for name in names:
         parts = [arrays.pop(name) for arrays, _ in opened if name in arrays]
-        array = mx.concatenate(parts, fields["shards"]["axes"][name]) if name in fields["shards"]["axes"] else parts[0]
-        if name in axes and array.ndim > axes[name] and array.shape[axes[name]] % own["count"] == 0:
-            size = array.shape[axes[name]] // own["count"]
-            array = mx.take(array, mx.arange(own["index"] * size, (own["index"] + 1) * size), axes[name])  # a slice would keep all of it
+        array = joined(parts, there["axes"][name], there["segments"][name]) if name in there["axes"] else parts[0]
+        axis, sizes = own["axes"].get(name), own["segments"].get(name, ())
+        if axis is not None and array.ndim > axis and array.shape[axis] == sum(sizes):
+            array = part_of(array, axis, sizes, own["index"], own["count"])
         compute(paths[0], array)
         found[name] = array
     return _fitting(paths[0], found, fields, like)

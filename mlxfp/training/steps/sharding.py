@@ -23,8 +23,9 @@ from mlx.utils import tree_flatten
 
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten, paths
-from mlxfp.distributed import Ranks, connect
+from mlxfp.distributed import SEGMENTS, Ranks, connect
 from mlxfp.training.optimization.elementwise import check_elementwise
+from mlxfp.training.steps.segments import sizes_of
 
 # Trees that have a leaf, or a dict of leaves, at the place of each parameter.
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
@@ -45,13 +46,15 @@ Places = tuple[tuple[str | int, ...], ...]  # the keys that lead from a model to
 class Shards:
     """Which arrays of a model are parts of larger ones, of which this rank holds number `index` of `count`.
 
-    `axes` has the axis along which each is divided, by its name in a checkpoint, as in `params.layers[0].weight`. `wrapped` are the places
-    of the modules of `fully_shard`; where there are any, gradients of parts are sums over all ranks.
+    `axes` has the axis along which each is divided, by its name in a checkpoint, as in `params.layers[0].weight`; `segments` the sizes of
+    the segments of which the whole axis is made, where they are known: MLX's own `shard_linear` does not keep them. `wrapped` are the
+    places of the modules of `fully_shard`; where there are any, gradients of parts are sums over all ranks.
     """
 
     index: int
     count: int
     axes: Mapping[str, int]
+    segments: Mapping[str, tuple[int, ...]]
     wrapped: Places
 
     @property
@@ -77,8 +80,11 @@ def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
     ((_, index, count),) = ways
     wrapped = tuple(_wrapped(model, ()))
     names = _names(wrapped, {"params": params, "buffers": buffers})
-    axes = [*_axes(model, params, within=False), *_axes(model, buffers, within=False)]
-    return Shards(index, count, {name: axis for name, axis in zip(names, axes, strict=True) if axis is not None}, wrapped)
+    divisions = [*_divisions(model, params, count, within=False), *_divisions(model, buffers, count, within=False)]
+    found = {name: division for name, division in zip(names, divisions, strict=True) if division is not None}
+    axes = {name: division.axis for name, division in found.items()}
+    segments = {name: division.sizes for name, division in found.items() if division.sizes is not None}
+    return Shards(index, count, axes, segments, wrapped)
 
 
 def names_of(shards: Shards | None, trees: dict[str, Any]) -> tuple[str, ...]:
@@ -88,15 +94,25 @@ def names_of(shards: Shards | None, trees: dict[str, Any]) -> tuple[str, ...]:
 
 def axes_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, int]:
     """Return the axes of all parts in the trees of a state, also of their moments, averages and sums, by `names_of`."""
+    return {} if shards is None else {name: shards.axes[path] for name, path in _parameters_of(shards, trees).items()}
+
+
+def segments_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of the segments of the parts that `axes_in` returns, where they are known."""
     if shards is None:
         return {}
+    return {name: shards.segments[path] for name, path in _parameters_of(shards, trees).items() if path in shards.segments}
+
+
+def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
+    """Return the name of the parameter that each part in the trees of a state is, or belongs to."""
     arrays = dict(zip(names_of(shards, trees), flatten(trees)[1], strict=True))
     found = {}
     for name, array in arrays.items():
         path = _ALONGSIDE.sub("params", name)
         for each in (path, path.rpartition(".")[0]):  # moments have names of their own, below that of the parameter
             if each in shards.axes and arrays[each].shape == array.shape:
-                found[name] = shards.axes[each]
+                found[name] = each
     return found
 
 
@@ -201,16 +217,31 @@ def _unwrapped(tree: Any, wrapped: Places, place: tuple[str | int, ...]) -> Any:
     return plain
 
 
-def _axes(source: Any, tree: Any, *, within: bool) -> Iterator[int | None]:
-    """Yield the axis of each array of a tree of the module, in the order of `flatten`; None for one that is whole."""
+@frozen
+class _Division:
+    """Along which axis an array is divided, and the sizes of the segments of the whole axis; None: they are not known."""
+
+    axis: int
+    sizes: tuple[int, ...] | None
+
+
+def _divisions(source: Any, tree: Any, count: int, *, within: bool) -> Iterator[_Division | None]:
+    """Yield how each array of a tree of the module is divided, in the order of `flatten`; None for one that is whole."""
     within = within or isinstance(source, FullyShardedModule)
-    kind = next((kind for kind in _AXES if isinstance(source, kind)), None)
-    own = {} if kind is None or source.group.size() == 1 else _AXES[kind]
     for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(part, mx.array):
-            yield 0 if within else own.get(str(key))
+            yield _Division(0, (part.shape[0] * count,)) if within else _of_linear(source, str(key), part)
         else:
-            yield from _axes(source[key], part, within=within)
+            yield from _divisions(source[key], part, count, within=within)
+
+
+def _of_linear(layer: Any, name: str, part: mx.array) -> _Division | None:
+    kind = next((kind for kind in _AXES if isinstance(layer, kind)), None)
+    axis = None if kind is None or layer.group.size() == 1 else _AXES[kind].get(name)
+    if axis is None:
+        return None
+    segments = getattr(layer, SEGMENTS, None)
+    return _Division(axis, None if segments is None else sizes_of(segments, part.shape[axis] * layer.group.size()))
 
 
 def _keeps(layer: nn.Module) -> bool:

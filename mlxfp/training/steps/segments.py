@@ -1,0 +1,55 @@
+"""Arrays that are fused of several, as one matrix for queries, keys and values: each segment is divided between ranks by itself."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+Segments = int | tuple[int, ...] | tuple[float, ...]  # how many; where each but the first begins; or at which fraction of the axis
+
+
+def sizes_of(segments: Segments, size: int) -> tuple[int, ...]:
+    """Return the sizes of the segments of an axis, as MLX's `shard_linear` divides it.
+
+    >>> sizes_of(3, 12), sizes_of((8, 10), 12), sizes_of((0.5, 0.75), 12)
+    ((4, 4, 4), (8, 2, 2), (6, 3, 3))
+    """
+    if isinstance(segments, int):
+        return (size // segments,) * segments
+    ends = [each if isinstance(each, int) else int(each * size) for each in segments]
+    return tuple(end - begin for begin, end in pairwise((0, *ends, size)))
+
+
+def rows_of(sizes: Sequence[int], index: int, count: int) -> NDArray[np.int64]:
+    """Return which rows of a whole array part number `index` of `count` has: a `count`-th of each segment.
+
+    >>> rows_of((4, 2), 1, 2).tolist()
+    [2, 3, 5]
+    """
+    begins = accumulate(sizes, initial=0)
+    pieces = [np.arange(index * (size // count), (index + 1) * (size // count)) + begin for begin, size in zip(begins, sizes, strict=False)]
+    return np.concatenate(pieces)
+
+
+def part_of(whole: mx.array, axis: int, sizes: Sequence[int], index: int, count: int) -> mx.array:
+    """Return part number `index` of `count` of an array, with memory of its own: a slice would keep all of it.
+
+    >>> part_of(mx.arange(6), 0, (4, 2), 0, 2).tolist()
+    [0, 1, 4]
+    """
+    return mx.take(whole, mx.array(rows_of(sizes, index, count)), axis)
+
+
+def joined(parts: Sequence[mx.array], axis: int, sizes: Sequence[int]) -> mx.array:
+    """Put the parts of an array together, in their order.
+
+    >>> joined([mx.array([0, 1, 4]), mx.array([2, 3, 5])], 0, (4, 2)).tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    array = mx.concatenate(list(parts), axis)
+    if len(sizes) == 1:
+        return array
+    places = np.argsort(np.concatenate([rows_of(sizes, index, len(parts)) for index in range(len(parts))]))
+    return mx.take(array, mx.array(places), axis)

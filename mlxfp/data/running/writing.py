@@ -107,6 +107,7 @@ def write(
         with closing(runner.open()) as ranks:
             return _Together(dataset, out, cast("RankPool", ranks)).write()
     if (manifest := out.written()) is not None and not manifest.damaged():
+        out.clear_lock()
         return manifest  # also where nothing may be written
     with out.alone(), closing(runner.open()) as pool:
         return out.begin_whole() or _write(dataset, out, pool)

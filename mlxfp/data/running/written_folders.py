@@ -59,6 +59,12 @@ class WrittenFolder:
                 self.folder.rmdir()  # if all of it was cleared away
             lock.release()
 
+    def clear_lock(self) -> None:
+        """Remove what a process holds or held that had written all: wait until it is done, or until nobody holds it."""
+        if (self.folder / _LOCK).exists():
+            with suppress(OSError), self.alone():  # an error where nothing may be written
+                pass
+
     @property
     def writer(self) -> str:
         """The function that writes, as people know it."""

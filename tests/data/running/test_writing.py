@@ -279,6 +279,15 @@ def test_a_process_that_is_killed_again_and_again_writes_the_same_bytes(workers:
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
+def test_the_lock_of_a_process_that_was_killed_when_all_was_written_is_removed(tmp_path: Path):
+    for _ in range(2):
+        manifest = write(ROWS, tmp_path / "out")
+        assert ".lock" not in content(tmp_path / "out")
+        (tmp_path / "out" / ".lock").touch()
+    assert write(ROWS, tmp_path / "out") == manifest
+    assert ".lock" not in content(tmp_path / "out")
+
+
 ENDED = """
 import os, sys
 import mlxfp as fp

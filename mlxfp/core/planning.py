@@ -1,7 +1,7 @@
 """From what was written to what runs: schemas, and a plan with the same items and cursors for less work.
 
-- **projection**: columns that no stage reads and that do not come out are not read from the source; stages in a row that choose columns
-  become one, or none where nothing is left to do.
+- **projection**: columns that no stage reads and that do not come out are not read from the source, and others end after the last stage
+  that reads them; stages in a row that choose columns become one, or none where nothing is left to do.
 - **predicate**: the conditions of `filter_by` reach the reader, which may pass over what cannot meet them.
 - **fusion**: a stage may do the work of the stage after it, where that one knows how; stages in a row that turn each row into one row
   run as one step.
@@ -76,12 +76,14 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
         source, said = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
         schema = dataset.hooks.schema(source)()
     steps = _joined(steps, dataset, schema, said)
-    out = schemas[-1] if columns is None else reduce(lambda before, step: step.stage.schema(before), steps, schema)
     steps = _merged(steps, needed, said)
+    if not first:
+        steps = _narrowed(steps, needed, schema, said)
     if dataset.hooks.fuses:
         steps = _fused(steps, said)
     if dataset.hooks == NO_HOOKS:
         source, steps = _late(source, steps, said)
+    out = schemas[-1] if columns is None else reduce(lambda before, step: step.stage.schema(before), steps, schema)
     return attrs.evolve(written, source=source, steps=(*written.steps[:first], *steps), schema=out, rewrites=tuple(said))
 
 
@@ -201,6 +203,24 @@ def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list
     return out
 
 
+def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: Schema, said: list[str]) -> list[Step]:
+    """Leave out columns that nothing reads any more where rows are gathered or joined next, and at the end."""
+    out: list[Step] = []
+    for step in (*steps, None):
+        last = out[-1] if out else None
+        wanted = needed[-1] if step is None else needed[step.place - steps[0].place]
+        names = [name for name in schema.names if name in wanted] or schema.names[:1]
+        if last is not None and len(names) < len(schema) and (step is None or not isinstance(step.stage, RowWise)):
+            chosen = Project(tuple((name, name) for name in names))
+            said.append(f"{last.text} leaves out {len(schema) - len(names)} columns that nothing reads after it")
+            schema = chosen.schema(schema)
+            out.append(Step(chosen, last.place, last.place, schema, ""))
+        if step is not None:
+            out.append(step)
+            schema = step.stage.schema(schema)
+    return out
+
+
 def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
     """Let one step run stages in a row that turn each row into one row."""
     out: list[Step] = []
@@ -208,7 +228,7 @@ def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
         row = list(some)
         if alike and len(row) > 1:
             out.append(_spanning(row, Fused(tuple(step.stage for step in row), tuple(step.text for step in row))))
-            said.append(f"{_texts(row)} run as one")
+            said += [f"{_texts(row)} run as one"] if sum(bool(step.text) for step in row) > 1 else []
         else:
             out += row
     return out
@@ -225,11 +245,11 @@ def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, l
 
 
 def _spanning(row: Sequence[Step], stage: Any) -> Step:
-    return Step(stage, row[0].place, row[-1].stop, row[-1].schema, _texts(row))
+    return Step(stage, row[0].place, max(step.stop for step in row), row[-1].schema, _texts(row))
 
 
 def _texts(row: Sequence[Step]) -> str:
-    return ", ".join(step.text for step in row)
+    return ", ".join(step.text for step in row if step.text)
 
 
 @frozen(repr=False)

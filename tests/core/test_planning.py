@@ -230,6 +230,19 @@ def test_stages_of_text_look_at_their_columns_alone():
         assert "c" not in reads(dataset)
 
 
+def test_columns_end_where_nothing_reads_them_any_more():
+    some = pipe(TABLE, filter_by([("a", ">", 0)]), template("{a} {c}", into="new"))
+    shuffled = pipe(some, shuffle(seed=0), select_columns(["new"]))
+    assert shuffled.plan.source.dataset.plan.schema.names == ["new"]
+    assert "template(pattern='{a} {c}', into='new') leaves out 2 columns that nothing reads after it" in explain(shuffled)
+    tokenizer = train_tokenizer(from_table({"text": ["1 5", "2 6"]}), kind="wordpiece", vocab_size=40)
+    ids = pipe(concat([some, some]), tokenize(tokenizer, column="new"))
+    both = pipe(ids, shuffle(seed=0), prefetch(2, workers=2), batch(2), collate(text(pad_id=0, label="b")))
+    for dataset in (shuffled, pipe(some, repeat(2), shuffle(seed=1), filter_by([("b", ">", 3)]), select_columns(["new"])), both):
+        assert_plans_agree(dataset)
+    assert schema(some).names == pipe(some, batch(2)).plan.schema.names  # whatever comes out is read
+
+
 def test_columns_pass_what_only_reorders_or_repeats():
     dataset = pipe(
         TABLE, shuffle(seed=0), shard(0, 2), take(9, redraw=True), skip(0, redraw=True), repeat(2), prefetch(1), select_columns(["b"])

@@ -25,7 +25,8 @@ class Step:
     """One call for each chunk: a stage, or one that does the work of several neighbouring stages.
 
     `place` and `stop` say which stages of the pipeline these are; the state is kept at `place`. Where a step is done in parts (`OnGroups`),
-    these have its place, and stop there. `schema` is what comes out if nothing is left out. `text` is how these stages were written.
+    these have its place, and stop there; so does one that leaves out columns after it, which has no text. `schema` is what comes out if
+    nothing is left out. `text` is how these stages were written.
     """
 
     stage: Stage

@@ -285,7 +285,7 @@ def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
         parts.append(_of_prefetch(source, count, seconds, timed.queue))
     else:
         parts.append(PartProfile(repr(source), count, max(0.0, seconds - within), advice=source.advice))
-    for step in dataset.plan.steps:
+    for step in (step for step in dataset.plan.steps if step.text):
         level = attrs.evolve(dataset, stages=dataset.stages[: step.stop]).level
         meter = timed.steps[step.place]
         count = meter.rows if level == "examples" else meter.items

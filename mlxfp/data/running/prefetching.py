@@ -143,10 +143,11 @@ def _shared(dataset: Dataset[Any]) -> Iterator[str]:
         yield from _shared(held)
     if not children(source) and source.costly:
         yield repr(source)
-    yield from (step.text for step in leading(dataset.plan.steps, dataset.hooks).steps)
+    yield from (step.text for step in leading(dataset.plan.steps, dataset.hooks).steps if step.text)
     groups = on_groups(dataset.plan, dataset.hooks)
     for step in () if groups is None else groups.segment.steps:
-        yield step.text if step.stop > step.place else f"{step.stage!r} for collate"
+        if step.text:
+            yield step.text if step.stop > step.place else f"{step.stage!r} for collate"
 
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:

@@ -211,13 +211,15 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
         wanted = needed[-1] if step is None else needed[step.place - steps[0].place]
         names = [name for name in schema.names if name in wanted] or schema.names[:1]
         if last is not None and len(names) < len(schema) and (step is None or not isinstance(step.stage, RowWise)):
-            chosen = Project(tuple((name, name) for name in names))
+            kept = Project(tuple((name, name) for name in names))
             said.append(f"{last.text} leaves out {len(schema) - len(names)} columns that nothing reads after it")
-            schema = chosen.schema(schema)
-            out.append(Step(chosen, last.place, last.place, schema, ""))
+            schema = kept.schema(schema)
+            out.append(Step(kept, last.place, last.place, schema, ""))
         if step is not None:
-            out.append(step)
-            schema = step.stage.schema(schema)
+            narrowed = any(not each.text for each in out)
+            chosen = step.stage.projection(schema.names) if narrowed else None  # as it was written, drop_columns wants what it drops
+            out.append(step if chosen is None else attrs.evolve(step, stage=Project(chosen)))
+            schema = out[-1].stage.schema(schema)
     return out
 
 

@@ -238,7 +238,9 @@ def test_columns_end_where_nothing_reads_them_any_more():
     tokenizer = train_tokenizer(from_table({"text": ["1 5", "2 6"]}), kind="wordpiece", vocab_size=40)
     ids = pipe(concat([some, some]), tokenize(tokenizer, column="new"))
     both = pipe(ids, shuffle(seed=0), prefetch(2, workers=2), batch(2), collate(text(pad_id=0, label="b")))
-    for dataset in (shuffled, pipe(some, repeat(2), shuffle(seed=1), filter_by([("b", ">", 3)]), select_columns(["new"])), both):
+    kept = pipe(some, repeat(2), shuffle(seed=1), filter_by([("b", ">", 3)]), select_columns(["new"]))
+    dropped = pipe(some, template("{new}", into="a"), filter_by([("b", ">", 3)]), drop_columns(["new", "text"]))
+    for dataset in (shuffled, kept, dropped, both):
         assert_plans_agree(dataset)
     assert schema(some).names == pipe(some, batch(2)).plan.schema.names  # whatever comes out is read
 

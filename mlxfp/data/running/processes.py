@@ -271,13 +271,17 @@ def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes |
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()
     try:
-        job = _Unpickler(BytesIO(data), folder).load()
+        (chunks, content, kept), seconds, cpu = timed(_load(data, folder))
+        return (content, kept, seconds, cpu), _write_chunks(Path(folder), chunks), take_counts()
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _load(data: bytes, folder: str) -> Any:
+    try:
+        return _Unpickler(BytesIO(data), folder).load()
     except Exception as error:
         raise _UnreadableError(f"{type(error).__name__}: {error}") from error
-    (chunks, content, kept), seconds, cpu = timed(job)
-    out = (content, kept, seconds, cpu), _write_chunks(Path(folder), chunks), take_counts()
-    mark.unlink(missing_ok=True)
-    return out
 
 
 class _UnreadableError(Exception):

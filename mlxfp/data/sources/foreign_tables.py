@@ -128,7 +128,5 @@ def _to_tensors(column: Any) -> pa.Array:
     """Return an array with an axis of rows, maybe none, as tensors."""
     if not len(column):
         return _to_tensors(np.zeros((1, *column.shape[1:]), column.dtype))[:0]
-    in_order = (
-        np.ascontiguousarray(column).reshape(-1).reshape(column.shape)
-    )  # x[None] is contiguous for numpy, with strides that Arrow refuses
-    return pa.FixedShapeTensorArray.from_numpy_ndarray(in_order)
+    flat = np.ascontiguousarray(column).reshape(-1)  # x[None] is contiguous for numpy, with strides that Arrow refuses
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(flat.reshape(column.shape))

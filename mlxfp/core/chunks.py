@@ -7,14 +7,13 @@ randomness derives from. User functions never see them.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp._html import clip
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
 from mlxfp.core.arrow.types import is_tensor
@@ -34,7 +33,6 @@ EPOCH = "__epoch__"  # of rows that are gathered later, whose other column is `_
 LEAF_BITS = 44  # where datasets are joined, `__row__` holds the number of the leaf source above so many bits for the row in it
 CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: enough to amortise Arrow calls, few enough to resume quickly
 
-_COLUMNS, _TYPE = 100, 200  # columns that are printed, and characters of the type of each
 _TENSORS = "iuf"
 _WIDEST = 8  # bytes of a number
 MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
@@ -186,22 +184,6 @@ def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
             part = []
     if part:
         yield part
-
-
-def columns_text(schema: Schema) -> str:
-    """Write the names and types of columns for a reader: those of the first hundred."""
-    said = [f"{printed(field.name)} {printed(field.type, _TYPE)}" for field in islice(schema, _COLUMNS)]
-    return ", ".join([*said, *([f"{len(schema) - _COLUMNS:,} more"] if len(schema) > _COLUMNS else [])]) or "no columns"
-
-
-def printed(name: object, size: int = 60) -> str:
-    r"""Write a name that data may have chosen on a line of a terminal: clipped, and with what would control the terminal escaped.
-
-    >>> printed("a" * 70), printed("\x1b[31mred")
-    ('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa… (70 characters)', '\\x1b[31mred')
-    """
-    text = clip(name, size)
-    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:

@@ -8,12 +8,11 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, printed, source_rows, to_rows, visible
+from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, source_rows, to_rows, visible
 from mlxfp.core.errors import ArgumentTypeError, unknown_name
 from mlxfp.core.notebooks.rows import examples_html
 from mlxfp.core.notebooks.tokens import Decoder
-
-_NAMES = 100  # of columns that are printed
+from mlxfp.core.printing import COLUMNS, printed
 
 
 class Row(dict[str, Any]):
@@ -89,8 +88,8 @@ class Examples(Sequence[Example]):
         return hash((self.names, len(self)))
 
     def __repr__(self) -> str:
-        more = [f"{len(self.names) - _NAMES:,} more"] if len(self.names) > _NAMES else []
-        return f"Examples({len(self)} x {', '.join([*map(printed, self.names[:_NAMES]), *more])})"
+        more = [f"{len(self.names) - COLUMNS:,} more"] if len(self.names) > COLUMNS else []
+        return f"Examples({len(self)} x {', '.join([*map(printed, self.names[:COLUMNS]), *more])})"
 
     def _repr_html_(self) -> str:
         """Show the first rows in a notebook."""

@@ -14,6 +14,8 @@ from threading import Event, Lock, Thread, current_thread, main_thread
 from time import monotonic
 from typing import Any, Self, TextIO
 
+from mlxfp.core.printing import printable
+
 SETTING = "MLXFP_PROGRESS"  # in the environment. 0: show nothing; 1: also where there is neither a terminal nor a notebook
 _LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # whether logs get lines where nothing is set: in commands
 
@@ -209,13 +211,6 @@ class Showing:
         else:
             self._console.draw(**facts)
             self._next = now + _REDRAW
-
-
-def printable(text: str) -> str:
-    """Return the text without characters that a terminal would obey: names and messages may come from anywhere."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in text)
 
 
 def _is_first_process() -> bool:

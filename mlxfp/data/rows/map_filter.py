@@ -19,7 +19,6 @@ from mlxfp.core.chunks import (
     RecordBatch,
     Schema,
     check_schema,
-    columns_text,
     equal_chunks,
     from_rows,
     no_rows,
@@ -35,6 +34,7 @@ from mlxfp.core.execution import run, start
 from mlxfp.core.identity import comparable
 from mlxfp.core.nodes import brief
 from mlxfp.core.planning import SAMPLE_ROWS
+from mlxfp.core.printing import columns_text
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.sources import Position
 from mlxfp.core.stages import RowWise, Stage, State

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from mlxfp._html import Html, clip, element, number, table
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError
-from mlxfp.core.running.showing import printable
+from mlxfp.core.printing import printable
 from mlxfp.kaggle.ensembling.ensembles import greedy
 from mlxfp.kaggle.ensembling.stacking import second_stage
 from mlxfp.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, check_same, compare_scores, score

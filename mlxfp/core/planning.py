@@ -12,13 +12,13 @@ first rows of its input; always the same rows (epoch 0, before any shuffling), s
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import reduce
-from itertools import groupby
+from functools import partial, reduce
+from itertools import groupby, tee
 from typing import Any
 
 import attrs
 import pyarrow as pa
-from attrs import frozen
+from attrs import define, frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
@@ -44,9 +44,11 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
     __tracebackhide__ = True
     stages: list[Stage] = []
     schemas = [dataset.hooks.schema(dataset.source)()]
+    sample = _Sample(dataset)
     for stage in dataset.stages:
         try:
-            declared = dataset.hooks.infer(stage, len(stages))(schemas[-1], lambda: _head(dataset, Resolved(tuple(stages), tuple(schemas))))
+            rows = partial(sample.after, stages, schemas)
+            declared = dataset.hooks.infer(stage, len(stages))(schemas[-1], rows)
             schemas.append(declared.schema(schemas[-1]))
         except Exception as error:
             if not schemas[-1].names:
@@ -59,7 +61,7 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
 
 def head(dataset: Pipeline[Any]) -> Iterator[RecordBatch]:
     """Yield the first chunks of epoch 0 as they come out of a pipeline: of the source, only its `head` is read."""
-    return _head(dataset, dataset.resolved)
+    return _head(_as_written(dataset, dataset.resolved), _Head(dataset.hooks))
 
 
 def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
@@ -108,22 +110,42 @@ def _as_written(dataset: Pipeline[Any], resolved: Resolved) -> Plan:
     return Plan(dataset.source, steps, resolved.stages, dataset.level, resolved.schemas[-1], repr(dataset.source))
 
 
+@define
+class _Sample:
+    """The first rows of a pipeline as they come out of the stages that are resolved: none of them sees a row twice."""
+
+    dataset: Pipeline[Any]
+    seen: Iterator[RecordBatch] | None = None  # what came out of the first `done` stages, which another iterator reads ahead
+    done: int = 0
+
+    def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
+        """Yield the first chunks after these stages; what they have made is kept for those that come next."""
+        so_far = _as_written(self.dataset, Resolved(tuple(stages), tuple(schemas)))
+        before = None
+        if self.seen is not None:
+            self.seen, before = tee(self.seen)
+        self.seen, found = tee(_head(attrs.evolve(so_far, steps=so_far.steps[self.done :]), _Head(self.dataset.hooks, before)))
+        self.done = len(stages)
+        return found
+
+
 @frozen
 class _Head(Hooks):
-    """Reads the first rows of the source only."""
+    """Reads the first rows of the source only, or what came out of the first stages."""
+
+    before: Iterator[RecordBatch] | None = None
 
     def read(self, source: Source) -> Any:
-        head = super().head(source)
-        return lambda epoch, position: ((chunk, None) for chunk in head())
+        head, before = super().head(source), self.before
+        return lambda epoch, position: ((chunk, None) for chunk in (head() if before is None else before))
 
 
-def _head(dataset: Pipeline[Any], resolved: Resolved) -> Iterator[RecordBatch]:
-    """Yield the first chunks as they come out of the stages that are resolved."""
+def _head(so_far: Plan, hooks: _Head) -> Iterator[RecordBatch]:
+    """Yield the first chunks as they come out of a plan."""
     __tracebackhide__ = True
-    so_far = _as_written(dataset, resolved)
     if so_far.level != LEVELS[2]:
         so_far = attrs.evolve(so_far, level=LEVELS[0])  # chunks as they are, but for those without rows
-    return (chunk for chunk, _ in execute(so_far, start(0, None), _Head(dataset.hooks)))
+    return (chunk for chunk, _ in execute(so_far, start(0, None), hooks))
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequence[str]) -> tuple[list[Step], list[set[str]]]:

@@ -1,5 +1,7 @@
 """Schemas found before data, from the first rows where a function does not declare one."""
 
+from collections import Counter
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -59,6 +61,19 @@ def test_a_function_is_run_on_the_first_rows_only():
     assert log == [100, 100]
     assert schema(dataset) == INT
     assert len(seen) == SAMPLE_ROWS, "what was found is kept"
+
+
+def test_functions_in_a_row_are_run_on_the_same_rows_once_more_at_most():
+    calls = Counter[int]()
+
+    def step(place: int, row: Any) -> Any:
+        calls[place] += 1
+        return {**row, f"y{place}": row["x"] + place}
+
+    rows = from_chunks(pa.table({"x": range(300)}).to_batches(max_chunksize=SAMPLE_ROWS))
+    dataset = pipe(rows, *(map(partial(step, place)) for place in range(8)))
+    assert schema(dataset).names == ["x", *(f"y{place}" for place in range(8))]
+    assert calls == {place: SAMPLE_ROWS * (2 if place < 7 else 1) for place in range(8)}
 
 
 def test_rows_that_a_filter_leaves_out_first_are_passed_over():

@@ -92,26 +92,30 @@ class Prefetch(Wrapper):
         job = context.run, _work, self.dataset, start(epoch, position), line
         worker = threading.Thread(target=job[0], args=job[1:], name="mlxfp-prefetch", daemon=True)
         consumer, begin = threading.get_ident(), perf_counter()
+        stopped = False
 
         def stop() -> None:
+            nonlocal stopped
             line.close()
             if pool is not None:  # before the thread that waits for it
                 pool.close()
             worker.join()
             if pool is not None and self.watch is not None:
                 self.watch.worked(perf_counter() - begin, pool.busy, pool.cpu)
+            stopped = True
 
         worker.start()
         atexit.register(stop)  # a thread in Arrow or MLX while Python takes itself down would abort the process
         try:
             yield from line
         finally:
-            atexit.unregister(stop)
-            line.close()
-            if threading.get_ident() == consumer:  # not so where the garbage collector runs in another thread, maybe in that very worker
-                stop()
-            elif pool is not None:
-                threading.Thread(target=stop, name="mlxfp-prefetch-end").start()
+            if not stopped:  # else Python exits, and its modules may be empty by now
+                atexit.unregister(stop)
+                line.close()
+                if threading.get_ident() == consumer:  # not so where the garbage collector runs in another thread, maybe in that very worker
+                    stop()
+                elif pool is not None:
+                    threading.Thread(target=stop, name="mlxfp-prefetch-end").start()
 
     def _pool(self) -> Pool | None:
         """Make the workers, if there is more than the one thread."""

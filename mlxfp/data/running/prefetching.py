@@ -112,7 +112,7 @@ class Prefetch(Wrapper):
             if not stopped:  # else Python exits, and its modules may be empty by now
                 atexit.unregister(stop)
                 line.close()
-                if threading.get_ident() == consumer:  # not so where the garbage collector runs in another thread, maybe in that very worker
+                if threading.get_ident() == consumer:  # else the garbage collector runs in another one, maybe in that very worker
                     stop()
                 elif pool is not None:
                     threading.Thread(target=stop, name="mlxfp-prefetch-end").start()

@@ -55,6 +55,18 @@ def get_arrays(source: Any, tree: Any) -> Any:
     return source
 
 
+def private_arrays(model: nn.Module) -> dict[tuple[str, str], mx.array]:
+    """Return the arrays under names with "_", by the names of module and array: no parameters, so a compiled function holds them.
+
+    >>> model = nn.Linear(2, 2)
+    >>> model._edges = mx.zeros(3)
+    >>> private_arrays(model)
+    {('', '_edges'): array([0, 0, 0], dtype=float32)}
+    """
+    named = ((name, key, value) for name, module in model.named_modules() for key, value in module.items())
+    return {(name, key): value for name, key, value in named if key.startswith("_") and isinstance(value, mx.array)}
+
+
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
     """Return the buffers that a module may have changed, by place among the leaves: arrays that were assigned, and all small ones.
 

@@ -175,6 +175,9 @@ class TrainingConfig:
 
     seed: int = option(0, "The seed of everything random.", at_least=0)
     seeds: int = option(1, "The number of models of each fold, with seed, seed + 1 and so on; their predictions are averaged.", at_least=1)
+    together: int = option(
+        1, "The most folds that train in one compiled program, for networks so small that one does not fill a GPU.", at_least=1
+    )
     epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
     size: int = option(32, "The number of rows in a batch.", at_least=1)
     accumulate: int = option(1, "The number of batches whose gradients make one update.", at_least=1)

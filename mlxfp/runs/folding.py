@@ -1,6 +1,8 @@
 """One fold of a run: fit, predict, save; finished work is not done again."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,17 +34,29 @@ from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.objectives import Predictor
 from mlxfp.tasks.recipes import AnyRecipe
 from mlxfp.training.loop import events
+from mlxfp.training.steps.joint import JointSteps
+
+Train = Callable[[RunConfig, Work, Path, FoldFolder], Iterator[RunEvent]]
 
 
-def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None = None) -> Iterator[RunEvent]:
+def run_fold(  # noqa: PLR0913  # a fold, where it is written to, and with whom
+    plan: Plan,
+    fold: Fold,
+    files: FoldFolder,
+    extra: Sequence[events.Observer],
+    *,
+    ranks: Ranks | None = None,
+    joint: JointSteps | None = None,
+) -> Iterator[RunEvent]:
     """Train a fold, or continue it, and predict; yield what happens. Finished work is read from its files.
 
+    Its steps are those of all `ranks`, or are computed with those of the folds that are `joint`.
     Damaged files are made again, as far as damage can be detected. Raises `CheckpointError`, naming the file, for a damaged checkpoint.
     """
     yield from without_damage(plan.folder, files)
     if not files.done:
         with naming_the_cure():
-            yield from _train_and_predict(plan, fold, files, extra, ranks)
+            yield from _train_and_predict(plan, fold, files, partial(train_model, extra=(*plan.own.observers, *extra), ranks=ranks, joint=joint))
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
 
@@ -57,11 +71,9 @@ def load_predictor(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predi
     return load_estimator((files / RECIPE).parent) if is_estimator(config) else load_fold(config, files, own)
 
 
-def _train_and_predict(
-    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None
-) -> Iterator[RunEvent]:
+def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) -> Iterator[RunEvent]:
     test, others = plan.data.test, unseen(fold, plan.rows, plan.data.spec.target)
-    made = _fit(plan, fold, files) if is_estimator(plan.config) else _train(prepare_fold(plan, fold), files, extra, others, ranks)
+    made = _fit(plan, fold, files) if is_estimator(plan.config) else _train(prepare_fold(plan, fold), files, others, train)
     predict, rows, found = yield from made
     answers = predict(others)
     if not np.isfinite(answers).all():
@@ -108,9 +120,7 @@ def work_of(prepared: PreparedFold) -> Work:
     return Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, count, plan.seed_of(prepared.fold))
 
 
-def _train(
-    prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.Observer], others: Dataset[Any], ranks: Ranks | None
-) -> Generator[RunEvent, None, Made]:
+def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], train_on: Train) -> Generator[RunEvent, None, Made]:
     """Train a network on a fold, or continue it."""
     plan = prepared.plan
     config, test = plan.config, plan.data.test
@@ -127,7 +137,7 @@ def _train(
     write_json(files / RECIPE, unstructure(recipe))
     count = length(train) or 0
     if not (files / MODEL).is_file():
-        yield from train_model(config, work_of(prepared), plan.folder, files, (*plan.own.observers, *extra), ranks)
+        yield from train_on(config, work_of(prepared), plan.folder, files)
     predict = _load(files, recipe, prepared.model, config.competition.views)
     pipeline = fingerprint(prepared.training_batches(prefetched=0))
     return predict, count, {"steps": predict.state.step, "pipeline": pipeline}

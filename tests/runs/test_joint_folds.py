@@ -28,7 +28,7 @@ def data(tmp_path_factory):
 
 
 def config_of(data, out, *overrides):
-    return fp.config.load_config(overrides=[*QUICK, f"data.path={data}", f"output={out}", *overrides]).config
+    return fp.config.load_config(preset="titanic", overrides=[*QUICK, f"data.path={data}", f"output={out}", *overrides]).config
 
 
 def files(folder):
@@ -72,7 +72,7 @@ def test_folds_together_write_what_they_write_one_after_the_other(options, data,
         ]
     assert events[-1].score == alone[-1].score
     (said,) = notes(events)
-    assert int(said.split("%")[0].rpartition(" ")[2]) >= 50
+    assert "encoder" in options[0] or int(said.split("%")[0].rpartition(" ")[2]) >= 50  # lengths of texts differ between folds
 
 
 def test_folds_end_at_their_own_epochs_and_the_next_ones_begin(data, tmp_path):
@@ -80,11 +80,11 @@ def test_folds_end_at_their_own_epochs_and_the_next_ones_begin(data, tmp_path):
     list(fp.runs.run(config_of(data, tmp_path, "name=alone", *options)))
     events = list(fp.runs.run(config_of(data, tmp_path, "name=joint", "training.together=2", *options)))
     assert files(tmp_path / "joint") == files(tmp_path / "alone")
-    steps = [json.loads((tmp_path / "joint" / f"fold-{fold:02}" / "result.json").read_text())["steps"] for fold in (1, 2, 3, 4)]
-    assert len(set(steps)) > 1
-    order = [event.fold if isinstance(event, fp.runs.FoldBegan) else -event.fold for event in events if isinstance(event, (fp.runs.FoldBegan, fp.runs.FoldEnded))]
-    assert order[:2] == [1, 2]
-    assert all(sum(1 for each in order[:place] if each > 0) - sum(1 for each in order[:place] if each < 0) <= 2 for place in range(9))
+    assert len({log(tmp_path / "joint", fold)[-1]["step"] for fold in (1, 2, 3, 4)}) > 1
+    order = [event for event in events if isinstance(event, fp.runs.FoldBegan | fp.runs.FoldEnded)]
+    assert [event.fold for event in order[:2]] == [1, 2]
+    live = np.cumsum([1 if isinstance(event, fp.runs.FoldBegan) else -1 for event in order])
+    assert live.max() == 2
 
 
 def test_several_seeds_of_folds_together(data, tmp_path):
@@ -113,7 +113,7 @@ KILLED = ("model.name=tabm", "training.epochs=6", "observers.patience=2", "obser
 
 
 def start(data, output):
-    command = [*QUICK, *KILLED, "training.together=3", f"data.path={data}", f"output={output}", "name=killed"]
+    command = ["titanic", *QUICK, *KILLED, "training.together=3", f"data.path={data}", f"output={output}", "name=killed"]
     return subprocess.Popen([sys.executable, "-m", "mlxfp", "run", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -138,11 +138,12 @@ def test_a_killed_run_ends_with_the_same_bytes(data, tmp_path):
 
 
 OWN = """
-import mlx.core as mx
+from pathlib import Path
+
 
 def spoiled(events):
     for event in events:
-        if type(event).__name__ == "Stepped" and event.step == 3 and int(event.state.seed) == {seed}:
+        if type(event).__name__ == "Stepped" and event.step == 3 and event.state.seed == {seed} and Path({flag!r}).exists():
             raise ValueError("spoiled")
         yield event
 """
@@ -155,14 +156,15 @@ def test_an_error_in_a_fold_names_it_and_the_others_go_on_from_their_checkpoints
     made = fp.runs.plan(config_of(data, tmp_path, "name=broken", *options))
     code = tmp_path / "code"
     code.mkdir()
-    (code / "broken_parts.py").write_text(OWN.format(seed=made.seed_of(list(made.folds)[1])))
+    flag = tmp_path / "flag"
+    flag.touch()
+    (code / "broken_parts.py").write_text(OWN.format(seed=made.seed_of(list(made.folds)[1]), flag=str(flag)))
     with pytest.raises(ValueError, match="spoiled") as caught:
         list(fp.runs.run(config, code=code))
     assert "in fold 2" in caught.value.__notes__
     for fold in (1, 3):
         assert list((tmp_path / "broken" / f"fold-{fold:02}" / "checkpoints").glob("step-*.safetensors"))
-    (code / "broken_parts.py").write_text("def spoiled(events):\n    yield from events\n")
-    sys.modules.pop("broken_parts", None)
+    flag.unlink()
     *events, _ = fp.runs.run(config, code=code)
     begun = {event.fold: event.step for event in events if isinstance(event, fp.runs.FoldBegan)}
     assert min(begun.values()) > 0

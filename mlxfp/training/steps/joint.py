@@ -102,7 +102,7 @@ class JointStep(TrainStep):
             raise ArgumentError("Steps of ranks, and steps with compile=False, are computed one after the other. Use the step itself.")
         self.group = group
         self._kinds: dict[Hashable, tuple[str, Bounds]] = {}
-        self.private = list(self._model.private.values())
+        self.private = self._model.private
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Check the arguments, and promise what comes out of the step."""
@@ -152,11 +152,11 @@ class JointStep(TrainStep):
         bounds: Bounds | None = None,
     ) -> tuple[list[mx.array], list[dict[str, mx.array]]]:
         """Make several steps that are not compiled: return their leaves, stacked, and the metrics of each."""
-        names, bounds = self._model.private, {} if bounds is None else bounds
+        bounds = {} if bounds is None else bounds
 
         def one(leaves: list[mx.array], private: list[mx.array], key: mx.array, arrays: list[mx.array]) -> Any:
             step = copy(self)
-            step._model = self._model.holding(dict(zip(names, private, strict=True)))
+            step._model = self._model.holding(private)
             with tracing(arrays, bounds):
                 return step._flat(structure, leaves, key, arrays, updates=updates)
 

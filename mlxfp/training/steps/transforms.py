@@ -7,7 +7,7 @@ for each structure and each set of Python values, and only flat arrays pass thro
 
 import re
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from functools import partial, update_wrapper
 from itertools import count
@@ -24,7 +24,7 @@ from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unfl
 from mlxfp.models.bounds import Bounds, holds, tracing
 from mlxfp.models.layers import Dropout, derived_key
 from mlxfp.training.steps.drawing import drawing_from, refusing_draws
-from mlxfp.training.steps.modules import copy_module, get_arrays, private_arrays, put_arrays, split_arrays
+from mlxfp.training.steps.modules import copy_module, get_arrays, private_arrays, put_arrays, put_private, split_arrays
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,16 +91,14 @@ class Functional:
         return result, get_arrays(model, self.buffers)
 
     @property
-    def private(self) -> dict[tuple[str, str], mx.array]:
+    def private(self) -> list[mx.array]:
         """The arrays of the module that are neither parameters nor buffers: what it keeps under names with "_"."""
         return private_arrays(self._skeleton)
 
-    def holding(self, private: Mapping[tuple[str, str], mx.array]) -> "Functional":
+    def holding(self, private: Sequence[mx.array]) -> "Functional":
         """Return the same module with other arrays in the places of `private`."""
         skeleton = copy_module(self._skeleton)
-        modules = dict(skeleton.named_modules())
-        for (name, key), array in private.items():
-            modules[name][key] = array
+        put_private(skeleton, private)
         return Functional(self.params, self.buffers, skeleton)
 
     def emptied(self) -> "Functional":

@@ -175,9 +175,6 @@ class TrainingConfig:
 
     seed: int = option(0, "The seed of everything random.", at_least=0)
     seeds: int = option(1, "The number of models of each fold, with seed, seed + 1 and so on; their predictions are averaged.", at_least=1)
-    together: int = option(
-        1, "The most folds that train in one compiled program, for networks so small that one does not fill a GPU.", at_least=1
-    )
     epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
     size: int = option(32, "The number of rows in a batch.", at_least=1)
     accumulate: int = option(1, "The number of batches whose gradients make one update.", at_least=1)
@@ -186,6 +183,9 @@ class TrainingConfig:
     skip_nonfinite: bool = option(default=False, about="Skip updates with infinite or NaN gradients, instead of ending the run.")
     ema: float | None = option(
         None, "The decay of an exponential moving average of the weights, such as 0.999; the average predicts.", above=0, below=1
+    )
+    together: int = option(
+        1, "The most folds that train in one compiled program, for networks so small that one does not fill a GPU.", at_least=1
     )
 
 

@@ -56,7 +56,9 @@ def run_fold(  # noqa: PLR0913  # a fold, where it is written to, and with whom
     yield from without_damage(plan.folder, files)
     if not files.done:
         with naming_the_cure():
-            yield from _train_and_predict(plan, fold, files, partial(train_model, extra=(*plan.own.observers, *extra), ranks=ranks, joint=joint))
+            yield from _train_and_predict(
+                plan, fold, files, partial(train_model, extra=(*plan.own.observers, *extra), ranks=ranks, joint=joint)
+            )
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
 

@@ -24,7 +24,9 @@ def in_turns(folds: Iterable[Events], joint: JointSteps, count: int, run: Path) 
                     live.remove(fold)
             joint.compute()
             if joint.alone and not said:
-                yield Noted(run, f"training.together: each step is computed alone, as MLX cannot do so with several. {joint.alone}")
+                yield Noted(
+                    run, f"training.together: MLX cannot compute steps of this network together, so each is computed alone: {joint.alone}"
+                )
                 said = True
     finally:
         for fold in live:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.core.errors import ConfigError, DataError
-from mlxfp.training.loop.nonfinite import NonFiniteError
+from mlxfp.core.errors import ConfigError
+from mlxfp.distributed import connect
+from mlxfp.runs.joining import check_ranks
 
 QUICK = ("data.spec=titanic", "model.size=tiny", "observers.progress=false", "observers.plots=false", "validation.folds=3")
 RESULTS = ("submission.csv", "oof.csv", "test_predictions.csv", "metrics.json", "folds.csv", "spec.yaml")
@@ -43,6 +44,11 @@ def log(folder, fold):
     return [{**line, "seconds": 0} for line in lines if line["event"] not in TIMED]
 
 
+def names_of(events, fold):
+    names = [type(getattr(event, "event", event)).__name__ for event in events if getattr(event, "fold", None) == fold]
+    return [name for name in names if name not in TIMED]
+
+
 def notes(events):
     return [event.message for event in events if isinstance(event, fp.runs.Noted) and "together" in event.message]
 
@@ -63,20 +69,15 @@ def test_folds_together_write_what_they_write_one_after_the_other(options, data,
     for fold in (1, 2, 3):
         assert log(tmp_path / "joint", fold) == log(tmp_path / "alone", fold)
     for number in (1, 2, 3):  # each fold on its own has the same events, in the same order
-        of_fold = [
-            [type(getattr(event, "event", event)).__name__ for event in several if getattr(event, "fold", None) == number]
-            for several in (alone, events)
-        ]
-        assert [[name for name in names if name not in TIMED] for names in of_fold][0] == [
-            name for name in of_fold[1] if name not in TIMED
-        ]
+        assert names_of(events, number) == names_of(alone, number)
     assert events[-1].score == alone[-1].score
     (said,) = notes(events)
     assert "encoder" in options[0] or int(said.split("%")[0].rpartition(" ")[2]) >= 50  # lengths of texts differ between folds
 
 
 def test_folds_end_at_their_own_epochs_and_the_next_ones_begin(data, tmp_path):
-    options = ("model.name=tabm", "training.epochs=12", "observers.patience=1", "optimizer.learning_rate=0.02", "validation.folds=4")
+    options = ("model.name=tabm", "training.epochs=20", "observers.patience=1", "optimizer.learning_rate=0.003", "validation.folds=4")
+    options += ("training.size=16",)
     list(fp.runs.run(config_of(data, tmp_path, "name=alone", *options)))
     events = list(fp.runs.run(config_of(data, tmp_path, "name=joint", "training.together=2", *options)))
     assert files(tmp_path / "joint") == files(tmp_path / "alone")
@@ -169,3 +170,41 @@ def test_an_error_in_a_fold_names_it_and_the_others_go_on_from_their_checkpoints
     begun = {event.fold: event.step for event in events if isinstance(event, fp.runs.FoldBegan)}
     assert min(begun.values()) > 0
     assert files(tmp_path / "broken")[1] == files(tmp_path / "whole")[1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.name=lightgbm"], "training.together: model.name=lightgbm is an estimator, and does not use it"),
+        (["model.name=realmlp", "observers.minutes=1"], "observers.minutes: it is the time of one fold"),
+        (["model.name=auto"], "training.together: model.name=auto chooses it"),
+        (["task=images", "model.name=convnet"], "training.together: task=images does not use it"),
+    ],
+)
+def test_what_cannot_train_together_is_refused(overrides, message, data, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        list(fp.runs.run(config_of(data, tmp_path, "name=wrong", "training.together=2", *overrides)))
+
+
+def test_ranks_do_not_train_folds_together(data, tmp_path):
+    with pytest.raises(ConfigError, match=r"training\.together: ranks train one fold after the other, got 2"):
+        check_ranks(config_of(data, tmp_path, "model.name=realmlp", "training.together=2"), connect())
+
+
+MASKED = """
+import mlxfp as fp
+
+
+def masked(outputs, labels):
+    return fp.losses.cross_entropy(outputs, labels & 1)
+"""
+
+
+def test_a_network_that_mlx_cannot_map_is_trained_alone_and_a_note_says_so(data, tmp_path):
+    (tmp_path / "masked_loss.py").write_text(MASKED)
+    options = ("model.name=realmlp", "training.epochs=1", "observers.patience=null", "own.loss=masked_loss:masked")
+    list(fp.runs.run(config_of(data, tmp_path, "name=alone", *options), code=tmp_path))
+    events = list(fp.runs.run(config_of(data, tmp_path, "name=joint", "training.together=3", *options), code=tmp_path))
+    (said,) = notes(events)
+    assert said.startswith("training.together: MLX cannot compute steps of this network together, so each is computed alone: ")
+    assert files(tmp_path / "joint") == files(tmp_path / "alone")

@@ -156,9 +156,9 @@ class JointStep(TrainStep):
 
         def one(leaves: list[mx.array], private: list[mx.array], key: mx.array, arrays: list[mx.array]) -> Any:
             step = copy(self)
-            step._model = self._model.holding(private)
+            step._model = self._model.holding(private)  # noqa: SLF001  # of this class
             with tracing(arrays, bounds):
-                return step._flat(structure, leaves, key, arrays, updates=updates)
+                return step._flat(structure, leaves, key, arrays, updates=updates)  # noqa: SLF001
 
         batches = [mx.stack(column) for column in zip(*arrays, strict=True)]
         after, metrics = mx.vmap(one)(leaves, private, mx.stack(keys), batches)
@@ -249,8 +249,10 @@ def _stacked(calls: Sequence[_Call]) -> list[mx.array]:
     states = [call.state for call in calls]
     places = [getattr(promise_of(state), "place", None) for state in states if state is not None]
     first = places[0]
-    if first is not None and len(calls) == len(first[0][0]) and all(
-        place is not None and place[0] is first[0] and place[1] == row for row, place in enumerate(places)
+    if (
+        first is not None
+        and len(calls) == len(first[0][0])
+        and all(place is not None and place[0] is first[0] and place[1] == row for row, place in enumerate(places))
     ):
         return first[0]
     return [mx.stack(column) for column in zip(*(call.step.leaves(call.state) for call in calls), strict=True)]

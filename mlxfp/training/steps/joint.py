@@ -27,6 +27,7 @@ from mlxfp.training.steps.drawing import step_key
 from mlxfp.training.steps.state import Leaves, TrainState, leaves_of, promise_of, state_of_leaves
 from mlxfp.training.steps.steps import Batch, Metrics, TrainStep
 
+_Place = tuple[list[mx.array], int]  # the leaves of several states, stacked, and which row is that of a state
 _BITWISE = "BitwiseBinary"  # as MLX calls &, | and ^ in a graph
 
 
@@ -83,7 +84,7 @@ class JointSteps:
         if key not in self._programs:
             self._programs[key] = mx.compile(partial(first.step.mapped, first.structure, first.updates))
         if steps not in self._private:
-            self._private[steps] = [mx.stack(column) for column in zip(*(step.private for step in steps), strict=True)]
+            self._private[steps] = _stack([step.private for step in steps])
         leaves, metrics = self._programs[key](
             _stacked(calls), self._private[steps], [call.key for call in calls], [call.arrays for call in calls]
         )
@@ -125,7 +126,7 @@ class JointStep(TrainStep):
             return result
         holds(bounds, arrays, partial(paths, structure))
         key = step_key(state.seed, state.step, None)
-        call = _Call(self, kind, state, batch, structure, updates=updates, key=key, arrays=arrays)
+        call = _Call(self, kind, (state, batch), structure, updates=updates, key=key, arrays=arrays)
         self.group.add(call)
         return state_of_leaves(call, state.step + 1, state.seed), _Promised(call)
 
@@ -160,8 +161,7 @@ class JointStep(TrainStep):
             with tracing(arrays, bounds):
                 return step._flat(structure, leaves, key, arrays, updates=updates)  # noqa: SLF001
 
-        batches = [mx.stack(column) for column in zip(*arrays, strict=True)]
-        after, metrics = mx.vmap(one)(leaves, private, mx.stack(keys), batches)
+        after, metrics = mx.vmap(one)(leaves, private, mx.stack(keys), _stack(arrays))
         return after, [{name: values[row] for name, values in metrics.items()} for row in range(len(keys))]
 
     def _kind(self, state: TrainState, structure: TreeDef, arrays: list[mx.array], *, updates: bool) -> tuple[str, Bounds]:
@@ -173,7 +173,8 @@ class JointStep(TrainStep):
             given, flat = flatten((leaves, [array[None] for array in self.private], [key], [arrays]))
 
             def run(*flat: mx.array) -> list[mx.array]:
-                return flatten(self.mapped(structure, updates, *unflatten(given, list(flat)), bounds))[1]
+                leaves, private, keys, arrays = unflatten(given, list(flat))
+                return flatten(self.mapped(structure, updates, leaves, private, keys, arrays, bounds))[1]
 
             graph: list[dict[str, Any]] = []
             mx.export_function(graph.append, run, *flat)
@@ -187,13 +188,12 @@ class _Call:
 
     step: JointStep
     kind: str
-    state: TrainState | None
-    batch: Batch | None
+    given: tuple[TrainState, Batch] | None
     structure: TreeDef
     updates: bool = field(kw_only=True)
     key: mx.array = field(kw_only=True)
     arrays: list[mx.array] = field(kw_only=True)
-    place: tuple[list[mx.array], int] | None = None
+    place: _Place | None = None
     metrics: Metrics | None = None
     _leaves: list[mx.array] | None = None
 
@@ -215,17 +215,15 @@ class _Call:
 
     def compute(self) -> None:
         """Compute the step alone."""
-        assert self.state is not None
-        assert self.batch is not None
-        state, metrics = self.step.compute(self.state, self.batch)
+        assert self.given is not None
+        state, metrics = self.step.compute(*self.given)
         self._leaves = leaves_of(state)[1]
         self.computed(None, metrics)
 
-    def computed(self, place: tuple[list[mx.array], int] | None, metrics: Metrics) -> None:
+    def computed(self, place: _Place | None, metrics: Metrics) -> None:
         """Keep the results, and nothing of what led to them: the state has the call that it came from, and so on."""
         self.place, self.metrics = place, metrics
-        self.state = self.batch = None
-        self.arrays = []
+        self.given, self.arrays = None, []
 
 
 class _Promised(Mapping[str, Any]):
@@ -244,18 +242,18 @@ class _Promised(Mapping[str, Any]):
         return len(self._call.wait())
 
 
+def _stack(rows: Sequence[Sequence[mx.array]]) -> list[mx.array]:
+    return [mx.stack(list(column)) for column in zip(*rows, strict=True)]
+
+
 def _stacked(calls: Sequence[_Call]) -> list[mx.array]:
     """Return the leaves of the states before the calls, stacked: as they are where the last program has left them so."""
-    states = [call.state for call in calls]
-    places = [getattr(promise_of(state), "place", None) for state in states if state is not None]
-    first = places[0]
-    if (
-        first is not None
-        and len(calls) == len(first[0][0])
-        and all(place is not None and place[0] is first[0] and place[1] == row for row, place in enumerate(places))
-    ):
-        return first[0]
-    return [mx.stack(column) for column in zip(*(call.step.leaves(call.state) for call in calls), strict=True)]
+    given = [(call.step, call.given[0]) for call in calls if call.given is not None]
+    places: list[_Place] = [getattr(promise_of(state), "place", None) or ([], 0) for _, state in given]
+    leaves = places[0][0]
+    if leaves and len(calls) == len(leaves[0]) and all(there is leaves and row == own for own, (there, row) in enumerate(places)):
+        return leaves
+    return _stack([step.leaves(state) for step, state in given])
 
 
 def _digest(graph: Sequence[Mapping[str, Any]]) -> str:

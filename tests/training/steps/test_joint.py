@@ -13,7 +13,7 @@ from mlx import nn, optimizers
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.distributed import connect
 from mlxfp.models import RealMLP, RealMLPConfig, TableColumns, TableTarget, TabM, TabMConfig
-from mlxfp.models.layers import Dropout
+from mlxfp.models.layers import Dropout, derived_key, random_key
 from mlxfp.models.tables.columns import CategoryColumn, NumberColumn
 from mlxfp.training.loop.fitting import fit
 from mlxfp.training.losses import cross_entropy
@@ -276,3 +276,9 @@ def test_a_run_of_joint_steps_says_when_a_step_waits_for_the_others():
     one = ["RunStarted", *["Queued", "Stepped"] * 3, "EpochEnded", "Stopped"]
     assert found == [[name] * COUNT for name in one]
     assert joint.made == joint.joined == COUNT * 3
+
+
+def test_keys_that_are_derived_of_several_are_those_of_each():
+    keys = [random_key(seed) for seed in range(3)]
+    found = mx.vmap(lambda key: derived_key(key, "layer"))(mx.stack(keys))
+    assert found.tolist() == [(key ^ random_key(0, "layer")).tolist() for key in keys]

@@ -1,7 +1,9 @@
-"""One fold of a run: fit, predict, save; finished work is not done again."""
+"""The folds of a run: fit, predict, save, one after the other or several in turns; finished work is not done again."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import DataError
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.running.showing import Showing
 from mlxfp.data.rows.selecting import Splits
 from mlxfp.distributed import Ranks
 from mlxfp.kaggle.estimators.files import load_estimator, save_estimator
@@ -20,7 +23,7 @@ from mlxfp.kaggle.estimators.fitting import FittedEstimator
 from mlxfp.kaggle.validation.cross_validation import Predict, parts_of, unseen
 from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.kaggle.validation.out_of_fold import fold_predictions
-from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent
+from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
 from mlxfp.runs.files import read_json, write_array, write_json
 from mlxfp.runs.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
 from mlxfp.runs.from_config import estimator_of, is_estimator, model_of, recipe_class, stops_by
@@ -36,6 +39,7 @@ from mlxfp.tasks.recipes import AnyRecipe
 from mlxfp.training.loop import events
 from mlxfp.training.steps.joint import JointSteps
 
+Events = Generator[RunEvent, None, None]
 Train = Callable[[RunConfig, Work, Path, FoldFolder], Iterator[RunEvent]]
 
 
@@ -60,6 +64,47 @@ def run_fold(  # noqa: PLR0913  # a fold, where it is written to, and with whom
                 plan, fold, files, partial(train_model, extra=(*plan.own.observers, *extra), ranks=ranks, joint=joint)
             )
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
+
+
+def in_turns(folds: Iterable[Events], joint: JointSteps, count: int, run: Path) -> Events:
+    """Yield the events of all folds, of which at most `count` train at a time, with `joint` steps; the next begins where one has ended."""
+    waiting, live = iter(folds), list[Events]()
+    said = False
+    try:
+        while live := [*live, *islice(waiting, count - len(live))]:
+            for fold in tuple(live):
+                if not (yield from _to_next_step(fold)):
+                    live.remove(fold)
+            joint.compute()
+            if joint.alone and not said:
+                yield Noted(
+                    run, f"training.together: MLX cannot compute steps of this network together, so each is computed alone: {joint.alone}"
+                )
+                said = True
+    finally:
+        for fold in live:
+            fold.close()
+    if joint.made:
+        share = joint.joined / joint.made
+        yield Noted(run, f"training.together: of {joint.made:,} steps, {share:.0%} were computed with those of other folds.")
+
+
+def _to_next_step(fold: Events) -> Generator[RunEvent, None, bool]:
+    """Yield the events of a fold up to its next step; return whether there is one."""
+    for event in fold:
+        if isinstance(event, Trained) and isinstance(event.event, events.Queued):
+            return True
+        yield event
+    return False
+
+
+def show_steps(folds: Events) -> Events:
+    """Show how many steps of all folds have been made."""
+    with Showing("training", unit="steps") as shown, closing(folds):
+        for event in folds:
+            yield event
+            if isinstance(event, Trained) and isinstance(event.event, events.Stepped):
+                shown.add()
 
 
 def load_fold(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predictor:

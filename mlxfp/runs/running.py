@@ -22,9 +22,8 @@ from mlxfp.runs.auto.running import run_auto
 from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.folding import run_fold
+from mlxfp.runs.folding import in_turns, run_fold, show_steps
 from mlxfp.runs.from_config import has_members
-from mlxfp.runs.interleaving import in_turns, show_steps
 from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code

@@ -105,7 +105,7 @@ def train(  # noqa: PLR0913, PLR0917  # a training, where it is written to, and 
 ) -> Iterator[RunEvent]:
     """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0.
 
-    With `joint`, its steps are computed with those of other trainings, and whoever drives these shows their progress.
+    With `joint`, its steps are computed with those of other trainings, and the progress is that of all, which is not shown here.
     """
     watched, training = config.observers, _Training(config, work, files, ranks, joint)
     step, start = training.step()

@@ -114,7 +114,7 @@ class Stepped(Event):
 
 @frozen
 class Queued(Event):
-    """A step was called that is one of `JointSteps`; `Stepped` comes next. Whoever drives several runs lets the others call theirs first.
+    """A step was called that is one of `JointSteps`; `Stepped` comes next. Meanwhile other runs may call theirs.
 
     Not in `__all__`, and not in logs: it says nothing of this run alone.
 

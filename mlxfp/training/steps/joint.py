@@ -1,8 +1,7 @@
 """Steps of several trainings, such as those of folds, that are computed in one compiled program.
 
-A step of a small model does not fill a GPU. Each training calls a step of its own, as always; what the step returns is computed later,
-with what the other steps were asked for meanwhile, by `mx.vmap` over the stacked arrays of all. Whoever asks for results earlier has
-them computed then.
+A step of a small model does not fill a GPU. Each training calls a step of its own, as always; the results of the calls are computed later,
+those of several steps at once, by `mx.vmap` over their stacked arrays. Results that are read earlier are computed then.
 
 Steps are computed together if MLX makes the same graph of them, down to every constant, for their shapes: the graph, not the Python code
 that makes it, is compared. Arrays that a model keeps in private, such as bins of columns, may differ; they are stacked, too.

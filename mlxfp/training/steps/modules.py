@@ -56,7 +56,7 @@ def get_arrays(source: Any, tree: Any) -> Any:
 
 
 def private_arrays(model: nn.Module) -> list[mx.array]:
-    """Return the arrays under names with "_": they are no parameters, so a compiled function holds them.
+    """Return the arrays under names with "_", which are not parameters, so that a compiled function holds them.
 
     >>> model = nn.Linear(2, 2)
     >>> model._edges = [mx.zeros(2), (mx.ones(1), 7)]

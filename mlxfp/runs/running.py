@@ -172,12 +172,13 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 def _fold_events(  # noqa: PLR0913, PLR0917  # a fold, and with whom it is trained
     made: Plan, tracking: Tracking, ranks: Ranks | None, joint: JointSteps | None, fold: Fold, files: FoldFolder
 ) -> Generator[RunEvent, None, None]:
-    """Run a fold; an error in it says which fold it is."""
+    """Run a fold; of several that train together, an error says which one it is of."""
     try:
         tracked = () if files.done else (yield from tracking.fold(files.fold))
         yield from run_fold(made, fold, files, tracked, ranks=ranks, joint=joint)
     except Exception as error:
-        error.add_note(f"in fold {files.fold}")
+        if joint is not None:
+            error.add_note(f"in fold {files.fold}")
         raise
 
 

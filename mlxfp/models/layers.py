@@ -29,6 +29,18 @@ def random_key(seed: int, *names: int | str) -> mx.array:
     return mx.array([value >> 32, value & 0xFFFFFFFF], mx.uint32)
 
 
+def derived_key(key: mx.array, name: str) -> mx.array:
+    """Make another key of a key, uint32[2], by a name: `key ^ random_key(0, name)`.
+
+    Under `mx.vmap`, MLX 0.32.4 computes ^ wrongly of an array that is mapped and one that is not. A sum is right, and makes the hash of the
+    name mapped where the key is.
+
+    >>> derived_key(random_key(7), "layer").tolist() == (random_key(7) ^ random_key(0, "layer")).tolist()
+    True
+    """
+    return key ^ (random_key(0, name) + (key - key))
+
+
 class Dropout(nn.Module):
     """Set a share of the values to zero while training, and scale the rest so that the mean is kept.
 

@@ -1,6 +1,10 @@
-"""One fold of a run: fit, predict, save; finished work is not done again."""
+"""The folds of a run: fit, predict, save, one after the other or several in turns; finished work is not done again."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +15,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import DataError
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.running.showing import Showing
 from mlxfp.data.rows.selecting import Splits
 from mlxfp.distributed import Ranks
 from mlxfp.kaggle.estimators.files import load_estimator, save_estimator
@@ -18,7 +23,7 @@ from mlxfp.kaggle.estimators.fitting import FittedEstimator
 from mlxfp.kaggle.validation.cross_validation import Predict, parts_of, unseen
 from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.kaggle.validation.out_of_fold import fold_predictions
-from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent
+from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
 from mlxfp.runs.files import read_json, write_array, write_json
 from mlxfp.runs.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
 from mlxfp.runs.from_config import estimator_of, is_estimator, model_of, recipe_class, stops_by
@@ -32,18 +37,74 @@ from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.objectives import Predictor
 from mlxfp.tasks.recipes import AnyRecipe
 from mlxfp.training.loop import events
+from mlxfp.training.steps.joint import JointSteps
+
+Events = Generator[RunEvent, None, None]
+Train = Callable[[RunConfig, Work, Path, FoldFolder], Iterator[RunEvent]]
 
 
-def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None = None) -> Iterator[RunEvent]:
+def run_fold(  # noqa: PLR0913  # a fold, where it is written to, and with whom
+    plan: Plan,
+    fold: Fold,
+    files: FoldFolder,
+    extra: Sequence[events.Observer],
+    *,
+    ranks: Ranks | None = None,
+    joint: JointSteps | None = None,
+) -> Iterator[RunEvent]:
     """Train a fold, or continue it, and predict; yield what happens. Finished work is read from its files.
 
+    Its steps are those of all `ranks`, or are computed with those of the folds that are `joint`.
     Damaged files are made again, as far as damage can be detected. Raises `CheckpointError`, naming the file, for a damaged checkpoint.
     """
     yield from without_damage(plan.folder, files)
     if not files.done:
         with naming_the_cure():
-            yield from _train_and_predict(plan, fold, files, extra, ranks)
+            yield from _train_and_predict(
+                plan, fold, files, partial(train_model, extra=(*plan.own.observers, *extra), ranks=ranks, joint=joint)
+            )
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
+
+
+def in_turns(folds: Iterable[Events], joint: JointSteps, count: int, run: Path) -> Events:
+    """Yield the events of all folds, of which at most `count` train at a time, with `joint` steps; the next begins where one has ended."""
+    waiting, live = iter(folds), list[Events]()
+    said = False
+    try:
+        while live := [*live, *islice(waiting, count - len(live))]:
+            for fold in tuple(live):
+                if not (yield from _to_next_step(fold)):
+                    live.remove(fold)
+            joint.compute()
+            if joint.alone and not said:
+                yield Noted(
+                    run, f"training.together: MLX cannot compute steps of this network together, so each is computed alone: {joint.alone}"
+                )
+                said = True
+    finally:
+        for fold in live:
+            fold.close()
+    if joint.made:
+        share = joint.joined / joint.made
+        yield Noted(run, f"training.together: of {joint.made:,} steps, {share:.0%} were computed with those of other folds.")
+
+
+def _to_next_step(fold: Events) -> Generator[RunEvent, None, bool]:
+    """Yield the events of a fold up to its next step; return whether there is one."""
+    for event in fold:
+        if isinstance(event, Trained) and isinstance(event.event, events.Queued):
+            return True
+        yield event
+    return False
+
+
+def show_steps(folds: Events) -> Events:
+    """Show how many steps of all folds have been made."""
+    with Showing("training", unit="steps") as shown, closing(folds):
+        for event in folds:
+            yield event
+            if isinstance(event, Trained) and isinstance(event.event, events.Stepped):
+                shown.add()
 
 
 def load_fold(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predictor:
@@ -57,11 +118,9 @@ def load_predictor(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predi
     return load_estimator((files / RECIPE).parent) if is_estimator(config) else load_fold(config, files, own)
 
 
-def _train_and_predict(
-    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None
-) -> Iterator[RunEvent]:
+def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) -> Iterator[RunEvent]:
     test, others = plan.data.test, unseen(fold, plan.rows, plan.data.spec.target)
-    made = _fit(plan, fold, files) if is_estimator(plan.config) else _train(prepare_fold(plan, fold), files, extra, others, ranks)
+    made = _fit(plan, fold, files) if is_estimator(plan.config) else _train(prepare_fold(plan, fold), files, others, train)
     predict, rows, found = yield from made
     answers = predict(others)
     if not np.isfinite(answers).all():
@@ -108,9 +167,7 @@ def work_of(prepared: PreparedFold) -> Work:
     return Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, count, plan.seed_of(prepared.fold))
 
 
-def _train(
-    prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.Observer], others: Dataset[Any], ranks: Ranks | None
-) -> Generator[RunEvent, None, Made]:
+def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], train_on: Train) -> Generator[RunEvent, None, Made]:
     """Train a network on a fold, or continue it."""
     plan = prepared.plan
     config, test = plan.config, plan.data.test
@@ -127,7 +184,7 @@ def _train(
     write_json(files / RECIPE, unstructure(recipe))
     count = length(train) or 0
     if not (files / MODEL).is_file():
-        yield from train_model(config, work_of(prepared), plan.folder, files, (*plan.own.observers, *extra), ranks)
+        yield from train_on(config, work_of(prepared), plan.folder, files)
     predict = _load(files, recipe, prepared.model, config.competition.views)
     pipeline = fingerprint(prepared.training_batches(prefetched=0))
     return predict, count, {"steps": predict.state.step, "pipeline": pipeline}

@@ -42,10 +42,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "competition.metric", unfit
     yield from _model_problems(config)
     yield from _estimator_problems(config)
-    if config.training.seeds > 1 and data.limit is not None:
-        yield "data.limit", "it draws rows by training.seed, and several seeds would draw others; leave one of the two out"
-    if config.training.seeds > 1 and config.competition.ensemble != "mean":
-        yield "competition.ensemble", "the models of several seeds are averaged; take mean"
+    yield from _several_problems(config)
     if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
         yield "text.tokenizer", f"{tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path"
     if weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer:
@@ -54,6 +51,16 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "text.template", f"{template!r} has no {{column}}"
     if not is_csv_name(name):
         yield "competition.submission", f"{name!r} must be the name of a CSV file, and not of another file of the run"
+
+
+def _several_problems(config: RunConfig) -> Iterator[Problem]:
+    """Find options that do not fit several seeds, or several folds together."""
+    if config.training.seeds > 1 and config.data.limit is not None:
+        yield "data.limit", "it draws rows by training.seed, and several seeds would draw others; leave one of the two out"
+    if config.training.seeds > 1 and config.competition.ensemble != "mean":
+        yield "competition.ensemble", "the models of several seeds are averaged; take mean"
+    if config.training.together > 1 and config.observers.minutes is not None:
+        yield "observers.minutes", "it is the time of one fold, and folds that train together share theirs; leave one of the two out"
 
 
 def _model_problems(config: RunConfig) -> Iterator[Problem]:
@@ -106,7 +113,13 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
     if not is_estimator(config):
         yield from _network_problems(config)
         return
-    unused = {"model.path": config.model.path, "own.model": own.model, "own.loss": own.loss, "own.observers": own.observers}
+    unused: dict[str, object] = {
+        "model.path": config.model.path,
+        "training.together": config.training.together > 1,
+        "own.model": own.model,
+        "own.loss": own.loss,
+        "own.observers": own.observers,
+    }
     for path, value in unused.items():
         if value:
             yield path, f"model.name={name} is an estimator, and does not use it; leave it out"
@@ -143,6 +156,7 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "model.numeric": config.model.numeric,
         "data.spec": config.data.spec,
         "data.pseudo_labels": config.data.pseudo_labels,
+        "training.together": config.training.together > 1,
         "own.spec": config.own.spec,
     }
     for path, value in unused.items():

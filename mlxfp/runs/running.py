@@ -1,7 +1,9 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
+from itertools import starmap
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from mlxfp.core.checks import check_types
 from mlxfp.core.running.showing import Showing
 from mlxfp.distributed import Ranks
 from mlxfp.kaggle.specs.spec_files import save_spec
+from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.runs import folders
 from mlxfp.runs.auto.running import run_auto
-from mlxfp.runs.events import Began, Ended, Noted, RunEvent
+from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.folding import run_fold
+from mlxfp.runs.folding import in_turns, run_fold, show_steps
 from mlxfp.runs.from_config import has_members
 from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
@@ -27,7 +30,8 @@ from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.reports.linear_models import LinearModel
 from mlxfp.runs.reports.writing import write_at_the_end
-from mlxfp.runs.tracking import score_metrics, track
+from mlxfp.runs.tracking import Tracking, score_metrics, track
+from mlxfp.training.steps.joint import JointSteps
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
@@ -147,17 +151,35 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         yield over
         return
     tracking = yield from track(made.config, folder, made.data.spec.name)
-    done = [each.done for each in files]
-    with Showing("folds", unit="fold", total=lambda: len(files), done=sum(done), steady=True) as shown:
-        for fold, own, known in zip(made.folds, files, done, strict=True):
-            tracked = () if known else (yield from tracking.fold(own.fold))
-            yield from run_fold(made, fold, own, tracked, ranks)
-            if made.config.observers.progress and not known:
+    watched, together = made.config.observers.progress, made.config.training.together
+    done, joint = {each.fold for each in files if each.done}, JointSteps()
+    begin = partial(_fold_events, made, tracking, ranks, joint if together > 1 else None)
+    events = in_turns(starmap(begin, zip(made.folds, files, strict=True)), joint, together, folder)
+    with (
+        Showing("folds", unit="fold", total=lambda: len(files), done=len(done), steady=True) as shown,
+        closing(show_steps(events) if watched and together > 1 else events) as events,
+    ):
+        for event in events:
+            yield event
+            if watched and isinstance(event, FoldEnded) and event.fold not in done:
                 shown.add()
     for event in finish(made, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
         yield event
+
+
+def _fold_events(  # noqa: PLR0913, PLR0917  # a fold, and with whom it is trained
+    made: Plan, tracking: Tracking, ranks: Ranks | None, joint: JointSteps | None, fold: Fold, files: FoldFolder
+) -> Generator[RunEvent, None, None]:
+    """Run a fold; of several that train together, an error says which one it is of."""
+    try:
+        tracked = () if files.done else (yield from tracking.fold(files.fold))
+        yield from run_fold(made, fold, files, tracked, ranks=ranks, joint=joint)
+    except Exception as error:
+        if joint is not None:
+            error.add_note(f"in fold {files.fold}")
+        raise
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:

@@ -28,6 +28,7 @@ from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.loop.fitting import fit
 from mlxfp.training.loop.nonfinite import NonFiniteError
+from mlxfp.training.steps.joint import JointSteps
 from mlxfp.training.steps.state import TrainState, train_state
 from mlxfp.training.steps.steps import TrainStep
 
@@ -56,6 +57,7 @@ class _Training:
     work: Work
     files: FoldFolder
     ranks: Ranks | None
+    joint: JointSteps | None = None
 
     @property
     def name(self) -> str:
@@ -67,7 +69,7 @@ class _Training:
         updates = max(2, training.epochs * (length(work.batches) or 0) // training.accumulate)
         optimizer = optimizer_of(self.config, work.goal, updates=updates, params=work.model.trainable_parameters())
         step = step_of(self.config, work.model, work.goal, optimizer, self.ranks)
-        return step, step.start(train_state(work.model, optimizer, seed=work.seed))
+        return step if self.joint is None else self.joint.step(step), step.start(train_state(work.model, optimizer, seed=work.seed))
 
     def events(self, step: TrainStep, begin: Checkpoint, *writing: events.Observer) -> Iterator[events.Event]:
         """Train, with the observers that decide something; then come those that write."""
@@ -93,10 +95,19 @@ class _Training:
 
 
 def train(  # noqa: PLR0913, PLR0917  # a training, where it is written to, and with whom
-    config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None = None
+    config: RunConfig,
+    work: Work,
+    run: Path,
+    files: FoldFolder,
+    extra: Sequence[events.Observer],
+    ranks: Ranks | None = None,
+    joint: JointSteps | None = None,
 ) -> Iterator[RunEvent]:
-    """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0."""
-    watched, training = config.observers, _Training(config, work, files, ranks)
+    """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0.
+
+    With `joint`, its steps are computed with those of other trainings, and the progress is that of all, which is not shown here.
+    """
+    watched, training = config.observers, _Training(config, work, files, ranks, joint)
     step, start = training.step()
     begin, stops = load_latest(files / CHECKPOINTS, start), watched.patience is not None
     if stops and begin.history and not (files / BEST).is_file():
@@ -112,7 +123,7 @@ def train(  # noqa: PLR0913, PLR0917  # a training, where it is written to, and 
         observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
         *extra,
         observers.log_metrics(files / LOG),
-        *([observers.progress()] if watched.progress else []),
+        *([observers.progress()] if watched.progress and joint is None else []),
     )
     end: events.Event | None = None
     try:

@@ -43,15 +43,15 @@ def _scale(values: Sequence[float], counts: Sequence[int]) -> tuple[float, float
     return robust_scale(*(below + (above - below) * (places % 1)))
 
 
-def scaled(numbers: mx.array, scales: Sequence[tuple[float, float]]) -> mx.array:
-    """Scale numbers, float32[B, N], each by its median and factor, and clip them smoothly; without scales, leave them as they are.
+def scaled(numbers: mx.array, scales: Sequence[mx.array]) -> mx.array:
+    """Scale numbers, float32[B, N], by their medians and factors, and clip them smoothly; without scales, leave them as they are.
 
-    >>> scaled(mx.array([[1.0, 0.0]]), [(0.0, 2.0), (0.0, 2.0)]).round(decimals=3).tolist()
+    >>> scaled(mx.array([[1.0, 0.0]]), (mx.array([0.0, 0.0]), mx.array([2.0, 2.0]))).round(decimals=3).tolist()
     [[1.6640000343322754, 0.0]]
     """
     if not scales:
         return numbers
-    medians, factors = (mx.array(each) for each in zip(*scales, strict=True))
+    medians, factors = scales
     centered = (numbers - medians) * factors
     return centered * mx.rsqrt(1 + (centered / CLIP) ** 2)
 

@@ -83,7 +83,8 @@ class RealMLP(nn.Module):
         numbers, kinds = len(config.columns.numbers), config.columns.kinds
         self._few = tuple(place for place, count in enumerate(kinds) if count <= config.one_hot)
         self._many = tuple(place for place, count in enumerate(kinds) if count > config.one_hot)
-        self._scales = tuple(one_hot_scales(config.columns.counts[place]) for place in self._few)
+        scales = [one_hot_scales(config.columns.counts[place]) for place in self._few]
+        self._scales = [tuple(map(mx.array, zip(*each, strict=True))) for each in scales]  # with "_": no parameters
         width = sum(1 if kinds[place] == 2 else kinds[place] for place in self._few) + len(self._many) * config.embedding_size
         if numbers:
             self.periodic = PeriodicEmbedding(

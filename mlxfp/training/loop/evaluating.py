@@ -22,7 +22,7 @@ from mlxfp.core.trees import TreeDef, flatten, unflatten
 from mlxfp.distributed import Ranks
 from mlxfp.evaluation.metrics.totals import Measured, compute, merge, to_numpy
 from mlxfp.models.bounds import BoundError
-from mlxfp.models.layers import random_key
+from mlxfp.models.layers import derived_key, random_key
 from mlxfp.training.loop.feeding import check_batches, epoch_start, with_cursors, with_row
 from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.rank_agreement import exchanged
@@ -124,7 +124,7 @@ def _compiled(
     module = functional(model).emptied()
 
     def run(params: Any, buffers: Any, batch: dict[str, Any], key: mx.array) -> R:
-        with drawing_from(key ^ random_key(0, "generator")):
+        with drawing_from(derived_key(key, "generator")):
             return finish(module.apply(given_key(function, key), params, buffers, batch)[0])
 
     compiled = jit(run)

@@ -1,5 +1,6 @@
 """The state of a training run, as a value."""
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -31,6 +32,7 @@ _ARRAYS = cmp_using(eq=same_arrays, class_name="Arrays")
 
 
 _TREES = ("params", "buffers", "opt", "extra")
+Leaves = tuple[TreeDef, list[mx.array]]  # of the trees of a state
 
 
 def _brief(tree: Any) -> str:
@@ -57,14 +59,14 @@ class TrainState:
     seed: int
     extra: Any = field(factory=dict, eq=_ARRAYS, repr=False)
     shards: Shards | None = field(default=None, repr=False)
-    _leaves: tuple[TreeDef, list[mx.array]] | None = field(default=None, init=False, eq=False, repr=False)
+    _leaves: Leaves | Callable[[], Leaves] | None = field(default=None, init=False, eq=False, repr=False)
 
     def __getattr__(self, name: str) -> Any:
         """Put the trees of a state together that `state_of_leaves` made, when the first one is asked for."""
         if name not in _TREES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if self._leaves is not None:
-            for each, tree in unflatten(*self._leaves).items():
+            for each, tree in unflatten(*leaves_of(self)).items():
                 object.__setattr__(self, each, tree)
             object.__setattr__(self, "_leaves", None)  # a caller may put other arrays into the trees
         return object.__getattribute__(self, name)
@@ -87,23 +89,33 @@ def trees_of(state: TrainState) -> dict[str, Any]:
     return {name: getattr(state, name) for name in _TREES}
 
 
-def leaves_of(state: TrainState) -> tuple[TreeDef, list[mx.array]]:
+def leaves_of(state: TrainState) -> Leaves:
     """Return `flatten(trees_of(state))`. A state that a step has made has it."""
-    return state._leaves or flatten(trees_of(state))  # noqa: SLF001  # of this file
+    held = state._leaves  # noqa: SLF001  # of this file
+    return held() if callable(held) else held or flatten(trees_of(state))
 
 
-def state_of_leaves(structure: TreeDef, leaves: list[mx.array], step: int, seed: int, *, shards: Shards | None = None) -> TrainState:
+def promise_of(state: TrainState) -> Callable[[], Leaves] | None:
+    """Return the function that the state was made of by `state_of_leaves`; None if it was not, or if its trees have been made."""
+    held = state._leaves  # noqa: SLF001  # of this file
+    return held if callable(held) else None
+
+
+def state_of_leaves(made: Leaves | Callable[[], Leaves], step: int, seed: int, *, shards: Shards | None = None) -> TrainState:
     """Make the state whose `leaves_of` these are. Its trees, with a dict for each layer, are made when one is asked for.
 
-    >>> state_of_leaves(flatten({"params": [0], "buffers": {}, "opt": {}, "extra": {}})[0], [mx.zeros(2)], 3, 0)
-    TrainState(params=<2 numbers in 1 arrays>, buffers=<0 numbers in 0 arrays>, opt=<0 numbers in 0 arrays>, step=3, seed=0)
+    A function that returns the leaves stands for those that are not computed yet: it is called when they are asked for.
+
+    >>> leaves = flatten({"params": [0], "buffers": {}, "opt": {}, "extra": {}})[0], [mx.zeros(2)]
+    >>> state_of_leaves(leaves, 3, 0) == state_of_leaves(lambda: leaves, 3, 0)
+    True
     """
     state = TrainState.__new__(TrainState)
     put = object.__setattr__  # it is frozen
     put(state, "step", step)
     put(state, "seed", seed)
     put(state, "shards", shards)
-    put(state, "_leaves", (structure, leaves))
+    put(state, "_leaves", made)
     return state
 
 

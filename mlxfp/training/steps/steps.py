@@ -14,7 +14,7 @@ from mlxfp.core.checks import check_callable, check_positive, check_types, expla
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.distributed import Ranks
-from mlxfp.models.layers import random_key
+from mlxfp.models.layers import derived_key, random_key
 from mlxfp.training.optimization.optimizers import start, update
 from mlxfp.training.steps.accumulating import (
     all_finite,
@@ -212,7 +212,7 @@ class TrainStep:
             add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
         mx.async_eval(after, metrics)
-        return state_of_leaves(self._structure, after, state.step + 1, state.seed, shards=self._options.shards), metrics
+        return state_of_leaves((self._structure, after), state.step + 1, state.seed, shards=self._options.shards), metrics
 
     def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
         key, run = (structure, updates), partial(self._flat, structure, updates=updates)
@@ -313,7 +313,7 @@ class TrainStep:
         if options.compute_dtype is not None:
             lower_inputs(model, options.compute_dtype)
         before = get_arrays(model, self._model.buffers)
-        result = given_key(self._loss, key ^ random_key(0, "loss"))(model, batch)
+        result = given_key(self._loss, derived_key(key, "loss"))(model, batch)
         after = get_arrays(model, self._model.buffers)
         news = changed_arrays(before, after)
         if options.ranks is not None:

@@ -22,9 +22,9 @@ from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.models.bounds import Bounds, holds, tracing
-from mlxfp.models.layers import Dropout, random_key
+from mlxfp.models.layers import Dropout, derived_key
 from mlxfp.training.steps.drawing import drawing_from, refusing_draws
-from mlxfp.training.steps.modules import copy_module, get_arrays, put_arrays, split_arrays
+from mlxfp.training.steps.modules import copy_module, get_arrays, private_arrays, put_arrays, put_private, split_arrays
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,7 +77,7 @@ class Functional:
         model.train(key is not None)
         for name, layer in model.named_modules():
             if isinstance(layer, Dropout) and key is not None:
-                layer.keyed(key ^ random_key(0, name))
+                layer.keyed(derived_key(key, name))
         return model
 
     def apply(self, function: Callable[..., R], params: Any, buffers: Any, *inputs: Any, key: mx.array | None = None) -> tuple[R, Any]:
@@ -86,9 +86,20 @@ class Functional:
         With a key, uint32[2], numbers that are drawn from MLX's global generator are a function of the key, as the masks of dropout are.
         """
         model = self.bind(params, buffers, key=key)
-        with nullcontext() if key is None else drawing_from(key ^ random_key(0, "generator")):
+        with nullcontext() if key is None else drawing_from(derived_key(key, "generator")):
             result = function(model, *inputs)
         return result, get_arrays(model, self.buffers)
+
+    @property
+    def private(self) -> list[mx.array]:
+        """The arrays of the module that are neither parameters nor buffers: what it keeps under names with "_"."""
+        return private_arrays(self._skeleton)
+
+    def holding(self, private: Sequence[mx.array]) -> "Functional":
+        """Return the same module with other arrays in the places of `private`."""
+        skeleton = copy_module(self._skeleton)
+        put_private(skeleton, private)
+        return Functional(self.params, self.buffers, skeleton)
 
     def emptied(self) -> "Functional":
         """Return the same module without its arrays: others can be bound, and these are not kept alive."""

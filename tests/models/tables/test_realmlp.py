@@ -83,7 +83,8 @@ def as_numbers(codes):
 def test_the_codes_of_categories_are_scaled_as_columns_of_numbers_are(counts):
     rows = np.repeat(np.arange(len(counts)), counts)
     codes = np.array(one_hot(mx.array(rows), len(counts) - 1))
-    found = np.array(scaled(mx.array(codes), one_hot_scales(counts)))
+    scales = tuple(map(mx.array, zip(*one_hot_scales(counts), strict=True)))
+    found = np.array(scaled(mx.array(codes), scales))
     assert found == pytest.approx(as_numbers(codes), abs=1e-6)
 
 

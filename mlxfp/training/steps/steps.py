@@ -130,8 +130,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     warn_of_tied_arrays(model)
     shards = shards_of(model, module.params, module.buffers)
     check_shards(model, shards, module.params, optimizer, ranks)
-    if compute_dtype is not None:
-        check_masters(module.params)
+    check_masters(module.params, compute_dtype)
     if checkpoint_blocks:
         blocks_of(model)  # raises here if there are none
     options = Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)

@@ -1,6 +1,6 @@
 """A model as a table: its layers, their arrays and numbers of parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +15,8 @@ from mlxfp.models.layers import named_arrays
 def describe(model: nn.Module) -> str:
     """Describe any module as a table to print: the layers that have arrays, the shapes of these, and the numbers of parameters.
 
-    Equal layers that follow one another in a list share their lines. Arrays that are not trained are marked.
+    Equal layers that follow one another in a list share their lines. Arrays that are not trained are marked. Those of a module that is at
+    several places have a line at each, and count once in the sums at the end.
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
     >>> from mlxfp.models.heads import Classifier
@@ -38,10 +39,14 @@ def describe(model: nn.Module) -> str:
     lines = [("layer", "kind", "arrays", "parameters"), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     table = "\n".join("  ".join([*map(str.ljust, line[:3], widths), line[3].rjust(widths[3])]) for line in lines)
-    arrays = named_arrays(model).values()
+    arrays = _once(named_arrays(model).values())
     training: Any = tree_flatten(model.trainable_parameters())
-    trained, size = sum(array.size for _, array in training), sum(array.nbytes for array in arrays) / 1e6
+    trained, size = sum(array.size for array in _once(array for _, array in training)), sum(array.nbytes for array in arrays) / 1e6
     return f"{table}\n{sum(array.size for array in arrays):,} parameters, {trained:,} of them train, {size:.1f} MB"
+
+
+def _once(arrays: Iterable[mx.array]) -> list[mx.array]:
+    return list({id(array): array for array in arrays}.values())
 
 
 def _rows(value: Any) -> Iterator[tuple[str, str, str, int]]:

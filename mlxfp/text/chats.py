@@ -202,10 +202,11 @@ class _Guarded:
             ended = written.rstrip()
             ended = ended if ended.endswith(tuple(self.words.guards)) else written
             if not ended.startswith(prompt) or not whole.startswith(ended):
+                other = "" if train_on == "last" else 'Choose train_on="last", with a row for each answer, or '
+                advice = f"{other}mark answers in the template with {{% generation %}} and {{% endgeneration %}}."
                 raise DataError(
                     f"The chat template writes the messages up to the answer in message {place} in another way when others follow, "
-                    'so it is unclear what the model writes. Choose train_on="last", with a row for each answer, or mark answers in the '
-                    "template with {% generation %} and {% endgeneration %}."
+                    f"so it is unclear what the model writes. {advice[0].upper()}{advice[1:]}"
                 )
             yield len(prompt), len(ended)
 

@@ -49,3 +49,10 @@ def test_arrays_of_the_model_itself_and_in_dicts_are_there():
 def test_what_is_no_module_is_refused():
     with pytest.raises(ArgumentTypeError, match="model must be Module, got dict"):
         describe({})
+
+
+def test_a_module_at_two_places_counts_once_in_the_sums():
+    layer = nn.Linear(2, 3)
+    lines = describe(nn.Sequential(layer, nn.ReLU(), layer)).splitlines()
+    assert [numbers(line) for line in lines[1:-1]] == [9, 9]
+    assert lines[-1] == "9 parameters, 9 of them train, 0.0 MB"

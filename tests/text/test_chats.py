@@ -124,7 +124,7 @@ def test_a_template_that_moves_text_to_the_last_turn_is_refused_where_that_chang
         (row,) = pipe(rows, stage(train_on="last"))
         assert learned(tokenizer, row) == " class<|end_of_text|>"
     else:  # the system prompt is left out behind an answer, so what was asked for is not in the text
-        with pytest.raises(DataError, match="in another way when others follow"):
+        with pytest.raises(DataError, match=r"in another way when others follow, .* the model writes\. Mark answers in the template"):
             list(pipe(rows, stage(train_on="last")))
 
 

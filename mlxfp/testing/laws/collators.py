@@ -131,7 +131,8 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
     for name, values in batch.items():
         shape = (len(values),) if isinstance(values, tuple) else tuple(values.shape)
         assert shape[:1] == (len(examples),), (
-            f"{name!r} of {brief(collator)} has a row for each of {len(examples)} examples, but its shape is {shape}"
+            f"{name!r} of {brief(collator)} has a row for each of {len(examples)} examples, but its shape is {shape}. If the batch joins "
+            "examples end to end, as graphs, check a function that cuts it into a list of texts: str of the part of each example"
         )
         found, expected = list(permuted[name]), [values[place] for place in order]
         assert_same(found, expected, f"{name!r} of {brief(collator)} follows the order {list(order)} of the examples")

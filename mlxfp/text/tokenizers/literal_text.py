@@ -6,11 +6,13 @@ in the list of added tokens and in the model. No text has these names, as they a
 """
 
 import json as jsons
+import re
 from collections.abc import Collection, Mapping
 from secrets import token_hex
 from typing import Any
 
 _DRAWN = token_hex(16)
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 Names = Mapping[str, str]
 
@@ -18,9 +20,11 @@ Names = Mapping[str, str]
 def find_names(json: str, roles: Collection[str | None]) -> dict[str, str]:
     """Return the special tokens in the JSON of a tokenizer, with the names that they get instead.
 
-    They are those that it calls special, and added tokens that have one of the roles.
+    They are those that it calls special, and added tokens that have one of the roles. The tokens of single bytes are not: a model with
+    byte_fallback looks for them by their names, to write a character that it does not know.
     """
-    added = jsons.loads(json).get("added_tokens") or []
+    data = jsons.loads(json)
+    added = [token for token in data.get("added_tokens") or [] if not _is_byte(token, data["model"])]
     special = sorted(token["content"] for token in added if token["special"] or token["content"] in roles)
     return {token: unspellable(str(place)) for place, token in enumerate(special)}
 
@@ -31,10 +35,15 @@ def unspellable(name: str) -> str:
 
 
 def rename_tokens(json: str, names: Names) -> str:
-    """Give tokens in the JSON of a tokenizer other names."""
+    """Give tokens in the JSON of a tokenizer other names, and leave single bytes to the model, so that no text spells them."""
     data = jsons.loads(json)
-    added = [{**token, "content": names.get(token["content"], token["content"])} for token in data.get("added_tokens") or []]
+    kept = [token for token in data.get("added_tokens") or [] if not _is_byte(token, data["model"])]
+    added = [{**token, "content": names.get(token["content"], token["content"])} for token in kept]
     return jsons.dumps({**data, "added_tokens": added, "model": _rename(data["model"], names)}, ensure_ascii=False)
+
+
+def _is_byte(token: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    return bool(model.get("byte_fallback")) and _BYTE.fullmatch(token["content"]) is not None
 
 
 def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:

@@ -113,13 +113,14 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
 
 @explain_call
 def contrastive(
-    queries: mx.array, keys: mx.array, *, temperature: float = 0.05, example_weights: mx.array | None = None
+    queries: mx.array, keys: mx.array, *, temperature: float | mx.array = 0.05, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
     """Add up the cross-entropy of finding the key of each query among those of the batch (InfoNCE): (sum, queries), two float32 scalars.
 
     Row i of `queries` and of `keys`, float[B, D] both, are a pair, and all other rows are negatives. Cosines divided by
     `temperature` are the logits of a cross-entropy. Examples of weight 0, which pad a batch, are not negatives either. For both
-    directions, as in CLIP, add those of (queries, keys) and of (keys, queries). Raises `ArgumentError` if the shapes do not fit.
+    directions, as in CLIP, add those of (queries, keys) and of (keys, queries). A temperature that is learned is a scalar array,
+    `mx.exp(model.log_temperature)`, which is above 0. Raises `ArgumentError` if the shapes do not fit.
 
     The negatives come from the batch, so unlike all other losses this one depends on the size of the batch.
     van den Oord, Li and Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018.
@@ -130,7 +131,10 @@ def contrastive(
     """
     if queries.ndim != 2 or queries.shape != keys.shape:
         raise ArgumentError(f"contrastive needs queries and keys of one shape, [B, D], got {queries.shape} and {keys.shape}.")
-    if not temperature > 0:
+    if isinstance(temperature, mx.array):  # in a trace it has no value to look at
+        if temperature.size != 1:
+            raise ArgumentError(f"temperature must be one number for all pairs, got an array of shape {temperature.shape}.")
+    elif not temperature > 0:
         raise ArgumentError(f"temperature must be above 0, got temperature={temperature!r}.")
     size = queries.shape[0]
     weights = broadcast_weights("contrastive", example_weights, (size,))

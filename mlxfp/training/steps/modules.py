@@ -37,6 +37,19 @@ def copy_module(model: nn.Module) -> nn.Module:
     return new
 
 
+def resting_parts(model: nn.Module) -> list[nn.Module]:
+    """Return the frozen parts of a module in training mode that are in evaluation mode, as a body whose statistics have to stay.
+
+    Where the whole module is in evaluation mode, as after generating, or a part of it that trains, training is what is meant.
+
+    >>> model = nn.Sequential(nn.BatchNorm(2), nn.Linear(2, 2))
+    >>> _ = model.layers[0].freeze().eval()
+    >>> resting_parts(model) == [model.layers[0]], resting_parts(model.eval())
+    (True, [])
+    """
+    return [part for part in model.modules() if model.training and not part.training and _is_frozen(part)]
+
+
 def put_arrays(target: Any, tree: Any) -> None:
     """Put the arrays of a tree into a module, at the same places."""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
@@ -101,6 +114,10 @@ def _hides(value: object) -> bool:
 def _trains(module: nn.Module, name: str, value: Any) -> bool:
     floating = not isinstance(value, mx.array) or mx.issubdtype(value.dtype, mx.floating)
     return floating and bool(nn.Module.trainable_parameter_filter(module, name, value))
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    return bool(flatten(module.parameters())[1]) and not flatten(module.trainable_parameters())[1]
 
 
 def _rest(tree: Any, part: Any) -> Any:

@@ -3,6 +3,7 @@
 Micikevicius et al., "Mixed Precision Training", 2018.
 """
 
+import warnings
 from typing import Any
 
 import mlx.core as mx
@@ -35,11 +36,23 @@ def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
     model.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
 
-def check_masters(params: Any) -> None:
-    """Raise `ArgumentError` unless all parameters are float32: in lower precision, small updates round to nothing."""
+def check_masters(params: Any, dtype: mx.Dtype | None) -> None:
+    """Say where parameters are not float32, as small updates of others round to nothing.
+
+    With a `dtype` to compute in, this raises `ArgumentError`; without, it warns, because who trains adapters of a small model in lower
+    precision, at large rates, may mean it.
+    """
     structure, leaves = flatten(params)
-    low = [f"{name} {leaf.dtype}" for name, leaf in zip(paths(structure), leaves, strict=True) if leaf.dtype != mx.float32]
-    if low:
+    low = [f"{name} {leaf.dtype}" for name, leaf in zip(paths(structure), leaves, strict=True) if leaf.dtype in (mx.bfloat16, mx.float16)]
+    if low and dtype is None:
+        warnings.warn(
+            f"Small updates of parameters in lower precision than float32 round to nothing, and in float16 the eps of AdamW is 0; got "
+            f"{', '.join(low):.200}. Call model.set_dtype(mx.float32) before train_state and train_step, and pass "
+            "compute_dtype=mx.bfloat16 for speed.",
+            RuntimeWarning,
+            stacklevel=4,  # where train_step is called, through `explain_call`
+        )
+    elif low:
         raise ArgumentError(
             f"compute_dtype needs float32 parameters, because small updates of others round to nothing; got {', '.join(low):.200}. "
             "Call model.set_dtype(mx.float32) before train_state and train_step."

@@ -37,6 +37,7 @@ from mlxfp.training.steps.options import Options
 from mlxfp.training.steps.precision import cast_floating, check_masters, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
 from mlxfp.training.steps.sharding import check_shards, parts_in, shards_of
+from mlxfp.training.steps.shared_arrays import shared_places, warn_of_tied_arrays, with_shared
 from mlxfp.training.steps.state import TrainState, leaves_of, state_of_leaves, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
@@ -126,10 +127,10 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
             f"The model, a {type(model).__name__}, has no parameters that train: it has none, or all are frozen. "
             "Unfreeze some: model.unfreeze()."
         )
+    warn_of_tied_arrays(model)
     shards = shards_of(model, module.params, module.buffers)
     check_shards(model, shards, module.params, optimizer, ranks)
-    if compute_dtype is not None:
-        check_masters(module.params)
+    check_masters(module.params, compute_dtype)
     if checkpoint_blocks:
         blocks_of(model)  # raises here if there are none
     options = Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
@@ -142,6 +143,7 @@ class TrainStep:
     def __init__(self, model: Functional, loss: Loss, optimizer: optimizers.Optimizer, options: Options) -> None:
         """Compile nothing yet."""
         self._model = model.emptied()
+        self._shared = shared_places(model.bind(model.params, model.buffers), model.params)
         self._loss = loss
         self.optimizer = deepcopy(optimizer)  # the caller may change it, and it is read whenever a new shape is traced
         self._options = options
@@ -326,6 +328,7 @@ class TrainStep:
             "others, and a step would not be a function of its state. Add noise to the loss instead, which may draw."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
+        params = with_shared(params, self._shared)  # the others decayed without a gradient
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)

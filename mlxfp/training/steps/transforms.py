@@ -24,7 +24,15 @@ from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unfl
 from mlxfp.models.bounds import Bounds, holds, tracing
 from mlxfp.models.layers import Dropout, derived_key
 from mlxfp.training.steps.drawing import drawing_from, refusing_draws
-from mlxfp.training.steps.modules import copy_module, get_arrays, private_arrays, put_arrays, put_private, split_arrays
+from mlxfp.training.steps.modules import (
+    copy_module,
+    get_arrays,
+    private_arrays,
+    put_arrays,
+    put_private,
+    resting_parts,
+    split_arrays,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +73,8 @@ class Functional:
     def bind(self, params: Any, buffers: Any, *, key: mx.array | None = None) -> nn.Module:
         """Make a module that holds these arrays; with a key, uint32[2], in training mode, and its dropout draws from the key.
 
+        Frozen parts of a module in training mode that were put into evaluation mode stay there: `body.freeze()` and `body.eval()`.
+
         Every call makes a new module, so the tracers that a trace leaves in it are dropped with it, also after an exception. Raises
         `ArgumentError` if the trees are not those of this module.
         """
@@ -74,7 +84,10 @@ class Functional:
         model = copy_module(self._skeleton)
         put_arrays(model, params)
         put_arrays(model, buffers)
+        resting = resting_parts(model)
         model.train(key is not None)
+        for part in resting:
+            part.eval()
         for name, layer in model.named_modules():
             if isinstance(layer, Dropout) and key is not None:
                 layer.keyed(derived_key(key, name))

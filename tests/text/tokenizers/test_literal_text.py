@@ -142,3 +142,17 @@ def test_the_choice_is_a_part_of_the_stage_and_its_names_are_not():
     before = fingerprint(literal)
     stage_of(literal).apply(pa.record_batch({"text": ["[PAD]"]}))
     assert fingerprint(literal) == before
+
+
+@pytest.mark.parametrize("kind", ["BPE", "Unigram"])
+def test_tokens_of_bytes_still_write_unknown_characters_when_a_trainer_was_given_them_as_special_ones(kind: str):
+    names = ["?", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "a"]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [{"id": number, "content": name, **flags, "special": True} for number, name in enumerate(names[:-1])]
+    pieces = {"vocab": {name: number for number, name in enumerate(names)}, "merges": [], "unk_token": "?"}
+    model = pieces if kind == "BPE" else {"vocab": [[name, -1.0] for name in names], "unk_id": 0}
+    tokenizer = Tokenizer(jsons.dumps({"model": {"type": kind, **model, "byte_fallback": True}, "added_tokens": added}))
+    assert tokenizer.tokens(tokenizer.encode("aé", literal=True)) == ["a", "<0xC3>", "<0xA9>"]
+    assert 1 not in tokenizer.encode("<s>", literal=True)
+    if kind == "BPE":
+        assert tokenizer.tokens(tokenizer.encode("<0x61>", literal=True))[0] == "<0x3C>"

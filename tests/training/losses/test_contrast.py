@@ -43,8 +43,17 @@ def test_rows_of_zeros_have_finite_gradients():
     assert mx.abs(gradient).max().item() == 0
 
 
+def test_a_temperature_can_be_learned():
+    queries, keys = map(mx.array, pairs(3, 0))
+    gradient = mx.compile(mx.grad(lambda log: contrastive(queries, keys, temperature=mx.exp(log))[0]))(mx.array(0.0))
+    above, below = (contrastive(queries, keys, temperature=1.0 + change)[0].item() for change in (1e-2, -1e-2))
+    assert gradient.item() == pytest.approx((above - below) / 2e-2, rel=1e-2)
+
+
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(ArgumentError, match=r"queries and keys of one shape, \[B, D\], got \(2, 3\) and \(3, 3\)"):
         contrastive(mx.zeros((2, 3)), mx.zeros((3, 3)))
     with pytest.raises(ArgumentError, match=r"temperature must be above 0, got temperature=0"):
         contrastive(mx.zeros((2, 3)), mx.zeros((2, 3)), temperature=0.0)
+    with pytest.raises(ArgumentError, match=r"temperature must be one number for all pairs, got an array of shape \(2,\)"):
+        contrastive(mx.zeros((2, 3)), mx.zeros((2, 3)), temperature=mx.ones(2))

@@ -94,6 +94,7 @@ def test_a_rest_at_the_end_of_an_epoch_is_carried_into_the_next():
     assert (state.step, state.opt["step"].item(), state.extra["sums"]["weight"].item()) == (6, 3, 0.0)
 
 
+@pytest.mark.filterwarnings("ignore:Small updates of parameters")
 def test_gradients_of_lower_precision_are_added_up_in_float32():
     model = nn.Linear(1, 1)
     model.set_dtype(mx.bfloat16)

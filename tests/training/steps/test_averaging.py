@@ -62,6 +62,7 @@ def test_only_updates_are_averaged():
     assert counts == [0, 0, 1, 1, 1, 2, 2]
 
 
+@pytest.mark.filterwarnings("ignore:Small updates of parameters")
 def test_low_precision_is_averaged_in_float32():
     model = nn.Linear(1, 1)
     model.weight, model.bias = mx.zeros((1, 1), mx.bfloat16), mx.zeros(1, mx.bfloat16)

@@ -71,7 +71,11 @@ def test_bfloat16_at_a_small_rate_learns_with_float32_masters_and_not_without():
 
     naive = model()
     naive.set_dtype(mx.bfloat16)
-    assert same_arrays(*trained(naive))  # 0.5 - 1e-4 rounds to 0.5, thirty times over
+    with pytest.warns(
+        RuntimeWarning, match=r"round to nothing, .* got weight mlx\.core\.bfloat16.* model\.set_dtype\(mx\.float32\)"
+    ) as caught:
+        assert same_arrays(*trained(naive))  # 0.5 - 1e-4 rounds to 0.5, thirty times over
+    assert caught[0].filename == __file__
     before, after = trained(model(), compute_dtype=mx.bfloat16)
     moved = np.abs(np.array(after["weight"]) - np.array(before["weight"]))
     assert (moved > 20e-4).all()

@@ -163,6 +163,26 @@ def test_params_are_what_trains_and_buffers_are_the_rest():
     assert paths(flatten(model.buffers)[0]) == tuple(buffers.split())
 
 
+@pytest.mark.parametrize(
+    ("change", "rests"),
+    [
+        (lambda model: model.layers[0].freeze().eval(), True),
+        (lambda model: model.layers[0].freeze(), False),
+        (lambda model: model.layers[0].eval(), False),  # it trains
+        (lambda model: model.freeze().eval().layers[1].unfreeze(), False),  # generated with before, and adapted now
+    ],
+    ids=["frozen and evaluating", "frozen", "evaluating", "all evaluating"],
+)
+def test_a_frozen_part_in_evaluation_mode_keeps_its_statistics_and_drops_nothing(change, rests):
+    original = nn.Sequential(nn.Sequential(nn.BatchNorm(2), nn.Dropout(0.5), nn.Linear(2, 2)), nn.Linear(2, 2))
+    change(original)
+    model, x = functional(original), mx.random.normal((64, 2), key=mx.random.key(0)) + 1
+    outputs, buffers = model.apply(call, model.params, model.buffers, x, key=mx.random.key(1))
+    original.eval()
+    assert mx.allclose(outputs, original(x)).item() == rests
+    assert same_arrays(buffers, model.buffers) == rests
+
+
 def test_applying_a_module_changes_neither_it_nor_the_arrays_and_returns_the_buffers():
     original = Odd()
     model = functional(original)

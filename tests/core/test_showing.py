@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import tqdm
 
+from mlxfp._printing import one_line
 from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length, schema
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.printing import printable
 from mlxfp.core.running import showing
 from mlxfp.core.running.bars import Bar
 from mlxfp.core.running.showing import Console, Showing, lines_in_logs, shows_bars
@@ -233,10 +233,10 @@ def test_text_from_elsewhere_moves_no_cursor(stderr, clock):
             clock(1)
             shown.add()
         shown.say("part\x9b\n2")
-    assert printable("a\tb\u202ec\x00") == r"a\tb\u202ec\x00"
+    assert one_line("a\tb\u202ec\x00\nd") == r"a\tb\u202ec\x00 d"
     bars = [line for lines in screens(screen.getvalue()) for line in lines if line]  # fails for an escape character
-    assert bars[0].startswith(r"a\x1b[2J\r\n\x07\u202eb: ")
-    assert bars[-1].startswith(r"part\x9b\n2")
+    assert bars[0].startswith(r"a\x1b[2J \x07\u202eb: ")
+    assert bars[-1].startswith(r"part\x9b 2")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])

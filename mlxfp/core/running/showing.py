@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread, current_thread, main_thread
 from time import monotonic
 from typing import Any, Self, TextIO
 
-from mlxfp.core.printing import printable
+from mlxfp._printing import one_line
 
 SETTING = "MLXFP_PROGRESS"  # in the environment. 0: show nothing; 1: also where there is neither a terminal nor a notebook
 _LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # whether logs get lines where nothing is set: in commands
@@ -56,14 +56,14 @@ class Console:
     def line(self, text: str) -> None:
         """Write a line, above the bar if there is one."""
         if self._bar is None:
-            self.write(f"{printable(text)}\n")
+            self.write(f"{one_line(text)}\n")
         else:
-            self._bar.write(printable(text), file=self)
+            self._bar.write(one_line(text), file=self)
         self.flush()
 
     def draw(self, **facts: Any) -> None:
         """Draw the bar, or draw it again; `facts` are arguments of `tqdm.format_meter`, or are named in its `bar_format`."""
-        shown = {name: printable(value) if isinstance(value, str) else value for name, value in facts.items()}
+        shown = {name: one_line(value) if isinstance(value, str) else value for name, value in facts.items()}
         shown["ncols"] = min(self._width() - 1, _WIDEST)
         from mlxfp.core.running.bars import Bar
 

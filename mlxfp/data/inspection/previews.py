@@ -5,6 +5,7 @@ from contextlib import closing, suppress
 from itertools import islice
 from typing import Any
 
+from mlxfp._printing import COLUMNS, printed
 from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import source_rows, to_rows
 from mlxfp.core.datasets import Dataset
@@ -12,7 +13,6 @@ from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.notebooks.tokens import IGNORED, Decoder, holds_tokens
-from mlxfp.core.printing import COLUMNS, printed
 from mlxfp.core.row_names import row_name
 
 _PLACES = 12  # places of a row of tokens that are shown

@@ -11,6 +11,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp._html import clip
+from mlxfp._printing import COLUMNS, printed
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_joined, source_rows, to_rows
 from mlxfp.core.cursors import Cursor
@@ -19,7 +20,6 @@ from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.execution import execute, iterate, run, start
 from mlxfp.core.nodes import check_dataset, leaves
 from mlxfp.core.planning import as_written
-from mlxfp.core.printing import COLUMNS, printed
 from mlxfp.core.row_names import Origin, locate
 from mlxfp.core.running.steps import ALL_STAGES, Hooks, Plan, Step
 from mlxfp.core.sources import Position, Source

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
+from mlxfp._printing import columns_text
 from mlxfp.core.checks import check_callable, check_integer, check_not_negative, check_positive, explain_call
 from mlxfp.core.chunks import (
     KEY,
@@ -34,7 +35,6 @@ from mlxfp.core.execution import run, start
 from mlxfp.core.identity import comparable
 from mlxfp.core.nodes import brief
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.printing import columns_text
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.sources import Position
 from mlxfp.core.stages import RowWise, Stage, State

@@ -12,6 +12,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp._printing import columns_text
 from mlxfp.core.arrow.ragged import read_lists
 from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, concat_chunks, number_joined, source_rows
@@ -22,7 +23,6 @@ from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaErr
 from mlxfp.core.execution import row_count, row_task, run, start
 from mlxfp.core.nodes import check_dataset, known_length, leaves
 from mlxfp.core.planning import head
-from mlxfp.core.printing import columns_text
 from mlxfp.core.sources import Position, Source, Task, check_ends, warn_redrawn
 from mlxfp.core.stages import Level
 from mlxfp.data.rows.repeating import FOREVER

@@ -16,6 +16,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
+from mlxfp._printing import columns_text
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.types import decoded, is_binary, is_tensor, is_text
 from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
@@ -24,7 +25,6 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
 from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import brief, flat_parts
-from mlxfp.core.printing import columns_text
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.core.running.steps import Hooks, Plan, Rows
 from mlxfp.core.sources import Position, Source

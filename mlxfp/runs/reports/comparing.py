@@ -10,8 +10,8 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp._html import Html, clip, element, number, table
+from mlxfp._printing import one_line
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError
-from mlxfp.core.printing import printable
 from mlxfp.kaggle.ensembling.ensembles import greedy
 from mlxfp.kaggle.ensembling.stacking import second_stage
 from mlxfp.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, check_same, compare_scores, score
@@ -165,7 +165,7 @@ def _short(runs: Sequence[str]) -> list[str]:
 
 
 def _disagreement(row: Disagreement) -> str:
-    return printable(f"row {clip(row.id, _VALUE)}: off by {number(row.first)} and {number(row.second)}: {clip(row.text, _LINE)}")
+    return one_line(f"row {clip(row.id, _VALUE)}: off by {number(row.first)} and {number(row.second)}: {clip(row.text, _LINE)}")
 
 
 def _pair_section(title: str, pair: Pair) -> Any:

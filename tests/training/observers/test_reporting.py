@@ -79,7 +79,10 @@ def test_messages_move_no_cursor():
             iter([step(1), Warned(state(1), None, 0, "no\x1b[2Jserver\nhere"), Evaluated(state(1), None, 0, {"\x9bK": 1.0})])
         )
     )
-    assert [*screens(file.getvalue())][-1][:2] == ["epoch 1  step 1  no?[2Jserver here", "epoch 1  step 1  ?K 1.0000"]
+    assert [*screens(file.getvalue())][-1][:2] == [
+        r"epoch 1  step 1  no\x1b[2Jserver here",
+        r"epoch 1  step 1  \x9bK 1.0000",
+    ]
 
 
 def test_progress_knows_no_end_where_there_is_none():

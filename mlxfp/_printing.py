@@ -19,6 +19,15 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
+def one_line(text: str) -> str:
+    r"""Return a message, which may have several lines, as one.
+
+    >>> one_line("no server\nat \x1b[2J")
+    'no server at \\x1b[2J'
+    """
+    return printable(" ".join(text.splitlines()))
+
+
 def printed(value: object, size: int = 60) -> str:
     """Write a value, such as a name, on a line, with about `size` characters at most.
 

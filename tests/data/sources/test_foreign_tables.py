@@ -271,3 +271,23 @@ def test_tables_of_daft():
 def test_datasets_of_ray():
     data = pytest.importorskip("ray.data")
     assert sorted(row["id"] for row in from_table(data.range(10))) == list(range(10))
+
+
+def test_a_frame_that_does_not_become_a_table_of_arrow_says_which_column():
+    mixed = pd.DataFrame({"x": [1, 2], "mixed": ["a", 1]})
+    with pytest.raises(SchemaError, match=r"got a pandas.DataFrame, and .*column mixed with type object\. Give each column"):
+        from_table(mixed)
+    with pytest.raises(SchemaError, match="Duplicate column names"):
+        from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+    sparse = pd.DataFrame({"s": pd.arrays.SparseArray([0, 1])})
+    with pytest.raises(SchemaError, match=r"Sparse pandas data \(column s\) not supported"):
+        from_table(sparse)
+
+
+def test_an_error_of_what_makes_the_rows_of_a_reader_is_its_own():
+    def batches():
+        yield from TABLE.to_batches()
+        raise TypeError("no more")
+
+    with pytest.raises(pa.ArrowInvalid, match="no more"):
+        from_table(pa.RecordBatchReader.from_batches(TABLE.schema, batches()))

@@ -363,6 +363,14 @@ def test_an_error_is_that_of_the_function_and_nothing_is_lost(on: Any, tmp_path:
     assert [row["x"] for row in read_arrow(tmp_path / "skipped")] == [x for x in range(500) if x != 77]
 
 
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "an unmounted disk")
+    for folder in ("file", "link", "link/data", "file/data"):
+        with pytest.raises(OSError, match=r"File exists|Not a directory"):
+            write(ROWS, tmp_path / folder)
+
+
 SKIPPING = pipe(ROWS, map(fails_at_77), on_error("skip"))
 
 

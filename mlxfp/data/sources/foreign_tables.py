@@ -11,6 +11,7 @@ from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import MISFITS, RecordBatch, to_column
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
+from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
 
 # What gives a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and scanners of
@@ -86,10 +87,10 @@ def _streamed(table: Any) -> pa.Table:
     try:
         return pa.table(table)
     except (*MISFITS, ValueError) as error:
-        if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader):
+        if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader | Pipeline):
             raise  # of what makes its rows
         kind = f"{type(table).__module__.partition('.')[0]}.{type(table).__qualname__}"
-        why = error.args[0] if len(error.args) < 2 else ": ".join(map(str, error.args))
+        why = ": ".join(map(str, error.args))
         raise SchemaError(
             f"A table does not become one of Arrow: got a {kind}, and {why}. Give each column a name of its own and values of one type, "
             "as with astype or cast, or leave it out."

@@ -19,6 +19,7 @@ from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, SchemaE
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.map_filter import map
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing import laws
@@ -289,5 +290,9 @@ def test_an_error_of_what_makes_the_rows_of_a_reader_is_its_own():
         yield from TABLE.to_batches()
         raise TypeError("no more")
 
-    with pytest.raises(pa.ArrowInvalid, match="no more"):
-        from_table(pa.RecordBatchReader.from_batches(TABLE.schema, batches()))
+    def fails(row):
+        raise TypeError("no more")
+
+    for rows in (pa.RecordBatchReader.from_batches(TABLE.schema, batches()), pipe(from_table(TABLE), map(fails, schema=TABLE.schema))):
+        with pytest.raises(pa.ArrowException, match="no more"):
+            from_table(rows)

@@ -84,6 +84,10 @@ def _given(method: Callable[[], Any]) -> pa.Table:
 
 
 def _streamed(table: Any) -> pa.Table:
+    kinds = getattr(table, "schema", None)
+    objects = [name for name, kind in kinds.items() if str(kind) == "Object"] if isinstance(kinds, Mapping) else []
+    if objects:  # of polars, whose stream has their addresses in memory as bytes
+        raise SchemaError(f"Python objects have no type of Arrow, got them in the columns {objects}. Cast them, or leave the columns out.")
     try:
         return pa.table(table)
     except (*MISFITS, ValueError) as error:

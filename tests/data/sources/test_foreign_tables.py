@@ -296,3 +296,12 @@ def test_an_error_of_what_makes_the_rows_of_a_reader_is_its_own():
     for rows in (pa.RecordBatchReader.from_batches(TABLE.schema, batches()), pipe(from_table(TABLE), map(fails, schema=TABLE.schema))):
         with pytest.raises(pa.ArrowException, match="no more"):
             from_table(rows)
+
+
+def test_objects_of_polars_are_refused():
+    polars = pytest.importorskip("polars", reason="its stream gives the addresses of objects as bytes")
+    frame = polars.DataFrame({"x": [1], "o": polars.Series([object()], dtype=polars.Object)})
+    for table in (frame, frame.lazy()):
+        with pytest.raises(SchemaError, match=r"Python objects have no type of Arrow, got them in the columns \['o'\]"):
+            from_table(table)
+    assert from_table(frame.drop("o"))[0] == {"x": 1}

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import Factory, field, frozen
 
 from mlxfp.core.arrow.types import is_text
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, source_rows
@@ -17,6 +17,8 @@ PATH = "path"  # the column of files that `read_images` and `read_audio` make, f
 class Origin:
     """A row of a source: `row` counts from 0 in what the source reads, over all its files.
 
+    `number` stands for the row in the whole pipeline, as in `Examples.rows`: where datasets are joined, it says which one, too.
+
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> locate(from_examples([{"x": 1}, {"x": 2}]), 1)
     Origin(source=from_examples(2 rows), row=1)
@@ -24,12 +26,13 @@ class Origin:
 
     source: Source
     row: int
+    number: int = field(default=Factory(lambda self: self.row, takes_self=True), kw_only=True, eq=False, repr=False)
 
 
 def locate(dataset: Pipeline[Any], number: int) -> Origin:
     """Find the source, and the row in it, that a number of `Examples.rows` stands for: where datasets are joined, it says which one."""
     leaf, row = divmod(int(number), 1 << LEAF_BITS)
-    return Origin(list(leaves(dataset))[leaf], row)
+    return Origin(list(leaves(dataset))[leaf], row, number=int(number))
 
 
 def row_name(number: int) -> str:

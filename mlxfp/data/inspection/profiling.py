@@ -200,7 +200,10 @@ class _Timed(Hooks):
         return lambda: self.source.call(call)
 
     def step(self, step: Step) -> Any:
-        call, meter, passed = super().step(step), self.steps[step.place], self._passed(step)
+        call = super().step(step)
+        if self._belongs_to_a_view(step):
+            return call
+        meter, passed = self.steps[step.place], self._passed(step)
 
         def fed(state: State, chunk: Any) -> tuple[State, Iterable[Any]]:
             state, out = meter.call(call, state, chunk)
@@ -209,8 +212,15 @@ class _Timed(Hooks):
         return fed
 
     def finish(self, step: Step) -> Any:
-        call, meter, passed = super().finish(step), self.steps[step.place], self._passed(step)
+        call = super().finish(step)
+        if self._belongs_to_a_view(step):
+            return call
+        meter, passed = self.steps[step.place], self._passed(step)
         return lambda state: passed(meter.call(call, state))
+
+    def _belongs_to_a_view(self, step: Step) -> bool:
+        """Return whether `shard` or `split` has put the step after the stages of the stream that it holds: its time is theirs."""
+        return step.place >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
         """Return what passes on what comes out of a step, counted unless a part of the same step comes after it."""

@@ -114,9 +114,9 @@ class RowTrace:
 def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     """Send one row of a source through every part of a pipeline, alone, and tell what each makes of it.
 
-    `row` is its number as in `Examples.rows`: where there is one source, its place in it. What reorders, repeats or keeps rows lets it
-    pass, `filter` may leave it out, and what groups rows gives a group of this one. What is random is as in the epoch. A part that fails
-    ends the trace, with its error in the result. Raises `ArgumentError` if there is no such row.
+    `row` is its number, as in `Examples.rows` and `Origin.number`: where there is one source, its place in it. What reorders, repeats or
+    keeps rows lets it pass, `filter` may leave it out, and what groups rows gives a group of this one. What is random is as in the epoch. A
+    part that fails ends the trace, with its error in the result. Raises `ArgumentError` if there is no such row.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.rows.map_filter import map

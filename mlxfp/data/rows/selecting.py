@@ -10,10 +10,10 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, explain_call
-from mlxfp.core.chunks import Example, Indices, RecordBatch, source_rows, visible
+from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, source_rows, visible
 from mlxfp.core.datasets import Dataset, Wrapper, check_indexable
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
@@ -184,6 +184,7 @@ class _Splitting:
             return tuple(attrs.evolve(dataset, source=attrs.evolve(source, dataset=part), stages=()) for part in parts)
         if self.stratify is not None:
             check_ends(dataset, repr(self))
+            check_indexable(dataset, repr(self))
             if dataset.reorders and dataset.indexable:
                 raise PipelineError(
                     f"{self!r} cuts each value by the places of its rows, which are others in each epoch, in {dataset!r}. "
@@ -208,6 +209,15 @@ class _Split(View):
     def indexable(self) -> bool:
         return self.dataset.indexable and not self.dataset.reorders  # else a row is known by its number in the source, as on a stream
 
+    def schema(self) -> Schema:
+        schema = super().schema()
+        by = [name for name in (self.stratify, self.group) if name is not None]
+        check_columns(by, schema.names, "split")
+        for name in by:
+            if pa.types.is_nested(kind := schema.field(name).type):
+                raise SchemaError(f"split compares numbers, texts and the like, got {kind} for {name!r}. Make a key of it with map.")
+        return schema
+
     @cached_property
     def members(self) -> Indices:
         """The rows of this part in order, int64[N]."""
@@ -229,7 +239,7 @@ class _Split(View):
 
     def streamed(self) -> Stage:
         if self.stratify is not None:
-            raise PipelineError(f"{self!r} needs random access to stratify. Put load() or cache(path) before it.")
+            raise PipelineError(f"{self!r} needs random access.")  # refused when the pipeline was built
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:

@@ -90,7 +90,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     check_dataset(dataset, skipped_rows)
     runs = list(reached(dataset, cursor))[::-1]
     found = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
-    if not found:
+    if not found and not lists_all(dataset):  # else no item has come out
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a stage after it reads everything at once. '
             f"Put it behind load, cache and shuffle, in {dataset!r}."
@@ -101,6 +101,13 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
 def skips_rows(dataset: Dataset[Any]) -> bool:
     """Return whether a pipeline has an `on_error`."""
     return any(isinstance(part, OnError) for part in _parts(dataset))
+
+
+def lists_all(dataset: Dataset[Any]) -> bool:
+    """Return whether the cursor at the end holds the whole list of `on_error`: nothing after it gathers an epoch, or joins datasets."""
+    held = children(dataset.source)
+    inside = len(held) == 1 and not getattr(dataset.source, "gathers", False) and lists_all(held[0])
+    return inside or any(isinstance(stage, OnError) for stage in dataset.stages)
 
 
 @frozen

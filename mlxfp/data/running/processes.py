@@ -273,8 +273,25 @@ def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes |
     try:
         (chunks, content, kept), seconds, cpu = timed(_load(data, folder))
         return (content, kept, seconds, cpu), _write_chunks(Path(folder), chunks), take_counts()
+    except Exception as error:
+        if _can_be_sent(error):
+            raise
+        raise _FailedError(f"{type(error).__name__}: {error}") from None
     finally:
         mark.unlink(missing_ok=True)
+
+
+def _can_be_sent(error: Exception) -> bool:
+    """Return whether an error arrives: one whose `__init__` takes other arguments than it passes on would end the pool."""
+    try:
+        pickle.loads(dumps(error, lambda value: None, None))  # noqa: S301  # written in the same call
+    except Exception:  # noqa: BLE001  # of any class
+        return False
+    return True
+
+
+class _FailedError(Exception):
+    """What a job failed with where that cannot be sent: the job is done again in the process that waits, where it is raised as it is."""
 
 
 def _load(data: bytes, folder: str) -> Any:

@@ -33,7 +33,7 @@ from mlxfp.core.running.segments import leading
 from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Held, Position, Task, check_ends
 from mlxfp.data.manifests import Manifest
-from mlxfp.data.running.error_rows import skipped_rows, skips_rows
+from mlxfp.data.running.error_rows import lists_all, skipped_rows, skips_rows
 from mlxfp.data.running.file_jobs import CheckFile, KeptError, Several, WriteFile
 from mlxfp.data.running.part_files import FORMATS
 from mlxfp.data.running.pools import Pool, Work
@@ -69,8 +69,8 @@ def write(
     A call that was killed goes on when it is made again, on any runner: the bytes of every file and of the manifest are the same. If all
     was written, it reads the files, makes those again that are damaged, and returns. While one call writes, others on its folder wait.
     Rows that `on_error` left out are in the manifest. Raises `ArgumentError` where the folder has other files, or data of another
-    pipeline or of files that have changed, `PipelineError` after `collate` and for data without an end, and `FingerprintError` if a
-    function before it has no stable content.
+    pipeline or of files that have changed, `PipelineError` after `collate`, for data without an end, and where what `on_error` left out
+    cannot be listed, and `FingerprintError` if a function before it has no stable content.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.core.pipelines import pipe
@@ -94,6 +94,11 @@ def write(
     if dataset.level == "batches":
         raise PipelineError(f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate behind read_{format}, or use cache.")
     check_ends(dataset, "write")
+    if skips_rows(dataset) and not lists_all(dataset):
+        raise PipelineError(
+            "write lists the rows that on_error leaves out, and load, cache, a shuffle in memory, concat, interleave and mix keep nothing "
+            f"of those left out before them: got {dataset!r}. Put on_error behind them; it works on everything before it."
+        )
     out = WrittenFolder(
         Path(folder).expanduser(),
         FORMATS[format],
@@ -183,6 +188,8 @@ class _Together:
 
 def keeps_no_state(dataset: Dataset[Any]) -> bool:
     """Whether no stage says that it keeps something from one chunk to the next: then any worker can write any file."""
+    if skips_rows(dataset):  # also in a dataset that the source holds: its list is in the cursor of a run in order
+        return False
     return len(leading(dataset.plan.steps, dataset.hooks).steps) == len(dataset.plan.steps)
 
 

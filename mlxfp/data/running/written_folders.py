@@ -45,12 +45,14 @@ class WrittenFolder:
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
-            try:
+            try:  # the one that had it may fail, and remove the folder meanwhile
                 self.folder.mkdir(parents=True, exist_ok=True)
-                lock.acquire(cancel_check=stop_unwanted)
-            except (FileExistsError, FileNotFoundError):  # the one that had it has failed, and removed the folder meanwhile
-                if self.folder.is_file() or self.folder.is_symlink():
+            except FileExistsError:
+                if self.folder.is_file() or self.folder.is_symlink() or not self.folder.parent.is_dir():
                     raise
+                continue
+            with suppress(FileNotFoundError):
+                lock.acquire(cancel_check=stop_unwanted)
         try:
             yield
         finally:

@@ -10,7 +10,8 @@ import pyarrow as pa
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import MISFITS, RecordBatch, to_column
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
+from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
 
 # What gives a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and scanners of
@@ -34,7 +35,7 @@ def _as_arrow(table: Any) -> pa.Table:
     if _is_column(table):
         return pa.Table.from_batches([_from_columns({_name_of(table): table})])
     if _is_stream(table):
-        return pa.table(table)
+        return _streamed(table)
     if hasattr(table, "iter_batches") and hasattr(table, "map_batches"):  # Ray Data
         parts = list(table.iter_batches(batch_size=None, batch_format="pyarrow"))
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
@@ -79,7 +80,25 @@ def _given(method: Callable[[], Any]) -> pa.Table:
             f"from_table needs a table, got {type(made).__name__} from {method.__qualname__}(). Turn it into an Arrow table first, or for "
             "anything that yields dicts use from_iterable."
         )
-    return pa.table(made)
+    return _streamed(made)
+
+
+def _streamed(table: Any) -> pa.Table:
+    kinds = getattr(table, "schema", None)
+    objects = [name for name, kind in kinds.items() if str(kind) == "Object"] if isinstance(kinds, Mapping) else []
+    if objects:  # of polars, whose stream has their addresses in memory as bytes
+        raise SchemaError(f"Python objects have no type of Arrow, got them in the columns {objects}. Cast them, or leave the columns out.")
+    try:
+        return pa.table(table)
+    except (*MISFITS, ValueError) as error:
+        if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader | Pipeline):
+            raise  # of what makes its rows
+        kind = f"{type(table).__module__.partition('.')[0]}.{type(table).__qualname__}"
+        why = ": ".join(map(str, error.args))
+        raise SchemaError(
+            f"A table does not become one of Arrow: got a {kind}, and {why}. Give each column a name of its own and values of one type, "
+            "as with astype or cast, or leave it out."
+        ) from error
 
 
 def _advice(table: Any) -> str:

@@ -18,6 +18,8 @@ from mlxfp.data.rows.columns import drop_columns, rename_columns
 from mlxfp.data.rows.map_filter import filter, map, map_chunks
 from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.selecting import split
+from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
 from mlxfp.data.running.prefetching import prefetch
@@ -232,6 +234,14 @@ def test_messages(make, kind, message):
 
 def test_map_chunks_under_the_clock_keeps_its_schema():
     assert profile(pipe(numbers(5), map_chunks(lambda chunk: chunk), batch(2)), items=1).count == 1
+
+
+@pytest.mark.parametrize("view", [shard(0, 2), lambda rows: pipe(rows, split([0.5, 0.5], seed=0))[0]])
+def test_a_view_of_a_stream_counts_what_it_gives(view):
+    found = profile(pipe(numbers(40), filter(lambda row: row["x"] < 20), view, map(dict)))
+    kept = parts(found)["map"].count
+    assert 0 < kept < 20
+    assert [part.count for part in found.parts] == [40, 20, kept, kept, kept]
 
 
 def test_what_runs_rewritten_is_told_as_it_was_written():

@@ -95,6 +95,14 @@ def test_joined_sources_are_told_apart_however_deep():
     assert [[places[o.source] + o.row for o in row_origins(mixed, step)] for step in range(6)] == [values(item) for item in mixed]
 
 
+def test_an_origin_in_a_joined_source_is_traced_by_its_number():
+    rows = pipe(mix([numbers(3), pipe(numbers(3, first=10), map(dict))], [1, 1], stop="all"), shuffle(seed=0))
+    for step, row in enumerate(rows):
+        trace = trace_row(rows, row_origins(rows, step)[0].number)
+        assert trace.steps[-1].items == (row,)
+        assert trace.origin == row_origins(rows, step)[0]
+
+
 def test_rows_of_groups_are_located():
     both = concat([numbers(3), numbers(2)])
     (group,) = batch(9)(both)

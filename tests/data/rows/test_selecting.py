@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
+from mlxfp.core.describing import length, schema
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.rows.map_filter import filter, map, take
@@ -195,5 +195,23 @@ def test_impossible_splits_are_refused(fractions, options, message):
 
 
 def test_a_stream_cannot_be_stratified():
-    with pytest.raises(PipelineError, match="needs random access to stratify"):
-        list(pipe(stream(9), split([0.5, 0.5], seed=0, stratify="kind"))[0])
+    with pytest.raises(PipelineError, match=r"stratify='kind'\) needs random access, and filter\(.*has none. Put load\(\)"):
+        pipe(stream(9), split([0.5, 0.5], seed=0, stratify="kind"))
+    part = pipe(rows(9), split([0.5, 0.5], seed=0, stratify="kind"))[0]
+    moved = attrs.evolve(part, source=attrs.evolve(part.source, dataset=stream(9)))
+    with pytest.raises(PipelineError, match=r"stratify='kind'.* needs random access"):
+        list(moved)
+
+
+@pytest.mark.parametrize("data", [rows(9), stream(9)])
+@pytest.mark.parametrize("by", ["group", "stratify"])
+def test_a_column_to_split_by_that_is_not_there_is_named_before_data_is_read(data, by):
+    data = pipe(data, load()) if by == "stratify" else data
+    with pytest.raises(SchemaError, match=r"split needs the column 'kin', which is not there. Did you mean 'kind'"):
+        schema(pipe(data, split([0.5, 0.5], seed=0, **{by: "kin"}))[0])
+
+
+def test_a_column_to_split_by_holds_values_that_can_be_compared():
+    nested = from_examples([{"x": [1, 2]}])
+    with pytest.raises(SchemaError, match=r"split compares numbers, texts and the like, got list<.*> for 'x'"):
+        schema(pipe(nested, split([0.5, 0.5], seed=0, group="x"))[0])

@@ -352,6 +352,24 @@ for row in fp.pipe(fp.from_examples([{{"x": 1}}] * 5000), fp.map(slow), fp.prefe
     assert not folders(reader)
 
 
+class UnsendableError(Exception):
+    def __init__(self, row, why):
+        super().__init__(why)  # so that loading its pickle calls it with one argument
+
+
+def fails_unsendably(row):
+    if row["x"] == 7:
+        raise UnsendableError(row, "seven")
+    return row
+
+
+def test_an_error_that_no_pickle_can_make_again_is_raised_as_without_workers():
+    dataset = pipe(numbers(20), map(fails_unsendably, schema=NUMBERS), prefetch(2, workers=2, kind="processes"))
+    with pytest.raises(UnsendableError, match="seven") as raised:
+        list(dataset)
+    assert "on source row 7: {'x': 7}" in raised.value.__notes__
+
+
 def test_what_cannot_be_sent_is_an_error_that_names_the_stage():
     lock = threading.Lock()
 

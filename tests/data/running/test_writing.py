@@ -32,8 +32,10 @@ from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running import part_files
+from mlxfp.data.running.caching import load
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.part_files import write_arrow
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.running.writing import write
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.csv_files import read_csv
@@ -359,6 +361,44 @@ def test_an_error_is_that_of_the_function_and_nothing_is_lost(on: Any, tmp_path:
     )
     assert "1 rows left out" in repr(manifest)
     assert [row["x"] for row in read_arrow(tmp_path / "skipped")] == [x for x in range(500) if x != 77]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "an unmounted disk")
+    for folder in ("file", "link", "link/data", "file/data"):
+        with pytest.raises(OSError, match=r"File exists|Not a directory"):
+            write(ROWS, tmp_path / folder)
+
+
+SKIPPING = pipe(ROWS, map(fails_at_77), on_error("skip"))
+
+
+@pytest.mark.parametrize("after", [prefetch(2), take(400), shuffle(seed=0, buffer=9)], ids=repr)
+def test_rows_left_out_in_a_dataset_that_the_source_holds_are_listed(after: Any, tmp_path: Path):
+    manifest = write(pipe(SKIPPING, after), tmp_path, rows_per_file=50, on=runners.threads(2))
+    assert [row for _, row, _, _ in manifest.skipped] == [77]
+
+
+def test_no_row_of_a_dataset_that_the_source_holds(tmp_path: Path):
+    none = pipe(SKIPPING, filter(lambda row: False), repeat(2))
+    assert (write(none, tmp_path).rows, schema(read_arrow(tmp_path))) == (0, schema(ROWS))
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        pipe(SKIPPING, load()),
+        pipe(SKIPPING, shuffle(seed=0), batch(3)),
+        concat([SKIPPING, ROWS]),
+        mix([SKIPPING, ROWS], [1, 1], stop="all"),
+    ],
+    ids=["load", "shuffle", "concat", "mix"],
+)
+def test_rows_left_out_that_nothing_lists_are_refused_before_anything_is_written(dataset: Any, tmp_path: Path):
+    with pytest.raises(PipelineError, match=r"write lists the rows that on_error leaves out.* Put on_error behind them"):
+        write(dataset, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
 
 
 def test_values_that_json_does_not_have_are_named(tmp_path: Path):

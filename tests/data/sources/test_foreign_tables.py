@@ -19,6 +19,7 @@ from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, SchemaE
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.map_filter import map
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing import laws
@@ -271,3 +272,36 @@ def test_tables_of_daft():
 def test_datasets_of_ray():
     data = pytest.importorskip("ray.data")
     assert sorted(row["id"] for row in from_table(data.range(10))) == list(range(10))
+
+
+def test_a_frame_that_does_not_become_a_table_of_arrow_says_which_column():
+    mixed = pd.DataFrame({"x": [1, 2], "mixed": ["a", 1]})
+    with pytest.raises(SchemaError, match=r"got a pandas.DataFrame, and .*column mixed with type object\. Give each column"):
+        from_table(mixed)
+    with pytest.raises(SchemaError, match="Duplicate column names"):
+        from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+    sparse = pd.DataFrame({"s": pd.arrays.SparseArray([0, 1])})
+    with pytest.raises(SchemaError, match=r"Sparse pandas data \(column s\) not supported"):
+        from_table(sparse)
+
+
+def test_an_error_of_what_makes_the_rows_of_a_reader_is_its_own():
+    def batches():
+        yield from TABLE.to_batches()
+        raise TypeError("no more")
+
+    def fails(row):
+        raise TypeError("no more")
+
+    for rows in (pa.RecordBatchReader.from_batches(TABLE.schema, batches()), pipe(from_table(TABLE), map(fails, schema=TABLE.schema))):
+        with pytest.raises(pa.ArrowException, match="no more"):
+            from_table(rows)
+
+
+def test_objects_of_polars_are_refused():
+    polars = pytest.importorskip("polars", reason="its stream gives the addresses of objects as bytes")
+    frame = polars.DataFrame({"x": [1], "o": polars.Series([object()], dtype=polars.Object)})
+    for table in (frame, frame.lazy()):
+        with pytest.raises(SchemaError, match=r"Python objects have no type of Arrow, got them in the columns \['o'\]"):
+            from_table(table)
+    assert from_table(frame.drop("o"))[0] == {"x": 1}

@@ -1,14 +1,15 @@
 """Arrays that are at several places of a model: those of a module that is used twice, which train as one."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxfp.core.trees import flatten, unflatten
-from mlxfp.training.steps.modules import copy_module, get_arrays, put_arrays, with_arrays
+from mlxfp.core.trees import flatten
+from mlxfp.training.steps.modules import with_arrays
 
 
 def shared_places(model: nn.Module, tree: Any) -> dict[int, int]:
@@ -20,11 +21,18 @@ def shared_places(model: nn.Module, tree: Any) -> dict[int, int]:
     >>> shared_places(nn.Sequential(layer, layer), {"layers": [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]})
     {0: 1}
     """
-    structure, leaves = flatten(tree)
-    module = copy_module(model)
-    put_arrays(module, unflatten(structure, [mx.array(place) for place in range(len(leaves))]))
-    held = [array.item() for array in flatten(get_arrays(module, tree))[1]]
-    return {place: last for place, last in enumerate(held) if last != place}
+    owners = list(_owners(model, tree))
+    last = {owner: place for place, owner in enumerate(owners)}
+    return {place: last[owner] for place, owner in enumerate(owners) if last[owner] != place}
+
+
+def _owners(source: Any, tree: Any) -> Iterator[tuple[int, Any]]:
+    """Yield for each leaf of a tree the module or list that holds it, by identity, and under which key."""
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        if isinstance(value, mx.array):
+            yield id(source), key
+        else:
+            yield from _owners(source[key], value)
 
 
 def with_shared(tree: Any, shared: dict[int, int]) -> Any:
@@ -37,7 +45,7 @@ def warn_of_tied_arrays(model: nn.Module) -> None:
     flat: Any = tree_flatten(model.trainable_parameters())
     first: dict[int, int] = {}
     again = {place: first.setdefault(id(array), place) for place, (_, array) in enumerate(flat)}
-    shared = shared_places(model, model.trainable_parameters())
+    shared = shared_places(model, model.trainable_parameters()) if len(first) < len(flat) else {}
     for place, before in again.items():
         if place != before and shared.get(place, place) != shared.get(before, before):
             warnings.warn(

@@ -36,6 +36,12 @@ _Row = tuple[str, dict[str, bytes | None]]  # the key, and the bytes of each fil
 _Rows = Generator[_Row, None, None]
 
 _KEY = "key"
+_COMPRESSED = {  # by their first bytes: what it is, and what to do
+    b"\x1f\x8b": ("gzip", "Name it .tar.gz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "Name it .tar.zst"),
+    b"\xfd7zXZ": ("xz", "Unpack it"),
+    b"BZh": ("bzip2", "Unpack it"),
+}
 _ROWS_AT_ONCE = 64  # of a chunk, as of images in a folder
 _BYTES_AT_ONCE = 16 << 20  # of a chunk, which then ends earlier
 _MOST_BYTES = 1 << 30  # of a file, which is a value of a row
@@ -372,4 +378,13 @@ def _to_chunk(rows: Sequence[_Row], schema: Schema) -> RecordBatch:
 
 
 def _damaged(reason: str, file: FileStamp) -> DataError:
+    kind, cure = ("", "") if _is_read_in_order(file) else _compression(file)
+    if kind:
+        return DataError(f"A tar archive is compressed by {kind}, which its name does not say, in {file.path}. {cure}.")
     return DataError(f"A tar archive is damaged or ends early: {reason}, in {file.path}. Copy or write it again.")
+
+
+def _compression(file: FileStamp) -> tuple[str, str]:
+    with open_bytes(file.path) as opened:
+        begin = opened.read(max(map(len, _COMPRESSED)))
+    return next((found for mark, found in _COMPRESSED.items() if begin.startswith(mark)), ("", ""))

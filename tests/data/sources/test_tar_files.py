@@ -1,8 +1,10 @@
 """Archives of WebDataset: rows are the files of one key, read by number or in order, and damage is named."""
 
+import bz2
 import gzip
 import importlib
 import io
+import lzma
 import tarfile
 from itertools import groupby
 from pathlib import Path
@@ -192,6 +194,15 @@ def test_an_archive_that_ends_early_is_named(tmp_path: Path, suffix: str, cut: i
     data = archive([("a.txt", b"x" * 700), ("b.txt", b"y" * 700)])[: cut + 512 * (cut > 1000)]
     with pytest.raises(DataError, match=r"A tar archive is damaged or ends early: .+, in .*a\.tar.*\. Copy or write it again\."):
         list(read_tar(save(tmp_path / f"a{suffix}", data), columns=["txt"]))
+
+
+@pytest.mark.parametrize(
+    ("compress", "words"), [(gzip.compress, "gzip.*Name it .tar.gz"), (lzma.compress, "xz.*Unpack"), (bz2.compress, "bzip2")]
+)
+def test_a_compressed_archive_without_its_suffix_is_named(tmp_path: Path, compress: Any, words: str):
+    (tmp_path / "a.tar").write_bytes(compress(archive([("a.txt", b"1")])))
+    with pytest.raises(DataError, match=f"compressed by {words}"):
+        list(read_tar(tmp_path / "a.tar"))
 
 
 @every_suffix

@@ -205,7 +205,7 @@ def test_images_of_different_sizes_need_a_size():
 def test_a_damaged_file_is_named():
     whole = encoded(pillow().fromarray(PIXELS[0]), "JPEG")
     for damaged in (b"", b"nothing", whole[: len(whole) // 2]):
-        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Filter such rows"):
+        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Leave such rows"):
             vision()([{"image": whole}, {"image": damaged}])
 
 

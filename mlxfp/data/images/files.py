@@ -47,7 +47,7 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
         raise
     except Exception as error:  # a file can be damaged in more ways than Pillow has errors for
         what = str(error).partition(" <_io.")[0].rstrip(".")  # Pillow prints the object that it reads, with its place in memory
-        raise UnusableImageError(f"cannot be decoded as an image: {what}. Filter such rows out.") from error
+        raise UnusableImageError(f'cannot be decoded as an image: {what}. Leave such rows out by on_error("skip").') from error
     return in_mode(turned(pixels, orientation), mode)
 
 

@@ -1,8 +1,7 @@
 """What data may have chosen, such as names of columns, on the lines of a terminal: bounded, and without what a terminal obeys."""
 
 from itertools import islice
-
-import pyarrow as pa
+from typing import Any
 
 from mlxfp._html import clip
 
@@ -37,9 +36,10 @@ def printed(value: object, size: int = 60) -> str:
     return printable(clip(value, size))
 
 
-def columns_text(schema: pa.Schema) -> str:
-    """Write the names and types of the first columns.
+def columns_text(schema: Any) -> str:
+    """Write the names and types of the first columns of a `pyarrow.Schema`; the command line, which prints other text, does not load Arrow.
 
+    >>> import pyarrow as pa
     >>> columns_text(pa.schema([("age", pa.int64()), ("name", pa.string())]))
     'age int64, name string'
     """

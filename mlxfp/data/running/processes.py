@@ -5,6 +5,7 @@ go through the pipe, large ones through files of that folder, which lies in memo
 and removes it. The folder is removed when the pool closes, by the workers if this process is killed, and by the next pool if they are, too.
 """
 
+import gc
 import os
 import pickle
 import shutil
@@ -255,6 +256,7 @@ def _begin(folder: str) -> None:  # pragma: no cover  # not in the process of th
     """Prepare a worker: interrupts are for the process that waits for it, and when that is gone it ends, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
+    gc.disable()  # until the first job is loaded: what is imported stays, and to look through it takes a tenth of the start
     parent = os.getppid()
 
     def watch() -> None:
@@ -271,7 +273,11 @@ def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes |
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()
     try:
-        (chunks, content, kept), seconds, cpu = timed(_load(data, folder))
+        job = _load(data, folder)
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
+        (chunks, content, kept), seconds, cpu = timed(job)
         return (content, kept, seconds, cpu), _write_chunks(Path(folder), chunks), take_counts()
     except Exception as error:
         if _can_be_sent(error):

@@ -1,5 +1,6 @@
 """Workers change nothing that can be seen: items, cursors, errors; and leave nothing behind."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -229,6 +230,11 @@ def test_processes_take_functions_of_any_kind_and_never_see_mlx():
     assert [row["x"] for row in rows] == list(range(3, 53))
     assert not any(row["mlx"] for row in rows)
     assert os.getpid() not in {row["process"] for row in rows}
+
+
+def test_garbage_is_collected_while_processes_work():
+    rows = pipe(from_table({"x": range(4)}), map(lambda row: {"collects": gc.isenabled()}), prefetch(2, kind="processes"))
+    assert list(rows) == [{"collects": True}] * 4
 
 
 def test_items_of_torch_datasets_and_files_are_read_in_processes(tmp_path):

@@ -21,6 +21,7 @@ from toolz import groupby
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import TreeDef, flatten, paths, unflatten
 from mlxfp.models.bounds import Bounds, holds, tracing
+from mlxfp.models.layers import MAPPED
 from mlxfp.training.steps.batches import flat_batch
 from mlxfp.training.steps.drawing import step_key
 from mlxfp.training.steps.state import Leaves, TrainState, leaves_of, promise_of, state_of_leaves
@@ -160,7 +161,11 @@ class JointStep(TrainStep):
             with tracing(arrays, bounds):
                 return step._flat(structure, leaves, key, arrays, updates=updates)  # noqa: SLF001
 
-        after, metrics = mx.vmap(one)(leaves, private, mx.stack(keys), _stack(arrays))
+        token = MAPPED.set(True)  # of a context variable
+        try:
+            after, metrics = mx.vmap(one)(leaves, private, mx.stack(keys), _stack(arrays))
+        finally:
+            MAPPED.reset(token)
         return after, [{name: values[row] for name, values in metrics.items()} for row in range(len(keys))]
 
     def _kind(self, state: TrainState, structure: TreeDef, arrays: list[mx.array], *, updates: bool) -> tuple[str, Bounds]:

@@ -20,7 +20,7 @@ from mlxfp._printing import columns_text
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.types import decoded, is_binary, is_tensor, is_text
 from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
-from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, one_chunk, visible
+from mlxfp.core.chunks import HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, one_chunk, visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
 from mlxfp.core.execution import execute, start
@@ -30,7 +30,7 @@ from mlxfp.core.running.steps import Hooks, Plan, Rows
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage, starts_empty
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.data.sources.row_chunks import count_rows
+from mlxfp.data.sources.row_chunks import count_rows, most_rows
 
 _UNSEEN = (
     "A lifted recipe is given its tables later, some of the rows at a time: got one that asks for columns or the number of rows when it "
@@ -193,8 +193,9 @@ class _Table(Source):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         table = self._needed()
-        for first in range(0, table.num_rows, CHUNK_ROWS):  # no short ones first: nobody waits for the first rows, and a chunk costs time
-            yield from count_rows(table.slice(first, CHUNK_ROWS).to_batches(), first)
+        most = most_rows(table)
+        for first in range(0, table.num_rows, most):  # no short ones first: nobody waits for the first rows, and a chunk costs time
+            yield from count_rows(table.slice(first, most).to_batches(), first)
 
     def length(self) -> int:
         raise PipelineError(_UNSEEN)

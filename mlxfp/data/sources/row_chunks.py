@@ -42,11 +42,16 @@ def rows_to_chunks(rows: Iterable[Example], schema: Schema, first: int) -> Itera
 
 def read_table(table: pa.Table, first: int) -> Iterator[tuple[RecordBatch, Position]]:
     """Yield the chunks of a table from a row on, as `Source.read` does."""
-    most = _MANY_ROWS if table.nbytes <= _SMALL * table.num_rows else CHUNK_ROWS
+    most = most_rows(table)
     while first < table.num_rows:
         upto = min(chunk_end(first, most), table.num_rows)
         yield from count_rows(table.slice(first, upto - first).to_batches(), first)
         first = upto
+
+
+def most_rows(table: pa.Table) -> int:
+    """Return how many rows of a table a chunk holds at most."""
+    return _MANY_ROWS if table.nbytes <= _SMALL * table.num_rows else CHUNK_ROWS
 
 
 def chunk_end(first: int, most: int = CHUNK_ROWS) -> int:

@@ -150,8 +150,8 @@ class _Encoder:
         self.met += size
         worth = self.wanted != "tokenizers" and (self.met >= _WORTH or self.wanted != "auto")
         proved = choose(self.json, self.wanted).proved if worth else None
-        blocks = None if proved is None else encode_with(proved, texts, lambda some: _join(self._encode_plainly(some)))
-        return self._encode_plainly(texts) if blocks is None else blocks
+        encoded = None if proved is None else encode_with(proved, texts, lambda some: _join(self._encode_plainly(some)))
+        return self._encode_plainly(texts) if encoded is None else [encoded]
 
     def _encode_plainly(self, texts: pa.Array) -> list[Encoded]:
         """Encode texts by their words, or by the tokenizer itself."""

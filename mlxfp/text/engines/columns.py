@@ -1,5 +1,6 @@
 """Columns of text as bytes."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,16 @@ def text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     data = texts.buffers()[2]
     whole = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
     return whole[ends[0] : ends[-1]], ends - ends[0]
+
+
+def pieces(texts: pa.Array, size: int) -> list[pa.Array]:
+    """Cut a column into pieces of about the same number of bytes, some `size`."""
+    offsets = text_offsets(texts)
+    held = int(offsets[-1] - offsets[0])
+    count = max(1, held // size)
+    cuts = np.searchsorted(offsets, offsets[0] + np.arange(1, count) * (held / count))
+    bounds = np.unique([0, *cuts, len(texts)]).tolist()
+    return [texts.slice(first, end - first) for first, end in pairwise(bounds)]
 
 
 def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:

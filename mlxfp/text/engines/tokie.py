@@ -1,6 +1,10 @@
-"""tokie: WordPiece and Unigram, in Rust. It takes Python strings, and gives flat arrays."""
+"""tokie: WordPiece and Unigram, in Rust. It takes Python strings, and gives flat arrays.
+
+Two pieces of a column at a time: the strings of one are made while the other is encoded, in threads of the package's own.
+"""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -8,12 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mlxfp.core._optional import optional
 from mlxfp.core.arrow.ragged import ends_of
+from mlxfp.text.engines.columns import pieces
 from mlxfp.text.engines.protocol import EngineKind, Flat
 
 _STARTED_IN = os.getpid()
+_PIECE = 1 << 20  # bytes of text
 
 
 def _build(json: str) -> "_Tokie":
@@ -30,8 +37,18 @@ class _Tokie:
     own: Any
 
     def encode(self, texts: pa.StringArray) -> Flat:
-        ids, lengths = self.own.encode_batch_flat(texts.to_pylist(), add_special_tokens=False)
+        cut = pieces(texts, _PIECE)
+        if len(cut) == 1:
+            found = [self._encode(texts)]
+        else:
+            with ThreadPoolExecutor(2) as pool:
+                found = list(pool.map(self._encode, cut))
+        ids, lengths = (parts[0] if len(cut) == 1 else np.concatenate(parts) for parts in zip(*found, strict=True))
         return ids.view(np.int32), ends_of(lengths.astype(np.int64))
+
+    def _encode(self, texts: pa.StringArray) -> tuple[NDArray[Any], NDArray[Any]]:
+        ids, lengths = self.own.encode_batch_flat(texts.to_pylist(), add_special_tokens=False)
+        return ids, lengths
 
 
 TOKIE = EngineKind("tokie", _build)

@@ -381,11 +381,11 @@ def test_a_part_runs_in_few_chunks_as_a_chunk_costs_time_and_nobody_waits_for_th
         sizes.append(chunk.num_rows)
         return chunk
 
-    table = pa.table({"id": pa.array(range(3000), pa.int64())})
-    lifted = fp.lift(fp.map_chunks(counted, schema=table.schema))
-    for part in (table, pa.concat_tables([table, table]).combine_chunks()):
-        assert lifted(part).equals(part)
-    assert sizes == [3000, 4096, 1904]
+    for rows, text, expected in ((3000, "", [3000]), (20_000, "", [16_384, 3616]), (6000, 1000 * "x", [4096, 1904])):
+        table = pa.table({"id": pa.array(range(rows), pa.int64()), "text": [text] * rows})
+        assert fp.lift(fp.map_chunks(counted, schema=table.schema))(table).equals(table)
+        assert sizes == expected
+        sizes.clear()
 
 
 def test_plans_are_made_once_for_a_schema():

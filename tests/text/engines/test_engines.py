@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.text.encoding import encoding, engine_calls
+from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.encoding import encode_chunk, encode_rows, forget_words
-from mlxfp.text.engines import gigatoken
+from mlxfp.text.engines import gates, gigatoken, tokie
 from mlxfp.text.engines.choosing import choose
 from mlxfp.text.engines.cleared import read_trials
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, for_literal_text
@@ -195,19 +195,28 @@ def test_a_process_forked_after_an_engine_was_used_has_the_same_ids(kind, name, 
 @given(texts=st.lists(TEXTS | st.just("[MASK]"), min_size=1, max_size=12), piece=st.integers(1, 40))
 def test_ids_do_not_depend_on_the_pieces_of_a_column(kind, texts, piece):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_calls, "_PIECE", piece)
-        tokenizer, column = evolve(trained("bpe"), engine="gigatoken"), pa.array(["left out", *texts, "too"], kind)[1:-1]
+        patch.setattr(tokie, "_PIECE", piece)
+        tokenizer, column = evolve(trained("wordpiece"), engine="tokie"), pa.array(["left out", *texts, "too"], kind)[1:-1]
         assert encode_chunk(tokenizer, column).to_pylist() == plain(tokenizer, texts)
 
 
-def test_an_engine_that_fails_at_one_piece_of_a_column_encodes_the_others(monkeypatch):
+@given(st.binary(max_size=60), st.integers(0, 255), st.integers(1, 24))
+def test_bytes_are_found_as_numpy_finds_them(data, byte, block):
+    values = np.frombuffer(data, np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gates, "_BLOCK", block)
+        for compare in (np.equal, np.greater_equal):
+            assert np.array_equal(gates._places(values, compare, byte), np.flatnonzero(compare(values, byte)))
+
+
+def test_where_an_engine_fails_the_tokenizer_itself_encodes(monkeypatch):
     tokenizer = evolve(trained("bpe"), engine="gigatoken")
     found = choose(tokenizer.json, "gigatoken")
-    failing, column = evolve(found, proved=evolve(found.proved, engine=FailsAt("female", found.proved.engine))), pa.array(SENTENCES * 9)
-    monkeypatch.setattr(engine_calls, "_PIECE", len(SENTENCES[0]))
+    failing = evolve(found, proved=evolve(found.proved, engine=FailsAt("female", found.proved.engine)))
     monkeypatch.setattr(encoding, "choose", lambda json, wanted: failing)
-    assert encode_chunk(tokenizer, column).to_pylist() == plain(tokenizer, SENTENCES * 9)
-    assert set(failing.proved.engine.outcomes) == {"encoded", "failed"}
+    for texts, outcome in ((SENTENCES * 9, "failed"), ([text for text in SENTENCES if "female" not in text], "encoded")):
+        assert encode_chunk(tokenizer, pa.array(texts)).to_pylist() == plain(tokenizer, texts)
+        assert failing.proved.engine.outcomes.pop() == outcome
 
 
 @frozen

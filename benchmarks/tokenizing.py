@@ -25,12 +25,12 @@ Prepare = Callable[[fp.Tokenizer, Sequence[str]], tuple[Callable[[], Any], Calla
 
 def bpe(*, small: bool) -> list[Row]:
     """Encode a column of natural text with GPT-2's tokenizer, and with gigatoken's own call for the same column."""
-    return [_against_engine("tokens-bpe", "gigatoken", list(tokenizers())[1], _gigatoken, small=small)]
+    return _against_engine("tokens-bpe", "gigatoken", list(tokenizers())[1], _gigatoken, small=small)
 
 
 def wordpiece(*, small: bool) -> list[Row]:
     """Encode a column of natural text with BERT's tokenizer, and with tokie's own call for the same texts."""
-    return [_against_engine("tokens-wordpiece", "tokie", next(iter(tokenizers())), _tokie, small=small)]
+    return _against_engine("tokens-wordpiece", "tokie", next(iter(tokenizers())), _tokie, small=small)
 
 
 def pipeline(*, small: bool) -> list[Row]:
@@ -77,19 +77,28 @@ def _tables(row: str, bar: float, *, small: bool, way: Any) -> Iterable[Row]:
         yield _compared(row, f"{len(sentences):,} sentences from the columns, {name}", tokenizer, sentences, bar, groups=groups)
 
 
-def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, small: bool) -> Row:
-    """Compare a stage over a column with a call of the package; both keep what they have seen."""
+def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, small: bool) -> list[Row]:
+    """Compare a stage with a call of the package for a column, where the stage has the column at once, and in the chunks of `from_table`.
+
+    Both keep the words that they have seen.
+    """
     tokenizer, texts = tokenizers()[name], natural_text(2_000_000 if small else 22_000_000)
-    work = f"{sum(map(len, texts)) / 1e6:.0f} MB of natural text, a column to a column of ids, {name}"
+    column = f"{sum(map(len, texts)) / 1e6:.0f} MB of natural text, a column to a column of ids"
+    work = [f"{column}, {name}", f"{column}, in chunks, {name}"]
     if not installed(package):
-        return Row(row, work, "-", f"{package}: not installed", None, 0.7)
-    groups = fp.pipe(fp.from_table({"text": texts}), fp.tokenize(tokenizer), fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
+        return [Row(row, each, "-", f"{package}: not installed", None, 0.7) for each in work]
+    stage: Any = fp.tokenize(tokenizer)  # typed for examples, and takes groups as well
+    rows = fp.from_table({"text": texts})
+    whole = fp.pipe(rows, fp.batch(len(texts)), stage)
+    chunks = fp.pipe(rows, stage, fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
     theirs, found = prepare(tokenizer, texts)
-    own = [ids for group in groups for ids in group.column("input_ids").to_pylist()]
-    _check_equal(work, own, found())
-    mine, other = best([partial(_consume, groups), theirs], repeats=7)
-    count = sum(map(len, own))
-    return Row(row, work, f"{count / mine / 1e6:.1f}M tokens/s", f"{package} {count / other / 1e6:.1f}M tokens/s", other / mine, 0.7)
+    expected = found()
+    for each, groups in zip(work, (whole, chunks), strict=True):
+        _check_equal(each, [ids for group in groups for ids in group.column("input_ids").to_pylist()], expected)
+    *mine, other = best([partial(_consume, whole), partial(_consume, chunks), theirs], repeats=7)
+    count = sum(map(len, expected))
+    peer = f"{package} {count / other / 1e6:.1f}M tokens/s"
+    return [Row(row, each, f"{count / time / 1e6:.1f}M tokens/s", peer, other / time, 0.7) for each, time in zip(work, mine, strict=True)]
 
 
 def _gigatoken(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], Any], Callable[[], list[list[int]]]]:

@@ -1,6 +1,6 @@
 """A call of an engine for the texts of a column that pass its gate; the others are encoded by the caller.
 
-One call holds all of them: an engine has threads of its own, and an end at which some of them wait.
+One call holds all of them: an engine shares them among threads of its own, some of which have to wait at the end of each call.
 """
 
 from collections.abc import Callable

@@ -39,11 +39,10 @@ class _Tokie:
     def encode(self, texts: pa.StringArray) -> Flat:
         cut = pieces(texts, _PIECE)
         if len(cut) == 1:
-            found = [self._encode(texts)]
+            ids, lengths = self._encode(texts)
         else:
             with ThreadPoolExecutor(2) as pool:
-                found = list(pool.map(self._encode, cut))
-        ids, lengths = (parts[0] if len(cut) == 1 else np.concatenate(parts) for parts in zip(*found, strict=True))
+                ids, lengths = map(np.concatenate, zip(*pool.map(self._encode, cut), strict=True))
         return ids.view(np.int32), ends_of(lengths.astype(np.int64))
 
     def _encode(self, texts: pa.StringArray) -> tuple[NDArray[Any], NDArray[Any]]:

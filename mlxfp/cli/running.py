@@ -150,7 +150,6 @@ def _start() -> None:
 def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
     """Print the events of a run to standard output, and its messages to standard error."""
     from mlxfp.runs import Began, Ended, Noted
-    from mlxfp.runs.folders import MEMBERS
 
     folds = 0
     try:
@@ -160,7 +159,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                     say(f"{place}: {folds} folds" + (f", {done} of them done" if done else ""))
                 case Noted(message=message):
                     warn(message)
-                case Ended(folder=place, score=total) if place.parent.name == MEMBERS and place != folder:
+                case Ended(folder=place, score=total) if _is_member(place, folder):
                     say(f"{place}: out of fold, {total}")
                 case Ended(folder=place, score=total, submission=submission):
                     scored = "out of fold" if total is not None and len(total.folds) > 1 else "rows that validate"
@@ -168,22 +167,28 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                     if submission is not None:
                         say(f"{submission} is ready to submit: mlxfp submit {place}")
                 case _:
-                    _show_part(event, folds)
+                    _show_part(event, folds, of=f"{event.folder.name}, " if _is_member(event.folder, folder) else "")
     except KeyboardInterrupt:
         warn(f"stopped. Continue with: mlxfp resume {folder}")
         raise
     return 0
 
 
-def _show_part(event: "RunEvent", folds: int) -> None:
-    """Print an event of one of so many folds, or of a member."""
+def _is_member(folder: Path, run: Path) -> bool:
+    from mlxfp.runs.folders import MEMBERS
+
+    return folder.parent.name == MEMBERS and folder != run
+
+
+def _show_part(event: "RunEvent", folds: int, of: str) -> None:
+    """Print an event of one of so many folds, those `of` a member where there are several, or of a member."""
     from mlxfp.runs import FoldBegan, FoldEnded, LeftOut, Weighed
 
     match event:
         case FoldBegan(fold=fold, rows=rows, step=step):
-            say(f"fold {fold} of {folds}: {rows:,} rows" + (f", from step {step}" if step else ""))
+            say(f"{of}fold {fold} of {folds}: {rows:,} rows" + (f", from step {step}" if step else ""))
         case FoldEnded(fold=fold, metric=metric, score=score):
-            say(f"fold {fold} of {folds}: {metric} " + ("undefined" if score is None else f"{score:.4f}"))
+            say(f"{of}fold {fold} of {folds}: {metric} " + ("undefined" if score is None else f"{score:.4f}"))
         case LeftOut(member=member, why=why):
             say(f"{member} is left out: {why}")
         case Weighed(member=member, score=value, weight=weight, adds=adds):

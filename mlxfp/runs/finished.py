@@ -21,7 +21,7 @@ from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.models.weights import save
 from mlxfp.runs import folders
-from mlxfp.runs.auto.running import read_choice
+from mlxfp.runs.auto.results import read_choice
 from mlxfp.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder

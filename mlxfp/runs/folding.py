@@ -1,9 +1,8 @@
 """The folds of a run: fit, predict, save, one after the other or several in turns; finished work is not done again."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,13 @@ from mlxfp.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.runs.quickstart import SHARE, PreparedFold, budget, prepare_fold
 from mlxfp.runs.training import DIVERGED, Work, load_weights, naming_the_cure, without_damage
 from mlxfp.runs.training import train as train_model
+from mlxfp.runs.turns import Events
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.objectives import Predictor
 from mlxfp.tasks.recipes import AnyRecipe
 from mlxfp.training.loop import events
 from mlxfp.training.steps.joint import JointSteps
 
-Events = Generator[RunEvent, None, None]
 Train = Callable[[RunConfig, Work, Path, FoldFolder], Iterator[RunEvent]]
 
 
@@ -64,38 +63,6 @@ def run_fold(  # noqa: PLR0913  # a fold, where it is written to, and with whom
                 plan, fold, files, partial(train_model, extra=(*plan.own.observers, *extra), ranks=ranks, joint=joint)
             )
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
-
-
-def in_turns(folds: Iterable[Events], joint: JointSteps, count: int, run: Path) -> Events:
-    """Yield the events of all folds, of which at most `count` train at a time, with `joint` steps; the next begins where one has ended."""
-    waiting, live = iter(folds), list[Events]()
-    said = False
-    try:
-        while live := [*live, *islice(waiting, count - len(live))]:
-            for fold in tuple(live):
-                if not (yield from _to_next_step(fold)):
-                    live.remove(fold)
-            joint.compute()
-            if joint.alone and not said:
-                yield Noted(
-                    run, f"training.together: MLX cannot compute steps of this network together, so each is computed alone: {joint.alone}"
-                )
-                said = True
-    finally:
-        for fold in live:
-            fold.close()
-    if joint.made:
-        share = joint.joined / joint.made
-        yield Noted(run, f"training.together: of {joint.made:,} steps, {share:.0%} were computed with those of other folds.")
-
-
-def _to_next_step(fold: Events) -> Generator[RunEvent, None, bool]:
-    """Yield the events of a fold up to its next step; return whether there is one."""
-    for event in fold:
-        if isinstance(event, Trained) and isinstance(event.event, events.Queued):
-            return True
-        yield event
-    return False
 
 
 def show_steps(folds: Events) -> Events:

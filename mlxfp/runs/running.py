@@ -1,6 +1,6 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import starmap
@@ -19,11 +19,12 @@ from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.runs import folders
 from mlxfp.runs.auto.running import run_auto
+from mlxfp.runs.auto.seeds import run_seeds
 from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.folding import in_turns, run_fold, show_steps
-from mlxfp.runs.from_config import has_members
+from mlxfp.runs.folding import run_fold, show_steps
+from mlxfp.runs.from_config import AUTO, has_members
 from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
@@ -31,7 +32,7 @@ from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.reports.linear_models import LinearModel
 from mlxfp.runs.reports.writing import write_at_the_end
 from mlxfp.runs.tracking import Tracking, score_metrics, track
-from mlxfp.training.steps.joint import JointSteps
+from mlxfp.runs.turns import Events, Turns
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
@@ -115,19 +116,22 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
-        linear = LinearModel(made)
-        events = run_auto(made, partial(_run_member, linear)) if has_members(config) else _run_folds(made, ranks)
-        for event in _reported(events, config, linear, code):
+        linear, turns = LinearModel(made), Turns(config.training.together)
+        if has_members(config):
+            events = (run_auto if config.model.name == AUTO else partial(run_seeds, turns))(made, partial(_run_member, linear, turns))
+        else:
+            events = _run_folds(made, turns, ranks)
+        for event in _reported(turns.computed(events, folder), config, linear, code):
             yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
             yield event
 
 
-def _run_member(linear: LinearModel, made: Plan) -> Iterator[RunEvent]:
+def _run_member(linear: LinearModel, turns: Turns, made: Plan) -> Events:
     """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
     with folders.locked(made.folder):
         folders.claim(made.folder, made.config)
         yield from _write_inputs(made, lambda _: iter(()))  # what is to be said of the data has been said
-        yield from _reported(_run_folds(made), made.config, linear, None)
+        yield from _reported(_run_folds(made, turns), made.config, linear, None)
 
 
 def _reported(events: Iterator[RunEvent], config: RunConfig, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
@@ -141,7 +145,7 @@ def _reported(events: Iterator[RunEvent], config: RunConfig, linear: LinearModel
         yield event
 
 
-def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+def _run_folds(made: Plan, turns: Turns, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     folder = made.folder
     files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
     yield Began(folder, len(files), sum(each.done for each in files))
@@ -151,13 +155,12 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         yield over
         return
     tracking = yield from track(made.config, folder, made.data.spec.name)
-    watched, together = made.config.observers.progress, made.config.training.together
-    done, joint = {each.fold for each in files if each.done}, JointSteps()
-    begin = partial(_fold_events, made, tracking, ranks, joint if together > 1 else None)
-    events = in_turns(starmap(begin, zip(made.folds, files, strict=True)), joint, together, folder)
+    watched, done = made.config.observers.progress, {each.fold for each in files if each.done}
+    begin = partial(_fold_events, made, tracking, turns, ranks)
+    events = turns.take(starmap(begin, zip(made.folds, files, strict=True)))
     with (
         Showing("folds", unit="fold", total=lambda: len(files), done=len(done), steady=True) as shown,
-        closing(show_steps(events) if watched and together > 1 else events) as events,
+        closing(show_steps(events) if watched and turns.joint is not None else events) as events,
     ):
         for event in events:
             yield event
@@ -170,15 +173,16 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 
 
 def _fold_events(  # noqa: PLR0913, PLR0917  # a fold, and with whom it is trained
-    made: Plan, tracking: Tracking, ranks: Ranks | None, joint: JointSteps | None, fold: Fold, files: FoldFolder
-) -> Generator[RunEvent, None, None]:
+    made: Plan, tracking: Tracking, turns: Turns, ranks: Ranks | None, fold: Fold, files: FoldFolder
+) -> Events:
     """Run a fold; of several that train together, an error says which one it is of."""
     try:
-        tracked = () if files.done else (yield from tracking.fold(files.fold))
-        yield from run_fold(made, fold, files, tracked, ranks=ranks, joint=joint)
+        with turns.one():
+            tracked = () if files.done else (yield from tracking.fold(files.fold))
+            yield from run_fold(made, fold, files, tracked, ranks=ranks, joint=turns.joint)
     except Exception as error:
-        if joint is not None:
-            error.add_note(f"in fold {files.fold}")
+        if turns.joint is not None:
+            error.add_note(f"in fold {files.fold} of {made.folder}")
         raise
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -84,16 +85,51 @@ def test_folds_end_at_their_own_epochs_and_the_next_ones_begin(data, tmp_path):
     assert len({log(tmp_path / "joint", fold)[-1]["step"] for fold in (1, 2, 3, 4)}) > 1
     order = [event for event in events if isinstance(event, fp.runs.FoldBegan | fp.runs.FoldEnded)]
     assert [event.fold for event in order[:2]] == [1, 2]
-    live = np.cumsum([1 if isinstance(event, fp.runs.FoldBegan) else -1 for event in order])
-    assert live.max() == 2
+    assert live_at_most(order) == 2
 
 
-def test_several_seeds_of_folds_together(data, tmp_path):
-    options = ("model.name=realmlp", "training.epochs=1", "observers.patience=null", "training.seeds=2")
+@pytest.mark.parametrize("together", [2, 4, 9])  # fewer than the folds of a seed, more, and more than all
+def test_folds_of_several_seeds_train_together(together, data, tmp_path):
+    options = ("model.name=realmlp", "training.epochs=2", "observers.patience=null", "training.seeds=2", "training.size=40")
+    *_, alone = fp.runs.run(config_of(data, tmp_path, "name=alone", *options))
+    *events, end = fp.runs.run(config_of(data, tmp_path, "name=joint", f"training.together={together}", *options))
+    assert files(tmp_path / "joint") == files(tmp_path / "alone")
+    assert end.score == alone.score
+    assert live_at_most(events) == min(together, 6)
+    (said,) = notes(events)
+    assert said == "training.together: of 24 steps, 100% were computed with those of other folds."
+    assert not [event for event in events if type(getattr(event, "event", None)).__name__ == "Queued"]
+    names = {event.folder.name for event in events if isinstance(event, fp.runs.Ended)}
+    assert names == {"seed-0", "seed-1"}
+
+
+def live_at_most(events):
+    live = [
+        1 if isinstance(event, fp.runs.FoldBegan) else -1 for event in events if isinstance(event, fp.runs.FoldBegan | fp.runs.FoldEnded)
+    ]
+    return np.cumsum(live).max()
+
+
+def test_seeds_end_at_their_own_epochs_and_the_next_folds_begin(data, tmp_path):
+    options = ("model.name=tabm", "training.epochs=12", "observers.patience=1", "optimizer.learning_rate=0.003", "training.seeds=3")
     list(fp.runs.run(config_of(data, tmp_path, "name=alone", *options)))
-    list(fp.runs.run(config_of(data, tmp_path, "name=joint", "training.together=3", *options)))
-    for member in ("seed-0", "seed-1"):
-        assert files(tmp_path / "joint" / "members" / member) == files(tmp_path / "alone" / "members" / member)
+    events = list(fp.runs.run(config_of(data, tmp_path, "name=joint", "training.together=4", *options)))
+    assert files(tmp_path / "joint") == files(tmp_path / "alone")
+    order = [(event.folder.name, event.fold) for event in events if isinstance(event, fp.runs.FoldBegan)]
+    assert order == [(f"seed-{seed}", fold) for seed in (0, 1, 2) for fold in (1, 2, 3)]
+    assert live_at_most(events) == 4
+
+
+def test_several_seeds_that_were_stopped_together_go_on(data, tmp_path):
+    options = ("model.name=realmlp", "training.epochs=3", "observers.checkpoint_every=1", "observers.every=1", "training.seeds=2")
+    list(fp.runs.run(config_of(data, tmp_path, "name=alone", *options)))
+    events = fp.runs.run(config_of(data, tmp_path, "name=joint", "training.together=6", *options))
+    saved = (event for event in events if type(getattr(event, "event", None)).__name__ == "CheckpointSaved")
+    assert {event.folder.name for event in islice(saved, 8)} == {"seed-0", "seed-1"}
+    events.close()
+    again = list(fp.runs.run(config_of(data, tmp_path, "name=joint", "training.together=4", *options)))
+    assert max(event.step for event in again if isinstance(event, fp.runs.FoldBegan)) > 0
+    assert files(tmp_path / "joint")[1] == files(tmp_path / "alone")[1]
 
 
 def test_how_many_folds_train_together_may_change_while_a_run_goes_on(data, tmp_path):
@@ -110,18 +146,26 @@ def test_how_many_folds_train_together_may_change_while_a_run_goes_on(data, tmp_
     assert files(tmp_path / "joint")[1] == files(tmp_path / "alone")[1]
 
 
-KILLED = ("model.name=tabm", "training.epochs=6", "observers.patience=2", "observers.every=1", "observers.checkpoint_every=2")
+KILLED = (
+    "model.name=tabm",
+    "training.seeds=2",
+    "training.together=4",
+    "training.epochs=6",
+    "observers.patience=2",
+    "observers.every=1",
+    "observers.checkpoint_every=2",
+)
 
 
 def start(data, output):
-    command = ["titanic", *QUICK, *KILLED, "training.together=3", f"data.path={data}", f"output={output}", "name=killed"]
+    command = ["titanic", *QUICK, *KILLED, f"data.path={data}", f"output={output}", "name=killed"]
     return subprocess.Popen([sys.executable, "-m", "mlxfp", "run", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def test_a_killed_run_ends_with_the_same_bytes(data, tmp_path):
-    list(fp.runs.run(config_of(data, tmp_path / "whole", "name=killed", "training.together=3", *KILLED)))
+    list(fp.runs.run(config_of(data, tmp_path / "whole", "name=killed", *KILLED)))
     first = start(data, tmp_path)
-    while not list((tmp_path / "killed").glob("fold-*/**/*.safetensors")) and first.poll() is None:
+    while not list((tmp_path / "killed").glob("**/fold-*/**/*.safetensors")) and first.poll() is None:
         time.sleep(0.01)
     first.send_signal(signal.SIGKILL)  # in the middle, however fast the machine is
     first.communicate()
@@ -162,7 +206,7 @@ def test_an_error_in_a_fold_names_it_and_the_others_go_on_from_their_checkpoints
     (code / "broken_parts.py").write_text(OWN.format(seed=made.seed_of(list(made.folds)[1]), flag=str(flag)))
     with pytest.raises(ValueError, match="spoiled") as caught:
         list(fp.runs.run(config, code=code))
-    assert "in fold 2" in caught.value.__notes__
+    assert f"in fold 2 of {tmp_path / 'broken'}" in caught.value.__notes__
     for fold in (1, 3):
         assert list((tmp_path / "broken" / f"fold-{fold:02}" / "checkpoints").glob("step-*.safetensors"))
     flag.unlink()

@@ -1,1 +1,1 @@
-"""Several models made into one run: chosen by what the data are, trained on the same folds within a time, and blended."""
+"""Several models made into one run: chosen by what the data are and trained within a time, or the same one with several seeds."""

@@ -122,16 +122,6 @@ def members(facts: Facts) -> tuple[Member, ...]:
     return (*fitted, *networks) or (Member("text", {"model": {"name": None}}),)
 
 
-def seeded(run: RunConfig) -> tuple[Member, ...]:
-    """Return the members of a run with several seeds.
-
-    >>> [(member.name, member.values) for member in seeded(RunConfig(training=evolve(RunConfig().training, seed=3, seeds=2)))]
-    [('seed-3', {'training': {'seed': 3, 'seeds': 1}}), ('seed-4', {'training': {'seed': 4, 'seeds': 1}})]
-    """
-    first = run.training.seed
-    return tuple(Member(f"seed-{seed}", {"training": {"seed": seed, "seeds": 1}}) for seed in range(first, first + run.training.seeds))
-
-
 def _networks(facts: Facts) -> Iterator[str]:
     """Yield the networks that end within minutes: without a GPU, a TabM takes that long for a fold of many rows."""
     if facts.rows <= _MOST_TRAINED:

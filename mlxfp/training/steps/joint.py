@@ -52,7 +52,7 @@ class JointSteps:
         self.made = self.joined = 0
         self._calls: list[_Call] = []
         self._programs: dict[Hashable, Callable[..., Any]] = {}
-        self._private: dict[Hashable, list[mx.array]] = {}
+        self._private: dict[Hashable, tuple[tuple[JointStep, ...], list[mx.array]]] = {}  # of the last steps of each program
 
     @property
     def waiting(self) -> int:
@@ -83,10 +83,10 @@ class JointSteps:
         key = (first.kind, len(calls))
         if key not in self._programs:
             self._programs[key] = mx.compile(partial(first.step.mapped, first.structure, first.updates))
-        if steps not in self._private:
-            self._private[steps] = _stack([step.private for step in steps])
+        if key not in self._private or self._private[key][0] != steps:
+            self._private[key] = steps, _stack([step.private for step in steps])
         leaves, metrics = self._programs[key](
-            _stacked(calls), self._private[steps], [call.key for call in calls], [call.arrays for call in calls]
+            _stacked(calls), self._private[key][1], [call.key for call in calls], [call.arrays for call in calls]
         )
         mx.async_eval(leaves, metrics)
         for row, (call, numbers) in enumerate(zip(calls, metrics, strict=True)):

@@ -1,0 +1,36 @@
+"""A run with several seeds: the same model once for each, on the same folds, and the mean of what they predict."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from mlxfp.config.classes import RunConfig
+from mlxfp.runs.auto.choosing import averaged
+from mlxfp.runs.auto.members import Member
+from mlxfp.runs.auto.results import RunMember, finish, noted_once, planned, told
+from mlxfp.runs.events import RunEvent
+from mlxfp.runs.outcomes import outcome
+from mlxfp.runs.plans import Plan
+from mlxfp.runs.turns import Turns
+
+
+def run_seeds(turns: Turns, made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
+    """Run the model with each seed, or continue, and submit their mean; yield what happens. Folds of several seeds may train at a time."""
+    over, members = outcome(made), seeded(made.config)
+    if over is not None:
+        yield from told(made.folder)
+        yield over
+        return
+    yield from noted_once(turns.take(run_member(planned(made, member)) for member in members))
+    by = partial(averaged, made.metric, tune=made.config.competition.threshold)
+    yield from finish(made, [member.name for member in members], by, {})
+
+
+def seeded(run: RunConfig) -> tuple[Member, ...]:
+    """Return the members of a run with several seeds.
+
+    >>> from mlxfp.config.classes import TrainingConfig
+    >>> [(member.name, member.values) for member in seeded(RunConfig(training=TrainingConfig(seed=3, seeds=2)))]
+    [('seed-3', {'training': {'seed': 3, 'seeds': 1}}), ('seed-4', {'training': {'seed': 4, 'seeds': 1}})]
+    """
+    first = run.training.seed
+    return tuple(Member(f"seed-{seed}", {"training": {"seed": seed, "seeds": 1}}) for seed in range(first, first + run.training.seeds))

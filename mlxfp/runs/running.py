@@ -23,7 +23,7 @@ from mlxfp.runs.auto.seeds import run_seeds
 from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.folding import run_fold, show_steps
+from mlxfp.runs.folding import Events, Turns, run_fold, show_steps
 from mlxfp.runs.from_config import AUTO, has_members
 from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
@@ -32,7 +32,6 @@ from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.reports.linear_models import LinearModel
 from mlxfp.runs.reports.writing import write_at_the_end
 from mlxfp.runs.tracking import Tracking, score_metrics, track
-from mlxfp.runs.turns import Events, Turns
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:

@@ -16,10 +16,10 @@ from mlxfp.runs.auto.members import Member
 from mlxfp.runs.events import Ended, Noted, RunEvent, Weighed
 from mlxfp.runs.files import read_array, read_json, write_json
 from mlxfp.runs.folders import FoldFolder
+from mlxfp.runs.folding import Events
 from mlxfp.runs.from_config import ENSEMBLES
 from mlxfp.runs.outcomes import metrics_of, write_oof, write_receipt, write_test
 from mlxfp.runs.plans import Plan
-from mlxfp.runs.turns import Events
 
 RunMember = Callable[[Plan], Events]
 

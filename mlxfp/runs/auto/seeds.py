@@ -8,9 +8,9 @@ from mlxfp.runs.auto.choosing import averaged
 from mlxfp.runs.auto.members import Member
 from mlxfp.runs.auto.results import RunMember, finish, noted_once, planned, told
 from mlxfp.runs.events import RunEvent
+from mlxfp.runs.folding import Turns
 from mlxfp.runs.outcomes import outcome
 from mlxfp.runs.plans import Plan
-from mlxfp.runs.turns import Turns
 
 
 def run_seeds(turns: Turns, made: Plan, run_member: RunMember) -> Iterator[RunEvent]:

@@ -89,14 +89,14 @@ def test_folds_end_at_their_own_epochs_and_the_next_ones_begin(data, tmp_path):
 
 @pytest.mark.parametrize("together", [2, 4, 9])  # fewer than the folds of a seed, more, and more than all
 def test_folds_of_several_seeds_train_together(together, data, tmp_path):
-    options = ("model.name=realmlp", "training.epochs=2", "observers.patience=null", "training.seeds=2", "training.size=40")
+    options = ("model.name=realmlp", "training.epochs=2", "observers.patience=null", "training.seeds=2", "training.size=16")
     *_, alone = fp.runs.run(config_of(data, tmp_path, "name=alone", *options))
     *events, end = fp.runs.run(config_of(data, tmp_path, "name=joint", f"training.together={together}", *options))
     assert files(tmp_path / "joint") == files(tmp_path / "alone")
     assert end.score == alone.score
     assert live_at_most(events) == min(together, 6)
     (said,) = notes(events)
-    assert said == "training.together: of 24 steps, 100% were computed with those of other folds."
+    assert said == "training.together: of 60 steps, 100% were computed with those of other folds."
     assert not [event for event in events if type(getattr(event, "event", None)).__name__ == "Queued"]
     names = {event.folder.name for event in events if isinstance(event, fp.runs.Ended)}
     assert names == {"seed-0", "seed-1"}

@@ -82,7 +82,7 @@ class JointSteps:
         steps, first = tuple(call.step for call in calls), calls[0]
         key = (first.kind, len(calls))
         if key not in self._programs:
-            self._programs[key] = mx.compile(partial(first.step.mapped, first.structure, first.updates))
+            self._programs[key] = mx.compile(partial(_row_by_row, partial(first.step.mapped, first.structure, first.updates)))
         if key not in self._private or self._private[key][0] != steps:
             self._private[key] = steps, _stack([step.private for step in steps])
         leaves, metrics = self._programs[key](
@@ -244,6 +244,15 @@ class _Promised(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._call.wait())
+
+
+def _row_by_row(mapped: Callable[..., Any], *args: Any) -> Any:
+    """Make several steps, whose leaves lie row by row in memory, as those of a step alone and those of a checkpoint.
+
+    MLX gives a result the strides of the argument that it may write over, and a BLAS rounds with a transposed matrix in another way.
+    """
+    leaves, metrics = mapped(*args)
+    return [mx.contiguous(leaf) for leaf in leaves], metrics
 
 
 def _stack(rows: Sequence[Sequence[mx.array]]) -> list[mx.array]:

@@ -249,7 +249,8 @@ class _Promised(Mapping[str, Any]):
 def _row_by_row(mapped: Callable[..., Any], *args: Any) -> Any:
     """Make several steps, whose leaves lie row by row in memory, as those of a step alone and those of a checkpoint.
 
-    MLX gives a result the strides of the argument that it may write over, and a BLAS rounds with a transposed matrix in another way.
+    MLX gives a result the strides of one of its arguments: the axis of the steps came last. A matrix that lies so is copied before it is
+    multiplied, a transposed one as well, and a BLAS may round the product with the copy in another way.
     """
     leaves, metrics = mapped(*args)
     return [mx.contiguous(leaf) for leaf in leaves], metrics

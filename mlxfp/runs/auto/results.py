@@ -1,6 +1,6 @@
 """What is made of the members of a run: what they are worth, predictions, the submission."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from mlxfp.runs.files import read_array, read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import Events
 from mlxfp.runs.from_config import ENSEMBLES
-from mlxfp.runs.outcomes import metrics_of, write_oof, write_receipt, write_test
+from mlxfp.runs.outcomes import metrics_of, outcome, write_oof, write_receipt, write_test
 from mlxfp.runs.plans import Plan
 
 RunMember = Callable[[Plan], Events]
@@ -30,6 +30,15 @@ def planned(made: Plan, member: Member) -> Plan:
     path = data.path or str(folders.data_folder(made.folder, made.config).resolve())
     spec = data.spec if data.path is not None else str((made.folder / folders.SPEC).resolve())
     return evolve(made, config=member.config(made.config, data=path, spec=spec, output=str(made.folder / folders.MEMBERS)))
+
+
+def told_before(made: Plan) -> Generator[RunEvent, None, bool]:
+    """Say how a run ended that is finished; return whether it is."""
+    over = outcome(made)
+    if over is not None:
+        yield from _told(made.folder)
+        yield over
+    return over is not None
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
@@ -58,7 +67,7 @@ def finish(
         submission = yield from write_test(made, chosen.choice(tuple(_of_test(files[name]) for name in names)))
     receipts = {name: hash_file(folder / folders.MEMBERS / name / folders.RECEIPT) for name in names}
     write_receipt(made, {"members": receipts})
-    yield from told(folder)
+    yield from _told(folder)
     yield Ended(folder, chosen.score, submission)
 
 
@@ -72,7 +81,7 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
     return {**after_numbers(chosen.choice), "single": chosen.single, **blend, "members": parts, "left_out": dict(left_out)}
 
 
-def told(folder: Path) -> Iterator[RunEvent]:
+def _told(folder: Path) -> Iterator[RunEvent]:
     """Say what each member is worth, and whether one of them is submitted alone."""
     numbers = read_json(folder / folders.METRICS)
     for name, each in numbers["members"].items():

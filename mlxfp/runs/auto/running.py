@@ -13,9 +13,8 @@ from mlxfp.core.errors import CheckpointError, ConfigError, DataError, MlxfpErro
 from mlxfp.runs.auto.choosing import choose
 from mlxfp.runs.auto.members import facts_of, members
 from mlxfp.runs.auto.records import Entry, Record, begin_record, read_record
-from mlxfp.runs.auto.results import RunMember, finish, noted_once, planned, told
+from mlxfp.runs.auto.results import RunMember, finish, noted_once, planned, told_before
 from mlxfp.runs.events import FoldEnded, LeftOut, RunEvent, Trained
-from mlxfp.runs.outcomes import outcome
 from mlxfp.runs.plans import Plan
 from mlxfp.training.loop.events import Stepped
 
@@ -27,10 +26,7 @@ def run_auto(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
 
     What the clock decides is written down at once, and the outputs depend only on what is written.
     """
-    over = outcome(made)
-    if over is not None:
-        yield from told(made.folder)
-        yield over
+    if (yield from told_before(made)):
         return
     record = read_record(made.folder) or begin_record(made.folder, members(facts_of(made.data.spec, made.folds.size)))
     with suppress(ImportError):

@@ -18,6 +18,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.runs import folders
+from mlxfp.runs.auto.results import noted_once
 from mlxfp.runs.auto.running import run_auto
 from mlxfp.runs.auto.seeds import run_seeds
 from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
@@ -117,7 +118,8 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
         yield from _write_inputs(made)
         linear, turns = LinearModel(made), Turns(config.training.together)
         if has_members(config):
-            events = (run_auto if config.model.name == AUTO else partial(run_seeds, turns))(made, partial(_run_member, linear, turns))
+            run_all = run_auto if config.model.name == AUTO else partial(run_seeds, turns)
+            events = noted_once(run_all(made, partial(_run_member, linear, turns)))
         else:
             events = _run_folds(made, turns, ranks)
         for event in _reported(turns.computed(events, folder), config, linear, code):

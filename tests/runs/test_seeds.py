@@ -45,6 +45,15 @@ def test_several_seeds_are_the_mean_of_runs_with_each(model, data, tmp_path):
     assert list(fp.runs.run(config_of(data, tmp_path, "name=both", "training.seed=3", "training.seeds=2", *model)))[-1] == end
 
 
+def test_a_note_is_made_once_for_all_seeds_and_their_mean(tmp_path):
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path, rows=80, test_rows=20)
+    (tmp_path / "gender_submission.csv").unlink()
+    events = list(fp.runs.run(config_of(tmp_path, tmp_path / "out", "name=both", "training.seeds=2", *TREES)))
+    said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
+    assert len([message for message in said if message.startswith("There is no sample submission")]) == 1
+    assert len(said) == len(set(said))
+
+
 def oof_of_one(data, out, name, *overrides):
     list(fp.runs.run(config_of(data, out, name, *overrides)))
     return oof(out / name.removeprefix("name="))

@@ -42,7 +42,7 @@ def told_before(made: Plan) -> Generator[RunEvent, None, bool]:
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
-    """Leave out the notes that another member has already made."""
+    """Leave out the notes that have been made, of another member or of the whole run."""
     said = set[str]()
     for event in events:
         if isinstance(event, Noted):

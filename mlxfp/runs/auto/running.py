@@ -13,7 +13,7 @@ from mlxfp.core.errors import CheckpointError, ConfigError, DataError, MlxfpErro
 from mlxfp.runs.auto.choosing import choose
 from mlxfp.runs.auto.members import facts_of, members
 from mlxfp.runs.auto.records import Entry, Record, begin_record, read_record
-from mlxfp.runs.auto.results import RunMember, finish, noted_once, planned, told_before
+from mlxfp.runs.auto.results import RunMember, finish, planned, told_before
 from mlxfp.runs.events import FoldEnded, LeftOut, RunEvent, Trained
 from mlxfp.runs.plans import Plan
 from mlxfp.training.loop.events import Stepped
@@ -31,19 +31,15 @@ def run_auto(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
     record = read_record(made.folder) or begin_record(made.folder, members(facts_of(made.data.spec, made.folds.size)))
     with suppress(ImportError):
         import_module(_SLOW)
-    yield from noted_once(_run_entries(made, record, run_member))
-    record = read_record(made.folder) or record
+    for place in range(len(record.entries)):
+        yield from _run_entry(made, record, place, run_member)
+        record = read_record(made.folder) or record
     if not record.kept:
         record.path.unlink()  # once the reason is removed, all are tried again
         raise DataError(f"No model could be trained: {'; '.join(f'{each.name} {each.why}' for each in record.entries)}.")
     by = partial(choose, made.data.spec, made.metric, tune=made.config.competition.threshold)
     left_out = {entry.name: entry.why for entry in record.entries if entry.kept is False}
     yield from finish(made, [entry.name for entry in record.kept], by, left_out)
-
-
-def _run_entries(made: Plan, record: Record, run_member: RunMember) -> Iterator[RunEvent]:
-    for place in range(len(record.entries)):
-        yield from _run_entry(made, read_record(made.folder) or record, place, run_member)
 
 
 def _run_entry(made: Plan, record: Record, place: int, run_member: RunMember) -> Iterator[RunEvent]:

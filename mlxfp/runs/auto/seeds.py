@@ -6,7 +6,7 @@ from functools import partial
 from mlxfp.config.classes import RunConfig
 from mlxfp.runs.auto.choosing import averaged
 from mlxfp.runs.auto.members import Member
-from mlxfp.runs.auto.results import RunMember, finish, noted_once, planned, told_before
+from mlxfp.runs.auto.results import RunMember, finish, planned, told_before
 from mlxfp.runs.events import RunEvent
 from mlxfp.runs.folding import Turns
 from mlxfp.runs.plans import Plan
@@ -17,7 +17,7 @@ def run_seeds(turns: Turns, made: Plan, run_member: RunMember) -> Iterator[RunEv
     if (yield from told_before(made)):
         return
     members = seeded(made.config)
-    yield from noted_once(turns.take(run_member(planned(made, member)) for member in members))
+    yield from turns.take(run_member(planned(made, member)) for member in members)
     by = partial(averaged, made.metric, tune=made.config.competition.threshold)
     yield from finish(made, [member.name for member in members], by, {})
 

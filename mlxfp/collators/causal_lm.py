@@ -1,24 +1,20 @@
 """The collator for causal language models: each token is predicted from those before it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Arrays, Collator, Numbers, at_place, ids_in, ids_of, integer_lists, names_of
 from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
-from mlxfp.core.arrow.ragged import Ends, ends_of
 from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text, explain_call
 from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
-
-Choose = Callable[[NDArray[Any]], NDArray[Any]]  # from the numbers of all tokens, end to end
 
 
 @explain_call
@@ -80,19 +76,16 @@ class _Causal(Padded):
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        inputs, labelled = _all_but_last(ends), _all_but_first(ends)
-        labels, silent = labelled(ids), []  # silent: where no token is predicted
-        ragged: dict[str, PaddedColumn] = {"input_ids": (inputs(ids), self.pad_id)}
+        labels = np.roll(ids, -1)  # of each place the next token; the last place of a row has none, and is left out
+        ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
-            silent.append(labelled(aligned_values(examples, self.prompt_mask, ends, _NAME)) != 0)
+            np.putmask(labels[:-1], aligned_values(examples, self.prompt_mask, ends, _NAME)[1:] != 0, self.ignore_index)
         if self.packed:
             segments, positions = (aligned_values(examples, name, ends, _NAME) for name in ("segment_ids", "positions"))
-            silent.append(inputs(segments) != labelled(segments))
-            ragged |= {"segment_ids": (inputs(segments), 0), "positions": (inputs(positions), 0)}
-        if silent:
-            labels = np.where(np.logical_or.reduce(silent), np.int32(self.ignore_index), labels)
+            np.putmask(labels[:-1], segments[:-1] != segments[1:], self.ignore_index)
+            ragged |= {"segment_ids": (segments, 0), "positions": (positions, 0)}
         ragged["labels"] = (labels, self.ignore_index)
-        return Columns(self, examples, ends_of(np.maximum(0, np.diff(ends) - 1)), ragged, carried_columns(examples, self.carry, _NAME))
+        return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
 
     def arrays(self, schema: Schema) -> Arrays | None:
         alone = not (self.packed or self.prompt_mask or self.carry)
@@ -128,24 +121,6 @@ class _Causal(Padded):
 
 
 _NAME = "collators.causal"
-
-
-def _all_but_last(ends: Ends) -> Choose:
-    return _all_but(ends[1:] - 1, slice(None, -1), ends)
-
-
-def _all_but_first(ends: Ends) -> Choose:
-    return _all_but(ends[:-1], slice(1, None), ends)
-
-
-def _all_but(places: NDArray[np.int64], kept: slice, ends: Ends) -> Choose:
-    """Return what leaves out one token of each row, at `places`; `kept` are the others. The place of an empty row is ignored."""
-    lengths = np.diff(ends)
-    if len(lengths) and lengths.min() == lengths.max() > 0:
-        return lambda values: values.reshape(len(lengths), -1)[:, kept].reshape(-1)
-    chosen = np.ones(ends[-1], bool)
-    chosen[places[lengths > 0]] = False
-    return lambda values: values[chosen]
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:

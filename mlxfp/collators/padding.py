@@ -9,8 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.gathering import Pieces
-from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.arrow.ragged import Ends, Ragged
 from mlxfp.core.checks import check_choice, check_positive
+from mlxfp.core.chunks import Indices
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.data.lengths.shape_planning import check_lengths
 
@@ -66,12 +67,7 @@ def padded_length(longest: int, multiple: int) -> int:
 
 def real_places(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
     """Return at which places rows with these ends, int64[B + 1], have values after padding: bool[B, length]."""
-    return places_of(counts_of(ends), length, side)
-
-
-def counts_of(ends: Ends) -> NDArray[np.int32]:
-    """Return how many values each row has: int32[B, 1]. 32 bits compare in half the time of 64."""
-    return (ends[1:] - ends[:-1]).astype(np.int32)[:, None]
+    return places_of((ends[1:] - ends[:-1]).astype(np.int32)[:, None], length, side)
 
 
 def places_of(counts: NDArray[np.int32], length: int, side: Side) -> NDArray[np.bool_]:
@@ -116,27 +112,26 @@ def mask_even(rows: int, size: int, length: int, side: Side) -> NDArray[np.int32
     return pad_even(np.ones((rows, size), np.int32), length, 0, side)
 
 
-def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64], fill: float, side: Side) -> NDArray[Any]:
+def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> NDArray[Any]:
     """Pad each row to its own length, `lengths` int64[N], and put the rows end to end: [sum of lengths] of the values' dtype, below 2 GB.
 
     The result equals that of `pad_rows` for each group of rows of one length, in a third of the time for many small groups.
     """
-    width, counts = values.dtype.itemsize, ends[1:] - ends[:-1]
+    values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any():
+    if not missing.any() and counts.sum() == len(values):  # the rows are in order, so nothing lies between them
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")
-    pieces.put(slice(1 - after, None, 2), pa.py_buffer(np.ascontiguousarray(values)), ends[:-1] * width, counts * width)
+    pieces.put(slice(1 - after, None, 2), pa.py_buffer(np.ascontiguousarray(values)), rows.starts * width, counts * width)
     pieces.put(slice(after, None, 2), pa.py_buffer(padding), np.zeros_like(missing), missing * width)
     return np.frombuffer(pieces.joined()[1], values.dtype)
 
 
-def mask_end_to_end(ends: Ends, lengths: NDArray[np.int64], side: Side) -> NDArray[np.int32]:
+def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np.int32]:
     """Return 1 where `pad_end_to_end` puts values and 0 where it pads: int32[sum of lengths]."""
-    counts = ends[1:] - ends[:-1]
     if np.array_equal(counts, lengths):
-        return np.ones(ends[-1], np.int32)
+        return np.ones(counts.sum(), np.int32)
     first = counts if side == "right" else lengths - counts  # how many times the first number, before the other
     most = _power(lengths)
     both, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize

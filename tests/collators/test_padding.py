@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.collators.padding import mask_end_to_end, pad_end_to_end, pad_rows, padded_length, real_places
+from mlxfp.core.arrow.ragged import Ragged
 
 
 @given(st.integers(0, 1000), st.integers(1, 100))
@@ -39,16 +40,20 @@ def test_rows_of_arrays_keep_their_further_axes():
     st.sampled_from([np.int32, np.float32, np.float16, np.uint8]),
     st.integers(0, 9),
     st.booleans(),
+    st.integers(0, 2),
 )
-def test_rows_end_to_end_are_those_of_rectangles_of_one_row(rows, side, dtype, fill, full):
+def test_rows_end_to_end_are_those_of_rectangles_of_one_row(rows, side, dtype, fill, full, gap):
     if full:  # no row is padded
         rows = [(max(1, count), 0) for count, _ in rows]
     ends = np.cumsum([0, *(count for count, _ in rows)])
     lengths = np.array([max(1, count + spare) for count, spare in rows])
     values = np.arange(ends[-1]).astype(dtype)
-    flat = pad_end_to_end(values, ends, lengths, fill, side)
+    starts, counts = ends[:-1] + gap * np.arange(len(rows)), np.diff(ends)
+    apart = np.full(ends[-1] + gap * len(rows), 255).astype(dtype)
+    apart[np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])] = values
+    flat = pad_end_to_end(Ragged(apart, starts, counts), lengths, fill, side)
     places = [real_places(ends[row : row + 2] - ends[row], length, side) for row, length in enumerate(lengths)]
     parts = [pad_rows(values[ends[row] : ends[row + 1]], real, fill)[0] for row, real in enumerate(places)]
     assert flat.dtype == dtype
     assert np.array_equal(flat, np.concatenate(parts))
-    assert np.array_equal(mask_end_to_end(ends, lengths, side), np.concatenate([real[0] for real in places]))
+    assert np.array_equal(mask_end_to_end(counts, lengths, side), np.concatenate([real[0] for real in places]))

@@ -36,10 +36,12 @@ def ends_of(lengths: NDArray[np.integer[Any]]) -> Ends:
     return ends
 
 
-def places_within(lengths: Indices) -> Indices:
-    """Return the place of each value in its row: int64[sum of lengths]."""
+def places_within(lengths: Indices, dtype: Any = np.int64) -> NDArray[Any]:
+    """Return the place of each value in its row: [sum of lengths], which has to be a number of this dtype."""
     ends = ends_of(lengths)
-    return np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
+    places = np.arange(ends[-1], dtype=dtype)
+    places -= np.repeat(ends[:-1].astype(dtype), lengths)
+    return places
 
 
 def row_of(ends: Ends, place: int) -> int:

@@ -128,7 +128,8 @@ class _Pack(Stage):
         else:
             counts = np.maximum(np.diff(ends) - 1, 0) // self._length
             cuts = np.repeat(ends[:-1], counts) + (places_within(counts) + 1) * self._length
-        places = np.union1d(ends, cuts)
+        places = np.sort(np.concatenate([ends, cuts]), kind="stable")
+        places = places[np.diff(places, prepend=-1) > 0]  # np.union1d hashes them, which takes ten times as long
         documents = np.searchsorted(ends, places[:-1], side="right") - 1
         keys = fold_in_rows(fold_into_rows(row_keys(chunk), "pack")[documents], places[:-1] - ends[documents])
         values = [tokens, *(read_aligned(chunk, name, (self.column, ends), "pack") for name in self.aligned)]
@@ -151,7 +152,7 @@ class _Pack(Stage):
         ends = ends_of(lengths)[firsts]
         lists = {name: to_lists(read_lists(pieces.column(name))[0], ends) for name in (self.column, *self.aligned)}
         segments = np.repeat((places_within(np.diff(firsts)) + 1).astype(np.int32), lengths)
-        numbers = {SEGMENTS: to_lists(segments, ends), POSITIONS: to_lists(places_within(lengths).astype(np.int32), ends)}
+        numbers = {SEGMENTS: to_lists(segments, ends), POSITIONS: to_lists(places_within(lengths, np.int32), ends)}
         origins = pieces.select([ROW, KEY]).take(pa.array(firsts[:-1]))
         return with_hidden_of(pa.RecordBatch.from_pydict(lists | numbers), origins)
 
@@ -167,21 +168,23 @@ def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch,
 def _best_fit(sizes: Sequence[int], left: Sequence[int], length: int, open_rows: int) -> tuple[list[int], list[int]]:
     """Put each piece where it leaves the least room. `left` is the room in each open row."""
     rooms = sorted(room << _NUMBER_BITS | row for row, room in enumerate(left))  # of open rows, least first; the older of equals first
-    placed, closed, opened = [], [], len(left)
+    placed, closed, new = [], [], length << _NUMBER_BITS | len(left)  # new: the next row to open
     for size in sizes:
-        at = bisect_left(rooms, size << _NUMBER_BITS)
+        taken = size << _NUMBER_BITS
+        at = bisect_left(rooms, taken)
         if at < len(rooms):
-            fitting = rooms.pop(at)
-            room, row = fitting >> _NUMBER_BITS, fitting & _NUMBER_MASK
+            rest = rooms.pop(at) - taken
         else:
-            room, row, opened = length, opened, opened + 1
+            rest = new - taken
+            new += 1
+        row = rest & _NUMBER_MASK
         placed.append(row)
-        if room > size:
-            insort(rooms, (room - size) << _NUMBER_BITS | row)
+        if rest == row:  # no room is left
+            closed.append(row)
+        else:
+            insort(rooms, rest, 0, at)
             if len(rooms) > open_rows:
                 closed.append(rooms.pop(0) & _NUMBER_MASK)
-        else:
-            closed.append(row)
     return placed, closed
 
 

@@ -174,7 +174,7 @@ def test_the_law_catches_documents_in_wrong_rows(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("places_within", lambda lengths: np.arange(int(lengths.sum()))),  # positions and segments that run on
+        ("places_within", lambda lengths, dtype=np.int64: np.arange(int(lengths.sum()), dtype=dtype)),  # positions and segments that run on
         ("read_lists", lambda lists: (pa.array(np.arange(len(lists.flatten()), dtype=np.int32)), None)),  # tokens in the order of arrival
         ("_Pack.finish", lambda self, state: ()),  # the open rows are lost
     ],

@@ -109,11 +109,11 @@ def _on_ray(work: str, path: Path, tokenizer: Path, out: Path, processes: Callab
 def _resumed(path: Path, tokenizer: Path, out: Path, repeats: int) -> Row:
     """Time a whole run in a fresh process; kill one when half of the files are there, and time the run that goes on.
 
-    The data are those of the other rows four times: starting Python and two workers takes as long as writing 200 MB.
+    The data are those of the other rows eight times: starting Python and two workers takes as long as writing 200 MB.
     """
     lines = path.read_bytes()
     with path.open("ab") as file:
-        file.writelines([lines] * 3)
+        file.writelines([lines] * 7)
     work = f"{path.stat().st_size / 1e6:.0f} MB of JSON lines to Arrow files of tokens"
     command = [sys.executable, "-c", _WRITE, str(path), str(tokenizer), str(out)]
     whole, rest = (min(times) for times in zip(*(_whole_and_rest(command, out) for _ in range(repeats)), strict=True))

@@ -89,7 +89,7 @@ def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, smal
         return [Row(row, each, "-", f"{package}: not installed", None, 0.7) for each in work]
     stage: Any = fp.tokenize(tokenizer)  # typed for examples, and takes groups as well
     rows = fp.from_table({"text": texts})
-    whole = fp.pipe(rows, fp.batch(len(texts)), stage)
+    whole = fp.pipe(rows, fp.batch(len(texts)), fp.load(), stage)  # one column in memory, as theirs is
     chunks = fp.pipe(rows, stage, fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
     theirs, found = prepare(tokenizer, texts)
     expected = found()

@@ -11,11 +11,13 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.light_arrays import number_array
-from mlxfp.text.engines.columns import found, text_bytes
+from mlxfp.core.arrow.ragged import ends_of
+from mlxfp.text.engines.columns import found, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
 _GROUPS = 6  # expressions: one whose matches all begin alike takes a seventh of the time of one that has to look at each character
+_PIECE = 1 << 21  # bytes that are looked at together: memory for the results of more is not used again
 _LEAD = 0xC0  # the least byte that begins a character of several bytes
 
 
@@ -32,27 +34,34 @@ class Gate:
 
     def closed(self, texts: pa.Array) -> NDArray[np.intp]:
         """Return the places of the texts that do not pass, in order. There is at least one text."""
+        parts = pieces(texts, _PIECE)
+        firsts = ends_of(np.array([len(part) for part in parts]))
+        return np.concatenate([self._closed(part) + first for part, first in zip(parts, firsts[:-1], strict=True)])
+
+    def _closed(self, texts: pa.Array) -> NDArray[np.intp]:
         data, ends = text_bytes(texts)
+        looked_at = data >= _ASCII
+        for byte in self.begins:
+            looked_at |= data == byte
+        places = np.flatnonzero(looked_at)
+        letters = data[places]
+        wide = letters >= _ASCII
         held = np.zeros(len(texts), bool)
-        rows = self._rows_to_search(data, ends)
+        rows = np.unique(_rows_of(ends, places[~wide])) if self.begins else np.arange(len(texts))
         if len(rows):
             some = texts if len(rows) == len(texts) else texts.take(number_array(rows))
             for pattern in self.refused:
                 held[rows] |= found(some, pattern)
-        wide = np.flatnonzero(data >= _ASCII)
-        letters = data[wide]  # few, as a rule: what is ASCII needs no decoding
-        bad = ~self.cleared[np.frombuffer(letters.tobytes().decode().encode("utf-32-le"), np.uint32)]
+        # What is ASCII needs no decoding: few letters are left, as a rule.
+        bad = ~self.cleared[np.frombuffer(letters[wide].tobytes().decode().encode("utf-32-le"), np.uint32)]
         if bad.any():
-            begins = wide[letters >= _LEAD]
-            held[np.searchsorted(ends, begins[bad], side="right") - 1] = True
+            held[_rows_of(ends, places[letters >= _LEAD][bad])] = True
         return np.flatnonzero(held)
 
-    def _rows_to_search(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.intp]:
-        if not self.begins:
-            return np.arange(len(ends) - 1)
-        masks = (data == byte for byte in self.begins)
-        places = [np.flatnonzero(mask) for mask in masks if mask.any()]  # to see that there is none takes a third of listing none
-        return np.unique(np.searchsorted(ends, np.concatenate(places), side="right") - 1) if places else np.empty(0, np.intp)
+
+def _rows_of(ends: NDArray[np.int64], places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the rows of the bytes at these places."""
+    return np.searchsorted(ends, places, side="right") - 1
 
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:

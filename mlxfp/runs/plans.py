@@ -19,7 +19,7 @@ from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.kaggle.validation.scoring import Metric
-from mlxfp.kaggle.validation.suspicious_columns import column_warnings
+from mlxfp.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 from mlxfp.runs.folders import run_folder
 from mlxfp.runs.from_config import CHOICES, competition_data
 from mlxfp.runs.own_parts import Code, OwnParts, own_parts
@@ -105,6 +105,8 @@ def run_warnings(made: Plan) -> Iterator[str]:
         )
         yield from _apart(made)
     yield from column_warnings(made.data.spec, made.rows)
+    if made.config.data.spec is None and made.config.own.spec is None:  # inferred: nobody has said that these are texts
+        yield from text_warnings(made.data.spec, *([made.rows] if made.data.test is None else [made.rows, made.data.test]))
     if count := int(duplicated(made).sum()):
         yield (
             f"{count:,} rows are equal to a row in another fold, in all columns that a model sees: the score is too good "

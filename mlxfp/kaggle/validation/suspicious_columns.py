@@ -1,4 +1,4 @@
-"""Columns that a person should look at before a score is believed: constants, identifiers, and those that give the target away."""
+"""Columns that a person should look at before a score is believed: constants, identifiers, leaks, and numbers among which are texts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,9 @@ from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 _FEWEST = 50  # rows: fewer are different, or tell the target, by chance
 _MOST = 50_000  # rows that are looked at, evenly spaced: enough to see what holds for all of them
 _CLASSES = 100  # more are not looked at: a number for each row and class would take gigabytes
+_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 _ALONE = 0.95  # of the texts of a column, different from all others: identifiers where some rows are duplicates
+_SPOILT = 0.1  # of the cells of a column are texts, at most, and the others numbers: then a few decide how all are read
 _LEAK = 0.99  # of the errors of a constant that a column alone avoids
 
 
@@ -47,6 +49,22 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
                     f"The column {column.name!r} alone avoids {100 * share:.1f} % of the errors in {target!r}. If it is not known when "
                     "rows are to be predicted, the score is far too good: leave it out of the spec."
                 )
+
+
+def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
+    """Yield a sentence for each column of texts that holds numbers but for a few cells, in all parts together: train and test rows."""
+    names = [column.name for column in spec.columns if not column.kind.is_number]
+    tables = [one_chunk(to_table(select_columns(names)(part))) for part in parts]
+    for name in names:
+        cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null().value_counts()
+        numbers = pc.match_substring_regex(cells.field("values"), _NUMBER)
+        counts, others = cells.field("counts"), cells.field("values").filter(pc.invert(numbers))
+        count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
+        if 0 < count <= _SPOILT * total:
+            yield (
+                f"The column {name!r} is read as texts, as {count:,} of its {total:,} cells are no numbers: "
+                f"{listed(f'{text!r:.40}' for text in others.to_pylist())}. If they stand for missing values, leave these cells empty."
+            )
 
 
 @frozen(eq=False)

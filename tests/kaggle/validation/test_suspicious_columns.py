@@ -1,6 +1,7 @@
 """Constants, identifiers and columns that give the target away are named; honest columns, however good, are not."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from attrs import evolve
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.kaggle import ColumnSpec
-from mlxfp.kaggle.validation.suspicious_columns import column_warnings
+from mlxfp.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 from tests.kaggle.estimators.tables import spec_of
 
 COUNT = 400
@@ -101,3 +102,18 @@ def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
         return len(read)
 
     assert reads_of(40) == reads_of(2)
+
+
+@given(
+    st.lists(st.sampled_from(["?", "unknown", "12 kg", "1,5"]), max_size=9),
+    st.lists(st.one_of(st.integers(-999, 10**9), st.floats(-1e9, 1e9)), min_size=1, max_size=60),
+    st.integers(0, 70),
+)
+def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, numbers, first):
+    cells = [*map(str, numbers), *texts, None]
+    parts = [fp.from_table({"size": pa.array(part, pa.string())}) for part in (cells[:first], cells[first:]) if part]
+    messages = list(text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="text")]), *parts))
+    assert len(messages) == (0 < len(texts) <= (len(numbers) + len(texts)) / 10)
+    for message in messages:
+        assert message.startswith(f"The column 'size' is read as texts, as {len(texts)} of its {len(numbers) + len(texts)} cells are no ")
+        assert all(repr(text) in message for text in texts)

@@ -1,9 +1,11 @@
 """Reading the files of a competition, with the types of its spec."""
 
 import csv
+import re
 from collections.abc import Callable, Mapping
 from hashlib import file_digest
 from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -38,6 +40,8 @@ TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
 }
 SUFFIXES = (*packed(".csv"), *TYPED)
 _OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
+_LINES = 20  # of a file with another delimiter that are looked at for numbers with a comma
+_DECIMAL = re.compile(r"\s*-?\d+,\d+\s*")
 _DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
@@ -144,13 +148,15 @@ def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] 
 
 def check_commas(path: Path) -> None:
     """Raise `DataError` for a file with another delimiter, which would be read as one column or not at all."""
-    lines = [row["text"] for row in pipe(read_text(path), take(2))]
+    lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
     header = lines[0] if lines else ""
-    other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines)), None)
+    other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines[:2])), None)
     if other is not None and header and "," not in header:
+        decimal = ", decimal=','" if any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(other) for line in lines[1:]))) else ""
         raise DataError(
             f"The columns of a competition's files are separated by commas, and {str(path)!r} looks like one with {_DELIMITERS[other]}: it "
-            f"begins with {header[:60]!r}. Convert it: pandas.read_csv({path.name!r}, sep={other!r}).to_csv({path.name!r}, index=False)."
+            f"begins with {header[:60]!r}. Convert it: pandas.read_csv({path.name!r}, sep={other!r}{decimal})"
+            f".to_csv({path.name!r}, index=False)."
         )
 
 

@@ -151,6 +151,10 @@ def test_another_delimiter_is_named(tmp_path: Path, mark: str):
     with pytest.raises(DataError, match=r"separated by commas, and .*train\.csv' looks like one with .* begins with 'id") as caught:
         infer_spec(tmp_path, target="y")
     assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
+    (tmp_path / "train.csv").write_text("id,x,y\n1,2,a\n2,-1.25,b\n".replace(",", mark).replace(".", ","))
+    with pytest.raises(DataError) as caught:
+        infer_spec(tmp_path, target="y")
+    assert f"pandas.read_csv('train.csv', sep={mark!r}, decimal=',')" in str(caught.value)
 
 
 _CELLS: dict[str, Callable[[int], st.SearchStrategy[list[Any]]]] = {

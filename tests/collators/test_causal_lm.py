@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.collators import causal_lm
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.collators.cutting import aligned_values

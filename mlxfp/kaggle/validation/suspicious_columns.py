@@ -54,7 +54,7 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
 def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
     """Yield a sentence for each column of texts that holds numbers but for a few cells, in all parts together: train and test rows."""
     names = [column.name for column in spec.columns if not column.kind.is_number]
-    tables = [one_chunk(to_table(select_columns(names)(part))) for part in parts]
+    tables = [one_chunk(to_table(select_columns(names)(part))) for part in parts] if names else []
     for name in names:
         cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null().value_counts()
         numbers = pc.match_substring_regex(cells.field("values"), _NUMBER)

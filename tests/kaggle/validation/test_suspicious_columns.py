@@ -117,3 +117,8 @@ def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, 
     for message in messages:
         assert message.startswith(f"The column 'size' is read as texts, as {len(texts)} of its {len(numbers) + len(texts)} cells are no ")
         assert all(repr(text) in message for text in texts)
+
+
+def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():
+    rows = fp.from_table({"size": [1.0, 2.0]})
+    assert list(text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="numerical")]), rows)) == []

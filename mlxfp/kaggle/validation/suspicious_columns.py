@@ -62,7 +62,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
         count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
         if 0 < count <= _SPOILT * total:
             yield (
-                f"The column {name!r} is read as texts, as {count:,} of its {total:,} cells are no numbers: "
+                f"The column {name!r} is read as texts, as {count:,} of its {total:,} cells are not numbers: "
                 f"{listed(f'{text!r:.40}' for text in others.to_pylist())}. If they stand for missing values, leave these cells empty."
             )
 

@@ -115,7 +115,9 @@ def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, 
     messages = list(text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="text")]), *parts))
     assert len(messages) == (0 < len(texts) <= (len(numbers) + len(texts)) / 10)
     for message in messages:
-        assert message.startswith(f"The column 'size' is read as texts, as {len(texts)} of its {len(numbers) + len(texts)} cells are no ")
+        assert message.startswith(
+            f"The column 'size' is read as texts, as {len(texts)} of its {len(numbers) + len(texts)} cells are not numbers: "
+        )
         assert all(repr(text) in message for text in texts)
 
 

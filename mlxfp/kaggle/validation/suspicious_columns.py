@@ -15,11 +15,11 @@ from mlxfp.core.errors import listed
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.specs.spellings import NUMBER
 
 _FEWEST = 50  # rows: fewer are different, or tell the target, by chance
 _MOST = 50_000  # rows that are looked at, evenly spaced: enough to see what holds for all of them
 _CLASSES = 100  # more are not looked at: a number for each row and class would take gigabytes
-_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 _ALONE = 0.95  # of the texts of a column, different from all others: identifiers where some rows are duplicates
 _SPOILT = 0.1  # of the cells of a column are texts, at most, and the others numbers: then a few decide how all are read
 _LEAK = 0.99  # of the errors of a constant that a column alone avoids
@@ -57,7 +57,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
     tables = [one_chunk(to_table(select_columns(names)(part))) for part in parts] if names else []
     for name in names:
         cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null().value_counts()
-        numbers = pc.match_substring_regex(cells.field("values"), _NUMBER)
+        numbers = pc.match_substring_regex(cells.field("values"), f"^{NUMBER}$")
         counts, others = cells.field("counts"), cells.field("values").filter(pc.invert(numbers))
         count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
         if 0 < count <= _SPOILT * total:

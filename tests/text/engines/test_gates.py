@@ -1,5 +1,7 @@
 """Which texts an engine may encode."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,14 +19,16 @@ LETTERS = st.sampled_from(["a", "[", "]", "MASK", "<|", "end", "|>", "é", "漢"
 @given(
     texts=st.lists(st.lists(LETTERS, max_size=5).map("".join) | st.text(max_size=5), min_size=1, max_size=6),
     cleared=st.sets(st.sampled_from("a[]MASKend<|>é漢x\U0001f600\u0301\0()b")),
+    piece=st.sampled_from([1, 8, 1 << 21]),
 )
-def test_texts_of_cleared_characters_without_an_added_token_pass(kind, texts, cleared):
+def test_texts_of_cleared_characters_without_an_added_token_pass(kind, texts, cleared, piece):
     table = np.zeros(CODES, bool)
     table[[ord(letter) for letter in cleared]] = True
     gate = make_gate(table, [{"content": token} for token in TOKENS])
     column = pa.array(["left out", *texts, "漢漢"], kind)[1:-1]
     expected = [place for place, text in enumerate(texts) if not set(text) <= cleared or any(token in text for token in TOKENS)]
-    assert gate.closed(column).tolist() == expected
+    with patch("mlxfp.text.engines.gates._PIECE", piece):
+        assert gate.closed(column).tolist() == expected
 
 
 def test_without_added_tokens_all_texts_of_cleared_characters_pass():

@@ -13,7 +13,7 @@ import mlxfp as fp
 PAGE = Path(__file__).parent / "reference.md"
 SHELVES = {
     "The algebra": ("mlxfp.core.",),
-    "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators.", "mlxfp.tasks."),
+    "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators.", "mlxfp.kaggle."),
     "Text": ("mlxfp.text.",),
     "Training": ("mlxfp.training.", "mlxfp.evaluation.", "mlxfp.runs."),
 }

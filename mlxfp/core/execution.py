@@ -19,10 +19,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import RecordBatch, number_rows, to_rows
 from mlxfp.core.cursors import Cursor, Snapshot
-from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders, known_length
@@ -33,6 +31,8 @@ from mlxfp.core.running.silence import Silence
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, push
 from mlxfp.core.sources import Held, Source, Task, check_ends, warn_redrawn
 from mlxfp.core.stages import State
+from mlxfp.support.checks import check_not_negative
+from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out, and IPython those of functions with this name among their locals
 # Chunks to feed, to these calls; the rows read for them, and the position after; what reads them again, if the first calls are done.

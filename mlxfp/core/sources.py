@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.chunks import EPOCH, ROW, RecordBatch, Schema
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.nodes import Part, Pipeline, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
+from mlxfp.support.errors import PipelineError
 
 Position = Any
 Tasks = Generator[tuple[Any, Position], Any, None]  # a `Task` and the position after it: see `Source.tasks`

@@ -16,8 +16,8 @@ from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.nodes import Part, check_dataset
+from mlxfp.support.errors import PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any

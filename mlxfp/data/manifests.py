@@ -7,10 +7,10 @@ from pathlib import Path
 
 from attrs import asdict, field, frozen
 
-from mlxfp._html import clip, element, fragment, table
-from mlxfp.core.atomic_files import write_whole
-from mlxfp.core.errors import DataError
 from mlxfp.core.running.showing import Showing
+from mlxfp.support.atomic_files import write_whole
+from mlxfp.support.errors import DataError
+from mlxfp.support.html import clip, element, fragment, table
 
 NAME = "manifest.json"
 PROGRESS = ".writing"  # the folder of what is known of the files while they are written

@@ -12,12 +12,12 @@ from attrs import fields
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxfp.core.checks import check_choice, check_positive
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.randomness import fold_in
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.bounds import Bound, checked
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import fold_in
+from mlxfp.support.registries import Registry
 
 Input = mx.array | None  # of a model; None where it is not given
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 import tqdm
 
-from mlxfp._printing import one_line
 from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length, schema
 from mlxfp.core.pipelines import pipe
@@ -31,6 +30,7 @@ from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.data.sources.tar_files import read_tar
+from mlxfp.support.terminal import one_line
 from mlxfp.text.tokenizers.training import train_tokenizer
 from tests.core.shown_by_workers import shown_by_a_worker
 from tests.screens import Terminal, screens, terminal

@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread, current_thread, main_thread
 from time import monotonic
 from typing import Any, Self, TextIO
 
-from mlxfp._printing import one_line
+from mlxfp.support.terminal import one_line
 
 SETTING = "MLXFP_PROGRESS"  # in the environment. 0: show nothing; 1: also where there is neither a terminal nor a notebook
 _LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # whether logs get lines where nothing is set: in commands

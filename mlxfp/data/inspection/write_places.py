@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.nodes import check_dataset, children
 from mlxfp.core.running.segments import leading, on_groups
 from mlxfp.data.running.runners import RANKS, Runner
 from mlxfp.data.running.writing import keeps_no_state
+from mlxfp.support.checks import check_types
 
 _WORKERS, _IN_ORDER = "workers", "in order"
 

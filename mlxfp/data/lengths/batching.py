@@ -10,7 +10,6 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
@@ -18,6 +17,7 @@ from mlxfp.core.nodes import label
 from mlxfp.core.stages import Groups, Stage, State
 from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
+from mlxfp.support.checks import check_positive, explain_call
 
 Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and a 0 followed by the end of each group
 

@@ -13,11 +13,11 @@ from attrs import define, field
 
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.chunks import concat_chunks
-from mlxfp.core.errors import WorkerError
 from mlxfp.core.running.runners import RUNNER, Done
 from mlxfp.core.running.segments import Job, Made
 from mlxfp.core.sources import Task, Tasks
 from mlxfp.data.rows.calling import context_until
+from mlxfp.support.errors import WorkerError
 
 _FIRST_ROWS = 16  # of the first pieces, as long as it is not known how much work a row is
 _SECONDS = 0.03  # of work in a piece: handing it over costs little in comparison, and workers end together

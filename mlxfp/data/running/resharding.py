@@ -7,9 +7,9 @@ import attrs
 
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.identity import Identity
 from mlxfp.core.nodes import flat_parts
+from mlxfp.support.errors import ArgumentError
 
 _SHARD, _BATCH = re.compile(r"shard\(index=(\d+), count=(\d+)"), re.compile(r"batch\(size=(\d+)")
 

@@ -19,12 +19,10 @@ from attrs import define
 from toolz import identity
 
 from mlxfp.core.arrow.content import content_bits
-from mlxfp.core.checks import check_choice, check_positive, check_types, explain_call
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import DataError, PipelineError, WorkerError
 from mlxfp.core.execution import beginning, row_count, run, showing
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
@@ -40,6 +38,8 @@ from mlxfp.data.running.pools import Pool, Work
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
+from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
+from mlxfp.support.errors import DataError, PipelineError, WorkerError
 
 T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.arrow.types import is_binary, is_large, is_list_like, is_tensor, is_text, value_type
-from mlxfp.core.checks import as_strings
 from mlxfp.core.chunks import HIDDEN
-from mlxfp.core.errors import ArgumentTypeError, SchemaError, listed
+from mlxfp.support.checks import as_strings
+from mlxfp.support.errors import ArgumentTypeError, SchemaError, listed
 
 Declared = Mapping[str, pa.DataType] | Literal["scan"] | None  # what `schema=` of a reader takes
 Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns

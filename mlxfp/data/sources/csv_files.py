@@ -14,10 +14,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.core.sources import Source
 from mlxfp.data.sources.columns import (
     LONGEST_EXACT,
@@ -35,6 +33,8 @@ from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.records.parsing import check_block
+from mlxfp.support.checks import as_strings, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, unknown_name
 
 # What pandas reads as a missing value (pandas.read_csv, na_values), so that both read the same values from a file.
 NULL_VALUES = (

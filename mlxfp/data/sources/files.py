@@ -20,11 +20,11 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.manifests import is_written, listed_files
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -14,10 +14,8 @@ import pyarrow.json as arrow_json
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import as_strings, check_choice, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import DataError
 from mlxfp.data.sources.columns import (
     SCAN,
     TEXT_OF_JSON,
@@ -43,6 +41,8 @@ from mlxfp.data.sources.records.json_lines import (
     with_texts,
 )
 from mlxfp.data.sources.records.line_blocks import Fault, Opening, fails, first_failure, guard, shorten
+from mlxfp.support.checks import as_strings, check_choice, explain_call
+from mlxfp.support.errors import DataError
 
 Unknown = Literal["raise", "ignore"]
 

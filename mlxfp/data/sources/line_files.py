@@ -24,7 +24,6 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import MlxfpError, SchemaError
 from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Held, Position, Tasks
 from mlxfp.data.sources.columns import (
@@ -44,6 +43,7 @@ from mlxfp.data.sources.partitions import check_partition, partition_types
 from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, count_lines, newlines
 from mlxfp.data.sources.records.parsing import Lines, data_error, parse, said, without_faults
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.errors import MlxfpError, SchemaError
 
 _WIDE = 500  # columns that a block of the usual size holds at least 1 KB of
 _SAMPLE = 1 << 20  # bytes that types are inferred from

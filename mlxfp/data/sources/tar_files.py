@@ -20,15 +20,15 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import as_strings, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import FileSource, Paths, find_place, open_bytes, packing, place
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
+from mlxfp.support.checks import as_strings, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
 
 A = TypeVar("A")
 _Row = tuple[str, dict[str, bytes | None]]  # the key, and the bytes of each file by its extension; None: they are not wanted

@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.data.sources.files import Paths, packed
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.line_blocks import Opening
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.checks import check_choice, explain_call
 
 _NAME = "text"
 

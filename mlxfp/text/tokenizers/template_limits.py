@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define
 
-from mlxfp.core._optional import optional
+from mlxfp.support.optional import optional
 
 # A template that looks at all turns for each turn makes a million passes for a thousand turns.
 _STEPS = 2_000_000

@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
-from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.data.running.resharding import resharded
 from mlxfp.evaluation.metrics.totals import Totals, compute, merge
 from mlxfp.models.bounds import BoundError
 from mlxfp.runtime import warn_if_slow
+from mlxfp.support.checks import check_callable, check_positive, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.event_streams import EventStream, stop_interrupted
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, Queued, RunStarted, StateChanged, Stepped, Stopped, Warned
@@ -112,7 +112,7 @@ def last(events: Iterable[Event]) -> Event:
 
     >>> last(iter([]))
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentError: There are no events, so there is no last one. A stream can be consumed once: call fit again.
+    mlxfp.support.errors.ArgumentError: There are no events, so there is no last one. A stream can be consumed once: call fit again.
     """
     first: Event | None = None
     final: Event | None = None

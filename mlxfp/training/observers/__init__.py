@@ -3,10 +3,12 @@
 An observer passes every event on unchanged, and may add events of its own or end the stream, which stops the run.
 """
 
+from mlxfp.training.loop.control import Control
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.event_files import log_tensorboard
 from mlxfp.training.observers.logs import log_memory, log_metrics
 from mlxfp.training.observers.mlflow_runs import log_mlflow
+from mlxfp.training.observers.plotting import plot_run
 from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
@@ -15,6 +17,7 @@ from mlxfp.training.observers.stopping import early_stopping, stop_on_signal, ti
 from mlxfp.training.observers.trackio_runs import log_trackio
 
 __all__ = [
+    "Control",
     "checkpoint",
     "checkpoint_best",
     "early_stopping",
@@ -25,6 +28,7 @@ __all__ = [
     "log_tensorboard",
     "log_trackio",
     "on_event",
+    "plot_run",
     "progress",
     "reduce_on_plateau",
     "stop_on_signal",

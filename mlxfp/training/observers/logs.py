@@ -16,10 +16,10 @@ from typing import Any, TextIO
 import mlx.core as mx
 from attrs import fields, frozen
 
-from mlxfp.core.atomic_files import write_whole
-from mlxfp.core.checks import check_positive, explain_call
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.distributed import Ranks
+from mlxfp.support.atomic_files import write_whole
+from mlxfp.support.checks import check_positive, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Queued, Stepped
 from mlxfp.training.observers.first_rank import on_first_rank
 

@@ -8,9 +8,9 @@ from typing import Any, TextIO
 
 from attrs import define
 
-from mlxfp.core.checks import explain_call
 from mlxfp.core.running.showing import console
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import explain_call
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 

@@ -18,10 +18,10 @@ import mlx.core as mx
 from attrs import define, field
 from toolz import groupby
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import TreeDef, flatten, paths, unflatten
 from mlxfp.models.bounds import Bounds, holds, tracing
 from mlxfp.models.layers import MAPPED
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import TreeDef, flatten, paths, unflatten
 from mlxfp.training.steps.batches import flat_batch
 from mlxfp.training.steps.drawing import step_key
 from mlxfp.training.steps.state import Leaves, TrainState, leaves_of, promise_of, state_of_leaves

@@ -10,9 +10,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten, unflatten
 from mlxfp.models.layers import Dropout, Embedding, QuantizedEmbedding, copy_modules
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten, unflatten
 
 _DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3), nn.Dropout3d: (-2, -3, -4)}
 _EMBEDDINGS: dict[type, type[nn.Module]] = {nn.Embedding: Embedding, nn.QuantizedEmbedding: QuantizedEmbedding}

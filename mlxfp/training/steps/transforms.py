@@ -18,11 +18,11 @@ import mlx.core as mx
 from attrs import define, field, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_callable, check_positive, check_types
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.models.bounds import Bounds, holds, tracing
 from mlxfp.models.layers import Dropout, derived_key
+from mlxfp.support.checks import check_callable, check_positive, check_types
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.training.steps.drawing import drawing_from, refusing_draws
 from mlxfp.training.steps.modules import (
     copy_module,

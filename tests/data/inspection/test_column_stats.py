@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, PipelineError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.inspection.column_stats import ColumnStats, column_stats, column_stats_at
@@ -27,6 +26,7 @@ from mlxfp.data.running.caching import load
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, PipelineError, SchemaError
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,
     assert_described,

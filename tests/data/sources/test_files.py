@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.data.sources import files
 from mlxfp.data.sources.columns import check_names, check_same_names
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.files import as_paths, blocks, find_files, find_place, packed, place, show_call
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
 from tests.data.written import PACKINGS
 
 if TYPE_CHECKING:

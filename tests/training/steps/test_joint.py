@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.distributed import connect
 from mlxfp.models import RealMLP, RealMLPConfig, TableColumns, TableTarget, TabM, TabMConfig
 from mlxfp.models.layers import MAPPED, Dropout, derived_key, random_key
 from mlxfp.models.tables.columns import CategoryColumn, NumberColumn
+from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.training.loop.fitting import fit
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimization.optimizers import adamw, realmlp

@@ -68,7 +68,6 @@ from mlxfp.data.rows.selecting import Splits as Splits
 from mlxfp.data.rows.selecting import select as select
 from mlxfp.data.rows.selecting import split as split
 from mlxfp.data.rows.selecting import train_valid_test as train_valid_test
-from mlxfp.data.rows.sharding import World as World
 from mlxfp.data.rows.sharding import shard as shard
 from mlxfp.data.rows.shuffling import ShuffleQuality as ShuffleQuality
 from mlxfp.data.rows.shuffling import shuffle as shuffle
@@ -112,7 +111,6 @@ from mlxfp.training.loop.evaluating import predict as predict
 from mlxfp.training.loop.fitting import best as best
 from mlxfp.training.loop.fitting import fit as fit
 from mlxfp.training.loop.fitting import last as last
-from mlxfp.training.steps.averaging import ema_weights as ema_weights
 from mlxfp.training.steps.state import TrainState as TrainState
 from mlxfp.training.steps.state import train_state as train_state
 from mlxfp.training.steps.steps import train_step as train_step

@@ -25,7 +25,7 @@ from mlxfp.support.trees import flatten, unflatten
 if TYPE_CHECKING:
     from mlx import nn
 
-__all__ = ["Ranks", "connect", "shard_linear"]
+__all__ = ["Ranks", "World", "connect", "shard_linear"]
 
 
 def __dir__() -> list[str]:

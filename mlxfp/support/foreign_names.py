@@ -154,6 +154,7 @@ _NAMES: Mapping[str, str] = {
 # By family, the names that stood at the top level before; kept for one generation.
 _MOVED: Mapping[str, str] = {
     "audio": "crop_waveforms log_mel",
+    "distributed": "World",
     "errors": (
         "ArgumentError ArgumentTypeError CheckpointError ConfigError CursorError CursorMismatchError DataError FingerprintError "
         "MissingExtraError MissingFileError NonFiniteError PipelineError RankError SchemaError UnknownNameError WorkerError"
@@ -164,6 +165,7 @@ _MOVED: Mapping[str, str] = {
     ),
     "kaggle": "tasks",
     "observers": "Control plot_run",
+    "optimizers": "ema_weights",
     "runs": "config report",
 }
 

@@ -138,7 +138,7 @@ def test_help_presets_and_show_load_neither_mlx_nor_arrow(arguments):
     assert ended.stdout.splitlines()[-1] == "0 set()"
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LINES = re.findall(r"^\s*(mlxfp [a-z].*)$", "\n".join(page.read_text("utf-8") for page in ROOT.glob("docs/**/*.md")), re.MULTILINE)
 
 

@@ -96,7 +96,7 @@ def forks(tmp_path_factory):
     """One process was killed in the third of its trials, and two others have worked on one study: the data, and how they ended."""
     folder = competition(tmp_path_factory.mktemp("forks") / "data", *ROWS)
     command = [sys.executable, "-c", FORKS, str(folder)]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
     assert run.returncode == 0, run.stderr
     return folder, json.loads(run.stdout.splitlines()[-1]), run.stderr
 

@@ -184,9 +184,6 @@ class TrainingConfig:
     ema: float | None = option(
         None, "The decay of an exponential moving average of the weights, such as 0.999; the average predicts.", above=0, below=1
     )
-    together: int = option(
-        1, "The most folds that train in one compiled program, for networks so small that one does not fill a GPU.", at_least=1
-    )
 
 
 @_explain_unknown

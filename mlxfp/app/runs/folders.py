@@ -32,7 +32,7 @@ _MODELS = "model[.-]*"  # the weights of a network, or the files of an estimator
 
 # Options that may differ when a run is continued: they change paths, or what is shown, and no result.
 _FREE = frozenset(
-    {"name", "output", "data.path", "data.spec", "data.prefetch", "training.together", "competition.submission"}
+    {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
     | {
         f"observers.{name}"
         for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "trackio", "tensorboard", "plots")

@@ -1,9 +1,7 @@
-"""The folds of a run: fit, predict, save, one after the other or several in turns; finished work is not done again."""
+"""The folds of a run: fit, predict, save, one after the other; finished work is not done again."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from mlxfp.app.kaggle.estimators.fitting import FittedEstimator
 from mlxfp.app.kaggle.validation.cross_validation import Predict, parts_of, unseen
 from mlxfp.app.kaggle.validation.folds import Fold
 from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions
-from mlxfp.app.runs.events import Ended, FoldBegan, FoldEnded, Noted, RunEvent, Trained
+from mlxfp.app.runs.events import FoldBegan, FoldEnded, Noted, RunEvent
 from mlxfp.app.runs.files import read_json, write_array, write_json
 from mlxfp.app.runs.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
 from mlxfp.app.runs.from_config import estimator_of, is_estimator, model_of, recipe_class, stops_by
@@ -31,130 +29,29 @@ from mlxfp.app.tasks.recipes import AnyRecipe
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.running.showing import Showing
 from mlxfp.data.rows.selecting import Splits
 from mlxfp.distributed import Ranks
 from mlxfp.support.errors import DataError
 from mlxfp.support.structuring import structure, unstructure
 from mlxfp.training.loop import events
-from mlxfp.training.steps.joint import JointSteps
 
 Events = Generator[RunEvent, None, None]
 Train = Callable[[RunConfig, Work, Path, FoldFolder], Iterator[RunEvent]]
 
-_TOGETHER = "training.together"
 
-
-def run_fold(  # noqa: PLR0913  # a fold, where it is written to, and with whom
-    plan: Plan,
-    fold: Fold,
-    files: FoldFolder,
-    extra: Sequence[events.Observer],
-    *,
-    ranks: Ranks | None = None,
-    joint: JointSteps | None = None,
+def run_fold(
+    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], *, ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
     """Train a fold, or continue it, and predict; yield what happens. Finished work is read from its files.
 
-    Its steps are those of all `ranks`, or are computed with those of the folds that are `joint`.
-    Damaged files are made again, as far as damage can be detected. Raises `CheckpointError`, naming the file, for a damaged checkpoint.
+    All `ranks` train together. Damaged files are made again, as far as damage can be detected. Raises `CheckpointError`, naming the file,
+    for a damaged checkpoint.
     """
     yield from without_damage(plan.folder, files)
     if not files.done:
         with naming_the_cure():
-            yield from _train_and_predict(
-                plan, fold, files, partial(train_model, extra=(*plan.own.observers, *extra), ranks=ranks, joint=joint)
-            )
+            yield from _train_and_predict(plan, fold, files, partial(train_model, extra=(*plan.own.observers, *extra), ranks=ranks))
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
-
-
-class Turns:
-    """The folds of a run that train at a time: at most so many, of whichever seeds they are.
-
-    >>> turns = Turns(2)
-    >>> with turns.one():
-    ...     turns.free
-    1
-    """
-
-    def __init__(self, most: int) -> None:
-        """Allow so many folds at a time. A single one has no others that its steps could be computed with."""
-        self.free = most
-        self.joint = JointSteps() if most > 1 else None
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Take the place of a fold."""
-        self.free -= 1
-        try:
-            yield
-        finally:
-            self.free += 1
-
-    def take(self, parts: Iterable[Events]) -> Events:
-        """Yield the events of folds, which take a place each, or of models that do so with theirs; the next begins where a place is free.
-
-        When all that have begun have called a step, one `Queued` is yielded for them.
-        """
-        waiting, live = iter(parts), list[Events]()
-        try:
-            while True:
-                called = None
-                for part in chain(tuple(live), self._begun(waiting, live)):
-                    step = yield from _to_next_step(part)
-                    called = called or step
-                    if step is None:
-                        live.remove(part)
-                if called is None:
-                    return
-                yield called
-        finally:
-            for part in live:
-                part.close()
-
-    def _begun(self, waiting: Iterator[Events], live: list[Events]) -> Iterator[Events]:
-        while self.free > 0 and (part := next(waiting, None)) is not None:
-            live.append(part)
-            yield part
-
-    def computed(self, stream: Iterator[RunEvent], run: Path) -> Events:
-        """Compute the steps that are called in each turn; yield the other events, and before the end what share was computed together."""
-        joint, said = self.joint, False
-        for event in stream:
-            if joint is not None and _is_call(event):
-                joint.compute()
-                if joint.alone and not said:
-                    yield Noted(
-                        run, f"{_TOGETHER}: MLX cannot compute steps of this network together, so each is computed alone: {joint.alone}"
-                    )
-                    said = True
-                continue
-            if joint is not None and joint.made and isinstance(event, Ended) and event.folder == run:
-                share = joint.joined / joint.made
-                yield Noted(run, f"{_TOGETHER}: of {joint.made:,} steps, {share:.0%} were computed with those of other folds.")
-            yield event
-
-
-def _to_next_step(part: Events) -> Generator[RunEvent, None, RunEvent | None]:
-    """Yield the events up to the next step; return the call of it, if there is one."""
-    for event in part:
-        if _is_call(event):
-            return event
-        yield event
-    return None
-
-
-def _is_call(event: RunEvent) -> bool:
-    return isinstance(event, Trained) and isinstance(event.event, events.Queued)
-
-
-def show_steps(folds: Events) -> Events:
-    """Show how many steps of all folds have been made."""
-    with Showing("training", unit="steps") as shown, closing(folds):
-        for event in folds:
-            yield event
-            if isinstance(event, Trained) and isinstance(event.event, events.Stepped):
-                shown.add()
 
 
 def load_fold(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predictor:

@@ -24,8 +24,6 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
         raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run it without ranks.")
     if has_members(config):
         raise ConfigError(f"training.seeds: ranks train one model of each fold, got {config.training.seeds}. Run it without ranks.")
-    if config.training.together > 1:
-        raise ConfigError(f"training.together: ranks train one fold after the other, got {config.training.together}. Leave it out.")
     if config.own.observers:
         raise ConfigError(
             "own.observers see the events of one rank, and one that ends the run there would leave the others waiting. Leave them out, or "

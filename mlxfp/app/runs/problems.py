@@ -54,13 +54,11 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _several_problems(config: RunConfig) -> Iterator[Problem]:
-    """Find options that do not fit several seeds, or several folds together."""
+    """Find options that do not fit several seeds."""
     if config.training.seeds > 1 and config.data.limit is not None:
         yield "data.limit", "it draws rows by training.seed, and several seeds would draw others; leave one of the two out"
     if config.training.seeds > 1 and config.competition.ensemble != "mean":
         yield "competition.ensemble", "the models of several seeds are averaged; take mean"
-    if config.training.together > 1 and config.observers.minutes is not None:
-        yield "observers.minutes", "it is the time of one fold, and folds that train together share theirs; leave one of the two out"
 
 
 def _model_problems(config: RunConfig) -> Iterator[Problem]:
@@ -115,7 +113,6 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
         return
     unused: dict[str, object] = {
         "model.path": config.model.path,
-        "training.together": config.training.together > 1,
         "own.model": own.model,
         "own.loss": own.loss,
         "own.observers": own.observers,
@@ -156,7 +153,6 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "model.numeric": config.model.numeric,
         "data.spec": config.data.spec,
         "data.pseudo_labels": config.data.pseudo_labels,
-        "training.together": config.training.together > 1,
         "own.spec": config.own.spec,
     }
     for path, value in unused.items():

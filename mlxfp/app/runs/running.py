@@ -1,9 +1,7 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from functools import partial
-from itertools import starmap
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,15 +11,14 @@ from attrs import evolve
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import apply_overrides
 from mlxfp.app.kaggle.specs.spec_files import save_spec
-from mlxfp.app.kaggle.validation.folds import Fold
 from mlxfp.app.runs import folders
 from mlxfp.app.runs.auto.results import noted_once
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.auto.seeds import run_seeds
-from mlxfp.app.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
+from mlxfp.app.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.app.runs.file_runs import run_files
 from mlxfp.app.runs.folders import FoldFolder
-from mlxfp.app.runs.folding import Events, Turns, run_fold, show_steps
+from mlxfp.app.runs.folding import Events, run_fold
 from mlxfp.app.runs.from_config import AUTO, has_members
 from mlxfp.app.runs.joining import check_ranks, following, leading
 from mlxfp.app.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
@@ -29,7 +26,7 @@ from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan, plan, run_warnings
 from mlxfp.app.runs.reports.linear_models import LinearModel
 from mlxfp.app.runs.reports.writing import write_at_the_end
-from mlxfp.app.runs.tracking import Tracking, score_metrics, track
+from mlxfp.app.runs.tracking import score_metrics, track
 from mlxfp.core.running.showing import Showing
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_types
@@ -116,23 +113,23 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
-        linear, turns = LinearModel(made), Turns(config.training.together)
+        linear = LinearModel(made)
         if has_members(config):
-            run_all = run_auto if config.model.name == AUTO else partial(run_seeds, turns)
-            events = noted_once(run_all(made, partial(_run_member, linear, turns)))
+            run_all = run_auto if config.model.name == AUTO else run_seeds
+            events = noted_once(run_all(made, partial(_run_member, linear)))
         else:
-            events = _run_folds(made, turns, ranks)
-        for event in _reported(turns.computed(events, folder), config, linear, code):
+            events = _run_folds(made, ranks)
+        for event in _reported(events, config, linear, code):
             yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
             yield event
 
 
-def _run_member(linear: LinearModel, turns: Turns, made: Plan) -> Events:
+def _run_member(linear: LinearModel, made: Plan) -> Events:
     """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
     with folders.locked(made.folder):
         folders.claim(made.folder, made.config)
         yield from _write_inputs(made, lambda _: iter(()))  # what is to be said of the data has been said
-        yield from _reported(_run_folds(made, turns), made.config, linear, None)
+        yield from _reported(_run_folds(made), made.config, linear, None)
 
 
 def _reported(events: Iterator[RunEvent], config: RunConfig, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
@@ -146,7 +143,7 @@ def _reported(events: Iterator[RunEvent], config: RunConfig, linear: LinearModel
         yield event
 
 
-def _run_folds(made: Plan, turns: Turns, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     folder = made.folder
     files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
     yield Began(folder, len(files), sum(each.done for each in files))
@@ -157,34 +154,16 @@ def _run_folds(made: Plan, turns: Turns, ranks: Ranks | None = None) -> Iterator
         return
     tracking = yield from track(made.config, folder, made.data.spec.name)
     watched, done = made.config.observers.progress, {each.fold for each in files if each.done}
-    begin = partial(_fold_events, made, tracking, turns, ranks)
-    events = turns.take(starmap(begin, zip(made.folds, files, strict=True)))
-    with (
-        Showing("folds", unit="fold", total=lambda: len(files), done=len(done), steady=True) as shown,
-        closing(show_steps(events) if watched and turns.joint is not None else events) as events,
-    ):
-        for event in events:
-            yield event
-            if watched and isinstance(event, FoldEnded) and event.fold not in done:
+    with Showing("folds", unit="fold", total=lambda: len(files), done=len(done), steady=True) as shown:
+        for fold, each in zip(made.folds, files, strict=True):
+            tracked = () if each.done else (yield from tracking.fold(each.fold))
+            yield from run_fold(made, fold, each, tracked, ranks=ranks)
+            if watched and each.fold not in done:
                 shown.add()
     for event in finish(made, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
         yield event
-
-
-def _fold_events(  # noqa: PLR0913, PLR0917  # a fold, and with whom it is trained
-    made: Plan, tracking: Tracking, turns: Turns, ranks: Ranks | None, fold: Fold, files: FoldFolder
-) -> Events:
-    """Run a fold; of several that train together, an error says which one it is of."""
-    try:
-        with turns.one():
-            tracked = () if files.done else (yield from tracking.fold(files.fold))
-            yield from run_fold(made, fold, files, tracked, ranks=ranks, joint=turns.joint)
-    except Exception as error:
-        if turns.joint is not None:
-            error.add_note(f"in fold {files.fold} of {made.folder}")
-        raise
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:

@@ -27,7 +27,6 @@ from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state,
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.loop.fitting import fit
-from mlxfp.training.steps.joint import JointSteps
 from mlxfp.training.steps.state import TrainState, train_state
 from mlxfp.training.steps.steps import TrainStep
 
@@ -56,7 +55,6 @@ class _Training:
     work: Work
     files: FoldFolder
     ranks: Ranks | None
-    joint: JointSteps | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +66,7 @@ class _Training:
         updates = max(2, training.epochs * (length(work.batches) or 0) // training.accumulate)
         optimizer = optimizer_of(self.config, work.goal, updates=updates, params=work.model.trainable_parameters())
         step = step_of(self.config, work.model, work.goal, optimizer, self.ranks)
-        return step if self.joint is None else self.joint.step(step), step.start(train_state(work.model, optimizer, seed=work.seed))
+        return step, step.start(train_state(work.model, optimizer, seed=work.seed))
 
     def events(self, step: TrainStep, begin: Checkpoint, *writing: events.Observer) -> Iterator[events.Event]:
         """Train, with the observers that decide something; then come those that write."""
@@ -93,20 +91,11 @@ class _Training:
         return stream
 
 
-def train(  # noqa: PLR0913, PLR0917  # a training, where it is written to, and with whom
-    config: RunConfig,
-    work: Work,
-    run: Path,
-    files: FoldFolder,
-    extra: Sequence[events.Observer],
-    ranks: Ranks | None = None,
-    joint: JointSteps | None = None,
+def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers and ranks
+    config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
-    """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0.
-
-    With `joint`, its steps are computed with those of other trainings, and the progress is that of all, which is not shown here.
-    """
-    watched, training = config.observers, _Training(config, work, files, ranks, joint)
+    """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0."""
+    watched, training = config.observers, _Training(config, work, files, ranks)
     step, start = training.step()
     begin, stops = load_latest(files / CHECKPOINTS, start), watched.patience is not None
     if stops and begin.history and not (files / BEST).is_file():
@@ -122,7 +111,7 @@ def train(  # noqa: PLR0913, PLR0917  # a training, where it is written to, and 
         observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
         *extra,
         observers.log_metrics(files / LOG),
-        *([observers.progress()] if watched.progress and joint is None else []),
+        *([observers.progress()] if watched.progress else []),
     )
     end: events.Event | None = None
     try:

@@ -19,7 +19,7 @@ from mlxfp.support.checks import check_callable, check_positive, check_types, ex
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.event_streams import EventStream, stop_interrupted
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, Queued, RunStarted, StateChanged, Stepped, Stopped, Warned
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, why_empty, with_cursors, with_row
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
@@ -27,7 +27,6 @@ from mlxfp.training.loop.rank_agreement import check_same_parameters, in_step, s
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
-from mlxfp.training.steps.joint import JointStep
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 
@@ -247,8 +246,6 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
                     progress = yield from _changed(run, progress)
                 variants = run.variants
                 progress = _stepped(run, progress, batch, after)
-                if isinstance(run.step, JointStep):
-                    yield progress.event(Queued)
                 progress, means = _read(run, progress)
                 yield progress.event(Stepped, means, run.variants > variants)
                 if run.done(progress):

@@ -68,29 +68,6 @@ def get_arrays(source: Any, tree: Any) -> Any:
     return source
 
 
-def private_arrays(model: nn.Module) -> list[mx.array]:
-    """Return the arrays under names with "_", which are not parameters, so that a compiled function holds them.
-
-    >>> model = nn.Linear(2, 2)
-    >>> model._edges = [mx.zeros(2), (mx.ones(1), 7)]
-    >>> private_arrays(model)
-    [array([0, 0], dtype=float32), array([1], dtype=float32)]
-    """
-    return [leaf for _, _, leaves in _private(model) for leaf in leaves if isinstance(leaf, mx.array)]
-
-
-def put_private(model: nn.Module, arrays: Iterable[mx.array]) -> None:
-    """Put arrays into the places of `private_arrays`."""
-    rest = iter(arrays)
-    for module, key, leaves in _private(model):
-        module[key] = unflatten(flatten(module[key])[0], [next(rest) if isinstance(leaf, mx.array) else leaf for leaf in leaves])
-
-
-def _private(model: nn.Module) -> list[tuple[nn.Module, str, list[Any]]]:
-    named = [(module, key, value) for _, module in model.named_modules() for key, value in module.items() if key.startswith("_")]
-    return [(module, key, flatten(value)[1]) for module, key, value in named if isinstance(value, mx.array | list | tuple)]
-
-
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
     """Return the buffers that a module may have changed, by place among the leaves: arrays that were assigned, and all small ones.
 

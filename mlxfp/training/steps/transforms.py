@@ -27,9 +27,7 @@ from mlxfp.training.steps.drawing import drawing_from, refusing_draws
 from mlxfp.training.steps.modules import (
     copy_module,
     get_arrays,
-    private_arrays,
     put_arrays,
-    put_private,
     resting_parts,
     split_arrays,
 )
@@ -102,17 +100,6 @@ class Functional:
         with nullcontext() if key is None else drawing_from(derived_key(key, "generator")):
             result = function(model, *inputs)
         return result, get_arrays(model, self.buffers)
-
-    @property
-    def private(self) -> list[mx.array]:
-        """The arrays of the module that are neither parameters nor buffers: what it keeps under names with "_"."""
-        return private_arrays(self._skeleton)
-
-    def holding(self, private: Sequence[mx.array]) -> "Functional":
-        """Return the same module with other arrays in the places of `private`."""
-        skeleton = copy_module(self._skeleton)
-        put_private(skeleton, private)
-        return Functional(self.params, self.buffers, skeleton)
 
     def emptied(self) -> "Functional":
         """Return the same module without its arrays: others can be bound, and these are not kept alive."""

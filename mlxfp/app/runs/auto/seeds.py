@@ -8,16 +8,16 @@ from mlxfp.app.runs.auto.choosing import averaged
 from mlxfp.app.runs.auto.members import Member
 from mlxfp.app.runs.auto.results import RunMember, finish, planned, told_before
 from mlxfp.app.runs.events import RunEvent
-from mlxfp.app.runs.folding import Turns
 from mlxfp.app.runs.plans import Plan
 
 
-def run_seeds(turns: Turns, made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
-    """Run the model with each seed, or continue, and submit their mean; yield what happens. Folds of several seeds may train at a time."""
+def run_seeds(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
+    """Run the model with each seed, or continue, and submit the mean of the predictions; yield what happens."""
     if (yield from told_before(made)):
         return
     members = seeded(made.config)
-    yield from turns.take(run_member(planned(made, member)) for member in members)
+    for member in members:
+        yield from run_member(planned(made, member))
     by = partial(averaged, made.metric, tune=made.config.competition.threshold)
     yield from finish(made, [member.name for member in members], by, {})
 

@@ -78,11 +78,9 @@ def _synthetic(options: Namespace) -> int:
 
 def _scanned(options: Namespace) -> str:
     """Find the types that fit every row of a file, as code."""
+    from mlxfp import read_csv, read_jsonl, read_parquet
     from mlxfp.data.sources.columns import SCAN, schema_code
-    from mlxfp.data.sources.csv_files import read_csv
     from mlxfp.data.sources.files import packed
-    from mlxfp.data.sources.json_files import read_jsonl
-    from mlxfp.data.sources.parquet_files import read_parquet
 
     if options.target or options.out:
         raise ArgumentError("--schema prints the types of a file, got --target or --out as well. Leave these out.")

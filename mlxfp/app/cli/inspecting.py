@@ -54,10 +54,9 @@ def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
 
 
 def _preview(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
+    from mlxfp import pipe, select_columns
     from mlxfp.app.tasks.recipes import Recipe
-    from mlxfp.core.pipelines import pipe
-    from mlxfp.data.inspection.previews import preview
-    from mlxfp.data.rows.columns import select_columns
+    from mlxfp.inspect import preview
 
     if isinstance(made.recipe, Recipe):
         texts = pipe(made.recipe.text(made.splits.train), select_columns(["text"]))
@@ -66,7 +65,7 @@ def _preview(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
 
 
 def _schema(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
-    from mlxfp.core.describing import schema
+    from mlxfp import schema
 
     for name, rows in (("rows", made.splits.train), ("groups of tokens", made.batches)):
         yield f"{name}:"
@@ -89,7 +88,7 @@ def _tokens(made: "PreparedFold", config: "RunConfig") -> Iterator[str]:
 
 def _shapes(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     """Count the shapes of an epoch's batches: each is compiled once."""
-    from mlxfp.data.lengths.shape_planning import batch_shapes
+    from mlxfp.inspect import batch_shapes
 
     if made.recipe.tokenizer is None:
         counts = Counter(len(batch["labels"]) for batch in made.batches)
@@ -101,7 +100,7 @@ def _shapes(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
 
 
 def _profile(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
-    from mlxfp.data.inspection.profiling import profile
+    from mlxfp.inspect import profile
 
     yield repr(profile(made.batches))
 

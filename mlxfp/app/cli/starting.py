@@ -127,10 +127,9 @@ def _new(options: Namespace) -> int:
 
 def _length(spec: "DatasetSpec", folder: Path) -> int:
     """Return how many tokens rows need, from their words: numbers and rare words are several tokens."""
+    from mlxfp import pipe, take
     from mlxfp.app.kaggle.rows.row_to_text import fit_row_to_text
     from mlxfp.app.kaggle.specs.reading import read_part
-    from mlxfp.core.pipelines import pipe
-    from mlxfp.data.rows.map_filter import take
 
     rows = pipe(read_part(spec, folder), take(_ROWS))
     texts = pipe(rows, fit_row_to_text(spec, rows, form="sentence"))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from attrs import frozen
 
+from mlxfp import events
 from mlxfp.app.kaggle.validation.out_of_fold import Score
 from mlxfp.support.html import Html, clip, element, fragment, table
-from mlxfp.training.loop import events
 
 
 @frozen

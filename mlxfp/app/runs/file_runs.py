@@ -13,6 +13,7 @@ import numpy as np
 from attrs import evolve, frozen
 from mlx import nn
 
+from mlxfp import Splits, batch, collate, evaluate, functional, length, load_tokenizer, pipe, predict, train_tokenizer
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.specs.reading import hash_file
 from mlxfp.app.kaggle.validation.out_of_fold import Score
@@ -27,21 +28,12 @@ from mlxfp.app.runs.tracking import track
 from mlxfp.app.runs.training import Work, load_weights, naming_the_cure, train, without_damage
 from mlxfp.app.tasks.file_tasks import LanguageModel, Pictures, Sounds, as_texts, check_classes, read_parts, read_texts
 from mlxfp.app.tasks.own_rows import own_part, own_parts_of_rows
-from mlxfp.collators.collating import collate
-from mlxfp.core.describing import length
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.selecting import Splits
 from mlxfp.distributed import Ranks
-from mlxfp.models.weights import save
+from mlxfp.inspect import fingerprint
+from mlxfp.models import save
 from mlxfp.support.errors import ConfigError, DataError
 from mlxfp.support.structuring import unstructure
-from mlxfp.text.tokenizers.files import load_tokenizer
-from mlxfp.text.tokenizers.training import train_tokenizer
-from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.events import Observer
-from mlxfp.training.steps.transforms import functional
 
 MODEL_FOLDER = "model"  # of a language model, as the hub of Hugging Face has it
 _SCORES = {"images": "accuracy", "audio": "accuracy", "language_model": "perplexity"}

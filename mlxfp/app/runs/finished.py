@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
+from mlxfp import Dataset, from_table, functional, length, to_table
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.specs.reading import column_names, read_part
 from mlxfp.app.kaggle.specs.spec_files import load_spec
@@ -25,13 +26,9 @@ from mlxfp.app.runs.outcomes import combine, is_done, prediction_columns
 from mlxfp.app.runs.own_parts import Code, own_parts
 from mlxfp.app.runs.quickstart import budget
 from mlxfp.app.tasks.objectives import Predictor
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.describing import length
-from mlxfp.core.identity import fingerprint
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.models.weights import save
+from mlxfp.inspect import fingerprint
+from mlxfp.models import save
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
-from mlxfp.training.steps.transforms import functional
 
 
 def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Code = None) -> dict[str, Any]:

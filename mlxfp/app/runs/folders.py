@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from mlxfp.app.config.classes import RunConfig, hint
 from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
 from mlxfp.app.runs.files import read_json, write_json, write_text
-from mlxfp.core.identity import fingerprint
+from mlxfp.inspect import fingerprint
 from mlxfp.support.atomic_files import PARTIAL
 from mlxfp.support.errors import ConfigError, DataError, MissingFileError
 from mlxfp.support.structuring import flatten, structure, unstructure

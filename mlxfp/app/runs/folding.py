@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from mlx import nn
 
+from mlxfp import Dataset, Splits, length, observers
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.estimators.files import load_estimator, save_estimator
 from mlxfp.app.kaggle.estimators.fitting import FittedEstimator
@@ -26,21 +27,17 @@ from mlxfp.app.runs.training import DIVERGED, Work, load_weights, naming_the_cur
 from mlxfp.app.runs.training import train as train_model
 from mlxfp.app.tasks.objectives import Predictor
 from mlxfp.app.tasks.recipes import AnyRecipe
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import length
-from mlxfp.core.identity import fingerprint
-from mlxfp.data.rows.selecting import Splits
 from mlxfp.distributed import Ranks
+from mlxfp.inspect import fingerprint
 from mlxfp.support.errors import DataError
 from mlxfp.support.structuring import structure, unstructure
-from mlxfp.training.loop import events
 
 Events = Generator[RunEvent, None, None]
 Train = Callable[[RunConfig, Work, Path, FoldFolder], Iterator[RunEvent]]
 
 
 def run_fold(
-    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], *, ranks: Ranks | None = None
+    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[observers.Observer], *, ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
     """Train a fold, or continue it, and predict; yield what happens. Finished work is read from its files.
 

@@ -8,6 +8,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.optimizers import Optimizer
 
+from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, schedules, train_step
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.ensembling import ensembles
 from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
@@ -25,21 +26,14 @@ from mlxfp.app.tasks.models import make_model, make_pretrained
 from mlxfp.app.tasks.objectives import Goal
 from mlxfp.app.tasks.recipes import AnyRecipe, Recipe, TextFormat, fit_recipe
 from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import length
-from mlxfp.data.rows.sharding import World
-from mlxfp.distributed import Ranks
-from mlxfp.models.catalogue import MODELS
-from mlxfp.models.tables.catalogue import TABLE_MODELS
+from mlxfp.distributed import Ranks, World
+from mlxfp.models import MODELS, TABLE_MODELS
+from mlxfp.observers import Control
 from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.options import NamesOrParts
-from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import Kind
-from mlxfp.training import observers
-from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Observer
-from mlxfp.training.optimization import optimizers, schedules
-from mlxfp.training.steps.steps import TrainStep, train_step
+from mlxfp.training.steps.steps import TrainStep
 
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(Kind)  # the kinds that can be trained

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mlxfp import Dataset
 from mlxfp.app.kaggle.ensembling.calibration import Threshold, threshold
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.specs.reading import PARTS, hash_file
@@ -26,11 +27,10 @@ from mlxfp.app.runs.from_config import ENSEMBLES, is_estimator
 from mlxfp.app.runs.plans import Plan, duplicated
 from mlxfp.app.runs.pseudo_labels import teacher_files
 from mlxfp.app.runs.submission import make_submission, submission_files
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.identity import fingerprint
+from mlxfp.inspect import fingerprint
+from mlxfp.observers import plot_run
 from mlxfp.support.blas import blas_threads
 from mlxfp.support.errors import DataError, MissingExtraError
-from mlxfp.training.observers.plotting import plot_run
 
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost", "xgboost")
 

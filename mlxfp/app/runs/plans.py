@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, length, select_columns, to_table
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.folds import Fold, Folds, missing_classes
@@ -21,9 +22,6 @@ from mlxfp.app.runs.own_parts import Code, OwnParts, own_parts
 from mlxfp.app.runs.problems import config_problems, data_problems
 from mlxfp.app.runs.submission import make_submission
 from mlxfp.app.tasks.competition_data import CompetitionData, make_folds
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.describing import length
-from mlxfp.data.rows.columns import select_columns
 from mlxfp.support.errors import ConfigError, DataError
 from mlxfp.support.randomness import fold_in
 from mlxfp.support.structuring import structure, unstructure

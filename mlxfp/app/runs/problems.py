@@ -5,6 +5,7 @@ from pathlib import Path
 
 from attrs import fields
 
+from mlxfp import length
 from mlxfp.app.config.classes import RunConfig, TextConfig
 from mlxfp.app.kaggle.estimators.named import ESTIMATORS, known_class, needs_permission
 from mlxfp.app.kaggle.specs.catalogue import named_spec
@@ -14,8 +15,7 @@ from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
 from mlxfp.app.runs.folders import is_csv_name
 from mlxfp.app.runs.from_config import AUTO, CONVNET, REALMLP, TOKENIZERS, is_estimator
 from mlxfp.app.tasks.competition_data import CompetitionData
-from mlxfp.core.describing import length
-from mlxfp.models.tables.catalogue import TABLE_MODELS
+from mlxfp.models import TABLE_MODELS
 from mlxfp.support.errors import MlxfpError, suggest
 
 Problem = tuple[str, str]  # the path of an option, and a sentence

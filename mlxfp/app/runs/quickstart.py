@@ -5,6 +5,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 from mlx import nn
 
+from mlxfp import Dataset, Splits, TrainState, select
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.app.kaggle.validation.cross_validation import parts_of
@@ -15,11 +16,8 @@ from mlxfp.app.runs.plans import Plan, plan
 from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.app.tasks.objectives import Objective, Predictor, objective
 from mlxfp.app.tasks.recipes import AnyRecipe, labelled_batches, training_batches
-from mlxfp.core.datasets import Dataset
-from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ConfigError, DataError
-from mlxfp.training.steps.state import TrainState
 
 SHARE = 0.1  # of a fold's training rows, held out to stop early by
 

@@ -11,13 +11,13 @@ from typing import Any, Protocol, TypeVar
 
 from attrs import frozen
 
+from mlxfp import observers
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.validation.out_of_fold import Score
 from mlxfp.app.runs.events import Noted, RunEvent
 from mlxfp.app.runs.files import read_json, write_json
 from mlxfp.app.runs.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, RECEIPT, SYNTHETIC, flat
 from mlxfp.support.optional import optional
-from mlxfp.training import observers
 from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers import event_files, trackio_runs
 from mlxfp.training.observers.mlflow_runs import MlflowRun, begin_run, connect

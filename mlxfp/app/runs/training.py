@@ -10,24 +10,17 @@ from attrs import evolve, field, frozen
 from mlx import nn
 from mlx.optimizers import SGD
 
+from mlxfp import Dataset, TrainState, evaluate, events, fit, length, load_latest, load_state, observers, pipe, save_state, train_state
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.runs.events import FoldBegan, Noted, RunEvent, Trained
 from mlxfp.app.runs.folders import BEST, CHECKPOINTS, LOG, MODEL, RESULT, FoldFolder
 from mlxfp.app.runs.from_config import observers_of, optimizer_of, step_of, stops_by
 from mlxfp.app.tasks.objectives import Goal, evaluation_state
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import length
-from mlxfp.core.pipelines import pipe
 from mlxfp.distributed import Ranks
+from mlxfp.observers import Control
 from mlxfp.support.errors import CheckpointError, NonFiniteError
-from mlxfp.training import observers
-from mlxfp.training.loop import events
 from mlxfp.training.loop.checkpoint_files import name_of
-from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
-from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.evaluating import evaluate
-from mlxfp.training.loop.fitting import fit
-from mlxfp.training.steps.state import TrainState, train_state
+from mlxfp.training.loop.checkpoints import Checkpoint
 from mlxfp.training.steps.steps import TrainStep
 
 _STOPPING, _HELD_OUT = "stopping", "held_out"  # rows that decide when to stop; rows that are watched, and decide nothing
@@ -68,7 +61,7 @@ class _Training:
         step = step_of(self.config, work.model, work.goal, optimizer, self.ranks)
         return step, step.start(train_state(work.model, optimizer, seed=work.seed))
 
-    def events(self, step: TrainStep, begin: Checkpoint, *writing: events.Observer) -> Iterator[events.Event]:
+    def events(self, step: TrainStep, begin: Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
         """Train, with the observers that decide something; then come those that write."""
         watched, work, control = self.config.observers, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
@@ -92,7 +85,7 @@ class _Training:
 
 
 def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers and ranks
-    config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None = None
+    config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Sequence[observers.Observer], ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
     """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0."""
     watched, training = config.observers, _Training(config, work, files, ranks)

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, from_table, length, schema, select, to_table
 from mlxfp.app.kaggle.specs.checking import check_spec
 from mlxfp.app.kaggle.specs.inferring import infer_spec
 from mlxfp.app.kaggle.specs.reading import Part, folder_of, part_file, read_part, with_types
@@ -19,10 +20,6 @@ from mlxfp.app.kaggle.validation.cross_validation import target_numbers
 from mlxfp.app.kaggle.validation.folds import Folds
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 from mlxfp.app.tasks.targets import numbered
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.describing import length, schema
-from mlxfp.data.rows.selecting import select
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from mlxfp.support.randomness import fold_in, generator

@@ -12,32 +12,36 @@ import numpy as np
 from attrs import frozen
 from mlx import nn
 
+from mlxfp import (
+    Dataset,
+    Splits,
+    Tokenizer,
+    filter_by,
+    language_model_batches,
+    length,
+    read_audio,
+    read_csv,
+    read_images,
+    read_text,
+    rename_columns,
+    select,
+    select_columns,
+    take,
+    train_valid_batches,
+    train_valid_test,
+)
 from mlxfp.app.kaggle.specs.reading import TYPED
 from mlxfp.app.tasks.objectives import Loss, Objective
-from mlxfp.batches import language_model_batches, train_valid_batches
+from mlxfp.audio import crop_waveforms
+from mlxfp.collators import NORMALIZATIONS, LogMel, audio, vision
 from mlxfp.collators.columns import Collator
-from mlxfp.collators.images import NORMALIZATIONS, vision
-from mlxfp.collators.waveforms import audio
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import length
-from mlxfp.data.lengths.cropping import crop_waveforms
-from mlxfp.data.rows.columns import rename_columns, select_columns
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.map_filter import take
-from mlxfp.data.rows.selecting import Splits, select, train_valid_test
-from mlxfp.data.sound.spectrograms import LogMel
-from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.files import packed
-from mlxfp.data.sources.media_files import read_audio, read_images
-from mlxfp.data.sources.text_files import read_text
-from mlxfp.evaluation.metrics import perplexity
-from mlxfp.models.catalogue import create
-from mlxfp.models.convolutional.convnet import CONVNET_SIZES, ConvNet, ConvNetConfig
+from mlxfp.losses import causal_lm, cross_entropy
+from mlxfp.metrics import perplexity
+from mlxfp.models import ConvNet, ConvNetConfig, create
+from mlxfp.models.convolutional.convnet import CONVNET_SIZES
 from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.randomness import fold_in, generator
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.training.losses.classification import cross_entropy
-from mlxfp.training.losses.language import causal_lm
 
 _VALID = ("valid", "val", "validation", "test")  # names of the folder that validates
 _READERS = {**dict.fromkeys(packed(".csv"), read_csv), **TYPED}  # of texts in a column, by suffix; other files are texts themselves

@@ -5,11 +5,9 @@ from typing import Any
 from mlx import nn
 
 from mlxfp.app.tasks.recipes import Recipe
-from mlxfp.models.catalogue import create, with_dropout
-from mlxfp.models.heads import Classifier, Regressor
+from mlxfp.models import Classifier, Regressor, WithNumbers, create, load_body
+from mlxfp.models.catalogue import with_dropout
 from mlxfp.models.layers import Dropout
-from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.models.weights import load_body
 from mlxfp.support.errors import ArgumentError
 
 

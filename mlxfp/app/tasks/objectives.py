@@ -8,19 +8,14 @@ import numpy as np
 from attrs import field, frozen
 from mlx import nn
 
+from mlxfp import Dataset, TrainState, batch, collate, pipe, predict
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.tasks.recipes import AnyRecipe
 from mlxfp.app.tasks.targets import Answer
-from mlxfp.collators.collating import collate
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
+from mlxfp.losses import binary_cross_entropy, cross_entropy, huber, mse
+from mlxfp.models import TabM
 from mlxfp.models.tables.columns import CATEGORIES, NUMBERS
-from mlxfp.models.tables.tabm import TabM
-from mlxfp.training.loop.evaluating import predict
-from mlxfp.training.losses import binary_cross_entropy, cross_entropy, huber, mse
-from mlxfp.training.steps.averaging import ema_weights
-from mlxfp.training.steps.state import TrainState
+from mlxfp.optimizers import ema_weights
 
 Batch = Mapping[str, Any]
 Loss = Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]  # of outputs and labels: a sum and a weight

@@ -7,14 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mlxfp import Dataset, Splits, schema, select_columns, train_valid_test
 from mlxfp.app.kaggle.specs.cells import are_numbers, spell
 from mlxfp.app.tasks.file_tasks import limited
 from mlxfp.app.tasks.targets import NumberClasses
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import schema
 from mlxfp.core.execution import read_all
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.selecting import Splits, train_valid_test
 from mlxfp.support.checks import check_columns, check_types
 from mlxfp.support.errors import DataError
 

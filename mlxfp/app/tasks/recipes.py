@@ -5,29 +5,34 @@ from typing import Any, Literal
 
 from attrs import evolve, field, frozen
 
+from mlxfp import (
+    Dataset,
+    Template,
+    Tokenizer,
+    batch,
+    collate,
+    drop_fields,
+    length,
+    load,
+    pipe,
+    prefetch,
+    schema,
+    select_columns,
+    shuffle,
+    template,
+    tokenize,
+    train_tokenizer,
+)
 from mlxfp.app.kaggle.rows.row_to_text import Bins, Form, Missing, fit_row_to_text, write_rows
 from mlxfp.app.kaggle.rows.token_budgets import TokenBudget, token_budget
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.tasks.scaling import NUMBERS, Scales, fit_scales
 from mlxfp.app.tasks.tables import TableRecipe
 from mlxfp.app.tasks.targets import LABELS, Labelled, Target, fit_target
-from mlxfp.collators.collating import collate
+from mlxfp.collators import text as text_collator
 from mlxfp.collators.columns import Collator
-from mlxfp.collators.texts import text as text_collator
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import length, schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.augmenting import drop_fields
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import load
-from mlxfp.data.running.prefetching import prefetch
 from mlxfp.support.errors import ArgumentError
-from mlxfp.text.templates.templates import Template, template
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizers.training import Kind, train_tokenizer
-from mlxfp.text.tokenizing import tokenize
+from mlxfp.text.tokenizers.training import Kind
 
 _MULTIPLE = 32  # batch lengths are multiples of it: few shapes, so few compilations
 

@@ -7,13 +7,11 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, RowWise, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec
 from mlxfp.core.arrow.types import is_number_like, value_type
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.stages import RowWise
-from mlxfp.data.rows.columns import select_columns
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError
 

@@ -8,19 +8,15 @@ import numpy as np
 from attrs import frozen
 from mlx import nn
 
+from mlxfp import Dataset, length, schema, select, select_columns, to_table
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS
 from mlxfp.app.tasks.targets import LABELS, Labelled, Target, fit_target
+from mlxfp.collators import default
 from mlxfp.collators.columns import Collator
-from mlxfp.collators.plain import default
 from mlxfp.core.arrow.types import is_list_like
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.describing import length, schema
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.selecting import select
-from mlxfp.models.tables.catalogue import TABLE_MODELS, create_table_model
-from mlxfp.models.tables.columns import CATEGORIES, NUMBERS, TableColumns, fit_columns
-from mlxfp.models.tables.targets import TableTarget
+from mlxfp.models import TABLE_MODELS, TableColumns, TableTarget, create_table_model, fit_columns
+from mlxfp.models.tables.columns import CATEGORIES, NUMBERS
 
 _SMOOTHING = 0.1
 _EXAMPLES = 1024  # training rows by which the weights of a network are scaled: the standard deviations are then off by 2 %

@@ -9,17 +9,14 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, RowWise, schema, select_columns
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.tasks.scaling import check_number, nonzero_sd
 from mlxfp.core.arrow.types import is_binary
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field, source_rows
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import schema
 from mlxfp.core.execution import read_all
-from mlxfp.core.stages import RowWise
-from mlxfp.data.rows.columns import select_columns
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError
 

@@ -4,6 +4,7 @@ An observer passes every event on unchanged, and may add events of its own or en
 """
 
 from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.event_files import log_tensorboard
 from mlxfp.training.observers.logs import log_memory, log_metrics
@@ -18,6 +19,7 @@ from mlxfp.training.observers.trackio_runs import log_trackio
 
 __all__ = [
     "Control",
+    "Observer",
     "checkpoint",
     "checkpoint_best",
     "early_stopping",

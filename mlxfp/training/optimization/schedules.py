@@ -23,6 +23,7 @@ from mlxfp.support.registries import Registry
 
 __all__ = [
     "SCHEDULES",
+    "Schedule",
     "by_name",
     "check_rate",
     "constant",

@@ -10,13 +10,11 @@ import pyarrow.compute as pc
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, schema, select_columns, to_table
 from mlxfp.app.kaggle.estimators.dates import PARTS, are_dates, date_numbers
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.describing import schema
-from mlxfp.data.rows.columns import select_columns
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional

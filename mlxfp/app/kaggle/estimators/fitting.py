@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
+from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.columns import Columns, Layout, fit_columns
 from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, Examples, Library, one_decides, threads
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers, finite_numbers
-from mlxfp.core.datasets import Dataset
-from mlxfp.data.rows.selecting import Splits
 from mlxfp.support.checks import check_not_negative, check_positive, check_types
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.optional import optional

@@ -9,20 +9,17 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, RowWise, Template, select_columns, to_table
 from mlxfp.app.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.app.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
 from mlxfp.core.arrow.types import is_binary, is_number_like, value_type
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
-from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.nodes import check_dataset
-from mlxfp.core.stages import RowWise
-from mlxfp.data.rows.columns import select_columns
 from mlxfp.support.checks import check_choice, check_columns, check_integer, check_text, check_types
 from mlxfp.support.errors import ArgumentError, SchemaError
 from mlxfp.support.randomness import Keys, fold_into_rows
-from mlxfp.text.templates.templates import Template
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]

@@ -8,18 +8,16 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, Tokenizer, pipe, tokenize
 from mlxfp.app.kaggle.rows.row_to_text import RowToText
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import read_all
 from mlxfp.core.nodes import check_dataset, flat_parts
-from mlxfp.core.pipelines import pipe
 from mlxfp.support.checks import check_choice, check_positive, check_text
 from mlxfp.support.errors import DataError
 from mlxfp.text.encoding.encoding import encode_chunk
 from mlxfp.text.templates.formatting import check_text_column
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer
-from mlxfp.text.tokenizing import tokenize
+from mlxfp.text.tokenizers.tokenizer import check_tokenizer
 
 Overflow = Literal["refuse", "cut"]
 Counts = NDArray[np.int64]

@@ -13,20 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
+from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, read_text, schema, take, to_table
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
 from mlxfp.core.arrow.types import is_number_like
 from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_field, source_rows
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.describing import schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.stages import RowWise
-from mlxfp.data.rows.map_filter import take
-from mlxfp.data.sources.csv_files import NULL_VALUES, read_csv
+from mlxfp.data.sources.csv_files import NULL_VALUES
 from mlxfp.data.sources.files import packed
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.parquet_files import read_parquet
-from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.checks import check_choice, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
 

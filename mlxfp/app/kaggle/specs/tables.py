@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.data.rows.columns import select_columns
+from mlxfp import Dataset, select_columns, to_table
 
 
 def column_values(rows: Dataset[Any], column: str) -> NDArray[Any]:

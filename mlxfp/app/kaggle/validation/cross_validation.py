@@ -7,15 +7,12 @@ from typing import Any, Literal
 import numpy as np
 from attrs import field, frozen
 
+from mlxfp import Dataset, Splits, drop_columns, length, schema, select
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.folds import Fold, Folds
 from mlxfp.app.kaggle.validation.out_of_fold import FoldPredictions, OutOfFold, fold_predictions, out_of_fold
 from mlxfp.app.kaggle.validation.scoring import Numbers, finite_numbers
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import length, schema
 from mlxfp.core.running.showing import Showing
-from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.support.checks import check_callable, check_choice, check_columns, check_types
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 

@@ -9,11 +9,10 @@ from attrs import field, frozen
 from attrs.converters import optional
 from numpy.typing import ArrayLike
 
+from mlxfp import Dataset, select_columns, to_table
 from mlxfp.app.kaggle.validation.scoring import read_only
 from mlxfp.core.chunks import Indices
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.identity import fingerprint
-from mlxfp.data.rows.columns import select_columns
+from mlxfp.inspect import fingerprint
 from mlxfp.support.checks import check_integer, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.randomness import fold_in, generator

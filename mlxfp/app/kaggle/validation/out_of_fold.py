@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from mlxfp.app.kaggle.validation.folds import Fold, Folds
 from mlxfp.app.kaggle.validation.scoring import Metric, Numbers, finite_numbers, is_shaped, read_only
-from mlxfp.core.identity import fingerprint
+from mlxfp.inspect import fingerprint
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.html import clip, element, fragment, share_bar, table

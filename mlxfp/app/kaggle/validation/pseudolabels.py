@@ -8,14 +8,10 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import ArrayLike
 
+from mlxfp import Dataset, Splits, drop_columns, from_table, schema, to_table
 from mlxfp.app.kaggle.validation.cross_validation import Fit, Predict
 from mlxfp.app.kaggle.validation.scoring import finite_numbers
 from mlxfp.core.chunks import Indices
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.describing import schema
-from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.selecting import Splits
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.checks import check_callable, check_columns, check_text, check_types
 from mlxfp.support.errors import ArgumentError
 

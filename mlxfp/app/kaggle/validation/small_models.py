@@ -11,18 +11,17 @@ from attrs import frozen
 from mlx import nn, optimizers
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, Splits, TrainState, functional, jit, train_state, train_step
 from mlxfp.app.kaggle.validation.cross_validation import Predict
-from mlxfp.core.datasets import Dataset
-from mlxfp.data.rows.selecting import Splits
 from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.models.layers import random_key
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.randomness import fold_in, generator
 from mlxfp.support.trees import flatten, tree_map
-from mlxfp.training.steps.state import TrainState, evaluate_state, train_state, trees_of
-from mlxfp.training.steps.steps import Loss, TrainStep, Trees, train_step
-from mlxfp.training.steps.transforms import Functional, functional, jit
+from mlxfp.training.steps.state import evaluate_state, trees_of
+from mlxfp.training.steps.steps import Loss, TrainStep, Trees
+from mlxfp.training.steps.transforms import Functional
 
 Arrays = Mapping[str, NDArray[Any]]
 Encode = Callable[[Dataset[Any]], Arrays]

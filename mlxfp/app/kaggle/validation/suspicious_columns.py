@@ -9,12 +9,11 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp import Dataset, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.app.kaggle.specs.spellings import NUMBER
 from mlxfp.core.chunks import one_chunk
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.data.rows.columns import select_columns
 from mlxfp.support.errors import listed
 
 _FEWEST = 50  # rows: fewer are different, or tell the target, by chance

@@ -15,8 +15,8 @@ from mlxfp.app.runs.auto.records import Entry, Record, begin_record, read_record
 from mlxfp.app.runs.auto.results import RunMember, finish, planned, told_before
 from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
 from mlxfp.app.runs.plans import Plan
+from mlxfp.events import Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
-from mlxfp.training.loop.events import Stepped
 
 _SLOW = "skops.io"  # imports all of scikit-learn, which takes seconds: once, and not of the time of the member that comes to it first
 

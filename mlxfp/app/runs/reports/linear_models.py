@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
+from mlxfp import Splits, select
 from mlxfp.app.kaggle.estimators.fitting import estimator
 from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.cross_validation import unseen
@@ -15,7 +16,6 @@ from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions,
 from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.runs.plans import Plan
 from mlxfp.core.running.showing import Showing
-from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.support.optional import optional
 
 _MOST_ROWS = 20_000  # that a simple model trains on in a fold: its score hardly changes beyond, its time does

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.csv as pc
 from attrs import evolve, field, frozen
 
+from mlxfp import pipe, select, select_columns, to_table, tokenize
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
 from mlxfp.app.kaggle.specs.spec_files import load_spec
@@ -24,13 +25,8 @@ from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan, plan
 from mlxfp.app.runs.reports.linear_models import LinearModel
 from mlxfp.app.tasks.recipes import Recipe
-from mlxfp.core.datasets import to_table
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.selecting import select
 from mlxfp.support.errors import ArgumentError, DataError, MlxfpError
 from mlxfp.support.structuring import structure
-from mlxfp.text.tokenizing import tokenize
 
 _IDS = "__tokens__"  # a name that no column of a user has
 _COUNTED = 20_000  # rows whose tokens are counted: enough for a picture, and a second of work

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from attrs import evolve
 
+from mlxfp import select
 from mlxfp.app.runs.events import RunEvent
 from mlxfp.app.runs.files import read_array
 from mlxfp.app.runs.folders import FOLD_OOF, FoldFolder
@@ -13,7 +14,6 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.searching import Limits, search, total, with_trial
 from mlxfp.app.runs.tuning.spaces import Space
 from mlxfp.app.tasks.competition_data import make_folds
-from mlxfp.data.rows.selecting import select
 from mlxfp.support.errors import ConfigError
 
 

@@ -11,8 +11,7 @@ from mlxfp.app.runs.folders import flat
 from mlxfp.app.runs.from_config import CHOICES, estimator_of, is_estimator
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.problems import config_problems
-from mlxfp.models.catalogue import MODELS
-from mlxfp.models.tables.catalogue import TABLE_MODELS
+from mlxfp.models import MODELS, TABLE_MODELS
 from mlxfp.support.errors import ConfigError, suggest
 from mlxfp.support.registries import Registry
 from mlxfp.support.structuring import structure, unstructure

@@ -2,6 +2,7 @@
 # To add a name, add a line. A name of a module is a value in it; a name of a package is a module in it, such as `fp.losses`.
 
 from mlxfp import audio as audio
+from mlxfp import chunks as chunks
 from mlxfp import collators as collators
 from mlxfp import distributed as distributed
 from mlxfp import errors as errors

@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.types import decoded, is_binary, is_list, is_number, is_text, value_type
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.stages import Stage
 from mlxfp.data.running.replaying import reached
+from mlxfp.support.arrow_types import decoded, is_binary, is_list, is_number, is_text, value_type
 from mlxfp.support.checks import as_strings, check_columns
 from mlxfp.support.errors import PipelineError, SchemaError
 

@@ -26,23 +26,13 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Held, Position, Tasks
-from mlxfp.data.sources.columns import (
-    LONGEST_EXACT,
-    TEXT_OF_JSON,
-    Types,
-    check_names,
-    check_same_names,
-    joined_type,
-    schema_argument,
-    schema_code,
-    settled,
-    shown,
-)
+from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_same_names, joined_type, schema_argument, settled, shown
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.partitions import check_partition, partition_types
 from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, count_lines, newlines
 from mlxfp.data.sources.records.parsing import Lines, data_error, parse, said, without_faults
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
 from mlxfp.support.errors import MlxfpError, SchemaError
 
 _WIDE = 500  # columns that a block of the usual size holds at least 1 KB of

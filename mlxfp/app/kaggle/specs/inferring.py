@@ -14,9 +14,9 @@ from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read
 from mlxfp.app.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec, Kind, SubmissionSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
 from mlxfp.core.running.showing import Showing
-from mlxfp.data.sources.csv_files import NULL_VALUES
 from mlxfp.support.checks import check_text, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
+from mlxfp.support.file_formats import NULL_VALUES
 
 _CLASSES = 20  # up to so many consecutive whole numbers, from 0 or 1 on, are classes; more are amounts
 _METRICS: dict[Kind, str] = {

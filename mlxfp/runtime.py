@@ -18,7 +18,7 @@ from attrs import frozen
 from mlxfp._blas import blas_library, free_cores, is_reference, load_openblas
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import MissingExtraError
-from mlxfp.core.running.showing import SETTING
+from mlxfp.support.progress import SETTING
 
 __all__ = ["Runtime", "measure_matmul", "report", "show_progress", "use_fast_blas", "warn_if_slow"]
 

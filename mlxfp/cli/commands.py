@@ -11,7 +11,7 @@ from mlxfp.cli import checking, completing, configuring, data_sets, inspecting, 
 from mlxfp.cli.parsing import SUBCOMMANDS, described, warn
 from mlxfp.config.classes import meant
 from mlxfp.core.errors import MlxfpError
-from mlxfp.core.running.showing import lines_in_logs
+from mlxfp.support.progress import lines_in_logs
 
 # The files whose `add` adds commands; the order is that of the help.
 GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, law_checks, checking, completing)

@@ -15,7 +15,6 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import DataError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.running.showing import Showing
 from mlxfp.data.rows.selecting import Splits
 from mlxfp.distributed import Ranks
 from mlxfp.kaggle.estimators.files import load_estimator, save_estimator
@@ -34,6 +33,7 @@ from mlxfp.runs.quickstart import SHARE, PreparedFold, budget, prepare_fold
 from mlxfp.runs.training import DIVERGED, Work, load_weights, naming_the_cure, without_damage
 from mlxfp.runs.training import train as train_model
 from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.support.progress import Progress
 from mlxfp.tasks.objectives import Predictor
 from mlxfp.tasks.recipes import AnyRecipe
 from mlxfp.training.loop import events
@@ -150,11 +150,11 @@ def _is_call(event: RunEvent) -> bool:
 
 def show_steps(folds: Events) -> Events:
     """Show how many steps of all folds have been made."""
-    with Showing("training", unit="steps") as shown, closing(folds):
+    with Progress("training", unit="steps") as progress, closing(folds):
         for event in folds:
             yield event
             if isinstance(event, Trained) and isinstance(event.event, events.Stepped):
-                shown.add()
+                progress.update()
 
 
 def load_fold(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predictor:

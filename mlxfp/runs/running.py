@@ -13,7 +13,6 @@ from attrs import evolve
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
-from mlxfp.core.running.showing import Showing
 from mlxfp.distributed import Ranks
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.kaggle.validation.folds import Fold
@@ -33,6 +32,7 @@ from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.reports.linear_models import LinearModel
 from mlxfp.runs.reports.writing import write_at_the_end
 from mlxfp.runs.tracking import Tracking, score_metrics, track
+from mlxfp.support.progress import Progress
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
@@ -160,13 +160,13 @@ def _run_folds(made: Plan, turns: Turns, ranks: Ranks | None = None) -> Iterator
     begin = partial(_fold_events, made, tracking, turns, ranks)
     events = turns.take(starmap(begin, zip(made.folds, files, strict=True)))
     with (
-        Showing("folds", unit="fold", total=lambda: len(files), done=len(done), steady=True) as shown,
+        Progress("folds", unit="fold", total=lambda: len(files), done=len(done), lines=True) as progress,
         closing(show_steps(events) if watched and turns.joint is not None else events) as events,
     ):
         for event in events:
             yield event
             if watched and isinstance(event, FoldEnded) and event.fold not in done:
-                shown.add()
+                progress.update()
     for event in finish(made, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))

@@ -11,13 +11,13 @@ from mlxfp.core.checks import check_callable, check_choice, check_columns, check
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.running.showing import Showing
 from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.validation.folds import Fold, Folds
 from mlxfp.kaggle.validation.out_of_fold import FoldPredictions, OutOfFold, fold_predictions, out_of_fold
 from mlxfp.kaggle.validation.scoring import Numbers, finite_numbers
+from mlxfp.support.progress import Progress
 
 Predict = Callable[[Dataset[Any]], Any]
 Names = str | Sequence[str]
@@ -107,9 +107,9 @@ def cross_validate(  # noqa: PLR0913  # each is one choice of how folds are run
         predictions = [fold_predictions(fold, model(unseen(fold, rows, target))) for fold, model in zip(folds, models, strict=True)]
         return CrossValidation(out_of_fold(folds, targets, predictions), models)
     every = list(folds)
-    with Showing("folds", unit="fold", total=lambda: len(every), steady=True) as shown:
+    with Progress("folds", unit="fold", total=lambda: len(every), lines=True) as progress:
         run = partial(validate_fold, rows=rows, fit=fit, target=target, stopping=stopping, share=share)
-        done = [run(fold) for fold in shown.over(every)]
+        done = [run(fold) for fold in progress.over(every)]
     return CrossValidation(out_of_fold(folds, targets, [each.predictions for each in done]), tuple(each.model for each in done))
 
 

@@ -57,7 +57,6 @@ from mlxfp.data.inspection.batch_views import BatchView as BatchView
 from mlxfp.data.inspection.batch_views import show_batch as show_batch
 from mlxfp.data.inspection.checksums import checksum as checksum
 from mlxfp.data.inspection.column_stats import column_stats as column_stats
-from mlxfp.data.inspection.column_stats import column_stats_at as column_stats_at
 from mlxfp.data.inspection.differences import diff as diff
 from mlxfp.data.inspection.mixture_counts import Proportion as Proportion
 from mlxfp.data.inspection.mixture_counts import mixture_proportions as mixture_proportions
@@ -66,7 +65,6 @@ from mlxfp.data.inspection.profiling import Profile as Profile
 from mlxfp.data.inspection.profiling import profile as profile
 from mlxfp.data.inspection.provenance import row_origins as row_origins
 from mlxfp.data.inspection.provenance import trace_row as trace_row
-from mlxfp.data.inspection.write_places import explain_write as explain_write
 from mlxfp.data.lengths.augmenting import drop_fields as drop_fields
 from mlxfp.data.lengths.augmenting import drop_tokens as drop_tokens
 from mlxfp.data.lengths.augmenting import replace_tokens as replace_tokens
@@ -101,9 +99,7 @@ from mlxfp.data.rows.selecting import split as split
 from mlxfp.data.rows.selecting import train_valid_test as train_valid_test
 from mlxfp.data.rows.sharding import World as World
 from mlxfp.data.rows.sharding import shard as shard
-from mlxfp.data.rows.shuffling import ShuffleQuality as ShuffleQuality
 from mlxfp.data.rows.shuffling import shuffle as shuffle
-from mlxfp.data.rows.shuffling import shuffle_quality as shuffle_quality
 from mlxfp.data.running.caching import cache as cache
 from mlxfp.data.running.caching import load as load
 from mlxfp.data.running.error_rows import SkippedRow as SkippedRow

@@ -15,10 +15,10 @@ from typing import Literal
 
 from attrs import frozen
 
-from mlxfp.core.running.showing import SETTING
 from mlxfp.support.blas import THREAD_VARIABLES, blas_library, free_cores, is_reference, load_openblas
 from mlxfp.support.checks import check_choice, check_positive
 from mlxfp.support.errors import MissingExtraError
+from mlxfp.support.progress import SETTING
 
 __all__ = ["Runtime", "measure_matmul", "report", "show_progress", "use_fast_blas", "warn_if_slow"]
 

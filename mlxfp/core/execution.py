@@ -8,7 +8,7 @@ A function that watches a run, or changes how the parts are called (`profile`, `
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
@@ -26,17 +26,15 @@ from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders, known_length
 from mlxfp.core.running.runners import RUNNER, Runner
 from mlxfp.core.running.segments import Job, OnGroups, Segment, Through, keep_nothing, leading, on_groups
-from mlxfp.core.running.showing import Showing
-from mlxfp.core.running.silence import Silence
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, push
 from mlxfp.core.sources import Held, Source, Task, check_ends, warn_redrawn
 from mlxfp.core.stages import State
 from mlxfp.support.checks import check_not_negative
 from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
+from mlxfp.support.progress import Progress
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out, and IPython those of functions with this name among their locals
-# Chunks to feed, to these calls; the rows read for them, and the position after; what reads them again, if the first calls are done.
-_Read = tuple[Sequence[Any], Calls, int, Any, Callable[[], Any] | None]
+_Read = tuple[Sequence[Any], Calls, int, Any]  # chunks for the remaining calls, these calls, the row count, and the position after
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
 
 
@@ -125,20 +123,15 @@ def _execute(plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, C
     by_row, whole = plan.level == "examples", not plan.steps and plan.level != "examples"
     states = [stage.start(base.epoch) for stage in plan.stages] if base.states is None else list(base.states)
     calls = [(step, hooks.step(step)) for step in plan.steps]
-    silence = Silence(plan, calls)
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
-        for made, left, count, after, again in chunks:
+        for made, left, count, after in chunks:
             if whole and not done:  # one chunk is one item, so the cursor is the position itself
                 base = Snapshot(base.epoch, after, base.rows + count, base.states)
                 yield made[0], Cursor(base, 0, owner)
                 continue
-            before = tuple(states)
             try:
                 came = yield from _emit(push(left, states, made), base, done, owner, by_row=by_row)
-                if came:
-                    done, silence.rows = max(0, done - came), 0
-                else:
-                    silence.lasts(count or 1, again or partial(_first, made), before, base.epoch)
+                done = max(0, done - came)
             except Exception as error:
                 if (file := plan.source.file_of(base.position)) is not None:
                     error.add_note(f"with rows of {file}")
@@ -169,7 +162,7 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Read, None, None]:
     epoch, rows, arrow = base.epoch, base.rows, source.level != "batches"
     for chunk, after in run.hooks.read(source)(epoch, base.position):
         count = chunk.num_rows if arrow else 0
-        yield (number_rows(chunk, epoch, rows) if arrow else chunk,), run.calls, count, after, None
+        yield (number_rows(chunk, epoch, rows) if arrow else chunk,), run.calls, count, after
         rows += count
 
 
@@ -191,11 +184,10 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner, segment: Segment) -> 
     whole, source = run.plan.source.level != "examples", run.plan.source
     with closing(runner.map(run.hooks.tasks(source)(epoch, base.position), job_of, whole=whole)) as found:
         for task, after, made, error in found:
-            again = partial(_numbered, task, epoch, rows)
             if made is not None and keep_nothing(run.states[step.place] for step in segment.steps):
-                yield made, run.calls[len(segment.steps) :], task.rows, after, again
+                yield made, run.calls[len(segment.steps) :], task.rows, after
             else:
-                yield (again(),), run.calls, task.rows, after, None
+                yield (_numbered(task, epoch, rows),), run.calls, task.rows, after
                 if error is not None:
                     raise error
             rows += task.rows
@@ -224,10 +216,6 @@ def _finished(calls: Calls, made: Sequence[Any] | None) -> list[Any]:
         return []
 
 
-def _first(chunks: Sequence[Any]) -> Any:
-    return chunks[0]
-
-
 def _numbered(task: Task, epoch: int, first: int) -> RecordBatch:
     __tracebackhide__ = True
     return number_rows(task.read(), epoch, first)
@@ -244,18 +232,18 @@ def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Gen
     Raises `PipelineError` where an epoch is known to have no end.
     """
     check_ends(dataset, reader or "This function")
-    with closing(run(dataset, start(epoch, None))) as items, showing(dataset, reader or "read") as shown:
-        yield from shown.over(item for item, _ in items)
+    with closing(run(dataset, start(epoch, None))) as items, progress_of(dataset, reader or "read") as progress:
+        yield from progress.over(item for item, _ in items)
 
 
-def showing(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Showing:
-    """Return what shows how far the reading of so many epochs is; 0: of a part of one, of which it is not known how much it is."""
+def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progress:
+    """Return the progress of reading a number of epochs. `epochs=0` means a part of one epoch of unknown size."""
 
     def total() -> int | None:
         items = known_length(dataset)
         return items * epochs if items and epochs else None
 
-    return Showing(text, unit="rows" if dataset.level == "examples" else dataset.level, total=total)
+    return Progress(text, unit="rows" if dataset.level == "examples" else dataset.level, total=total)
 
 
 def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:

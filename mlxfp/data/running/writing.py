@@ -23,12 +23,11 @@ from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.execution import beginning, row_count, run, showing
+from mlxfp.core.execution import beginning, progress_of, row_count, run
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.running.runners import RUNNER
 from mlxfp.core.running.segments import leading
-from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Held, Position, Task, check_ends
 from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import lists_all, skipped_rows, skips_rows
@@ -40,6 +39,7 @@ from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
 from mlxfp.support.errors import DataError, PipelineError, WorkerError
+from mlxfp.support.progress import Progress
 
 T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
@@ -211,7 +211,7 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
     def total() -> int | None:
         return None if known else dataset.plan.source.length()
 
-    with Showing(out.writer, total=total) as shown:
+    with Progress(out.writer, total=total) as progress:
         try:
             for place, job in _jobs(dataset, out, pool, own):
                 files = max(files, place + 1)
@@ -220,9 +220,9 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
                 else:
                     waiting.append((job, pool.submit(job.sent_to(pool.kind), lambda: closed)))
                 if len(waiting) >= 2 * pool.workers:
-                    shown.add(_wait(*waiting.popleft()))
+                    progress.update(_wait(*waiting.popleft()))
             while waiting:
-                shown.add(_wait(*waiting.popleft()))
+                progress.update(_wait(*waiting.popleft()))
         except KeptError:
             wait([future for _, future in waiting])  # else they would write into what comes next
             raise
@@ -340,11 +340,11 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
         cursor = after
     else:
         place = 0  # what comes after a file that was damaged is made again, and written where it is not there
-    shown = showing(dataset, out.writer, epochs=0 if place else 1)
-    with closing(run(dataset, cursor)) as items, shown:
+    progress = progress_of(dataset, out.writer, epochs=0 if place else 1)
+    with closing(run(dataset, cursor)) as items, progress:
         rows = _Rows(as_chunks(items), cursor, whole=dataset.level != "examples")
         while rows.more() or not place:
-            chunks = shown.over(rows.take(out.rows_per_file))
+            chunks = progress.over(rows.take(out.rows_per_file))
             if out.known(place)[0] is None:
                 out.write_file(place, chunks, rows.cursor_bytes)
             else:

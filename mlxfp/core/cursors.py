@@ -54,6 +54,10 @@ class Cursor:
         """What the parts of the cursor's pipeline are: (text, fingerprint) of each."""
         return () if self.owner is None else self.owner.identity
 
+    def back(self, items: int) -> "Cursor":
+        """Return the cursor before the last `items` items, which came from the chunk of this cursor."""
+        return Cursor(self.base, self.done - items, self.owner)
+
     def to_bytes(self) -> bytes:
         """Write the cursor: versioned, with a checksum, Arrow data as IPC and the rest as JSON; nothing in it is ever executed.
 

@@ -101,8 +101,8 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return plan(self, self.columns)
 
     @cached_property
-    def through(self) -> Segment:
-        """The steps that rows go through which are taken by number."""
+    def row_segment(self) -> Segment:
+        """The steps of an indexable dataset, for rows that are taken by number."""
         return Segment(self.plan.steps, self.hooks)
 
     @cached_property

@@ -57,7 +57,7 @@ class Pipeline(Generic[Item]):
     identity: Any  # see `identity.py`
     resolved: Any  # see `planning.py`
     plan: Any  # these two: see `running/`
-    through: Any
+    row_segment: Any
     hooks: Any
 
 

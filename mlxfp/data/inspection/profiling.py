@@ -4,7 +4,7 @@ A copy of the pipeline runs with hooks that look at the clock. What they add up 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import islice
 from time import perf_counter
 from typing import Any
@@ -254,12 +254,11 @@ class _TimedTask(Task):
 
 
 def _timed_tasks(tasks: Tasks, meter: Meter) -> Tasks:
-    """Look at the clock around what makes tasks, and in them."""
-    answer = None
-    with closing(tasks), suppress(StopIteration):
-        while True:
-            task, after = meter.call(tasks.send, answer)
-            answer = yield None if task is None else _TimedTask(task, meter), after
+    """Measure the time of cutting tasks, and of the tasks."""
+    with closing(tasks):
+        while (pair := meter.call(next, tasks, None)) is not None:
+            task, after = pair
+            yield _TimedTask(task, meter), after
 
 
 def _datasets(dataset: Dataset[Any]) -> Iterator[Dataset[Any]]:

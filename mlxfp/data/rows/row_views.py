@@ -14,14 +14,14 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
 from mlxfp.core.execution import row_task, run, start
 from mlxfp.core.running.steps import NO_HOOKS
-from mlxfp.core.sources import Position, Source, Task, Tasks, read_tasks
+from mlxfp.core.sources import ChunkTask, Position, Source, Task, Tasks, read_tasks
 from mlxfp.core.stages import Stage
+from mlxfp.data.sources.row_chunks import chunk_end, is_chunk_end
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
 _FIRST_ROWS = 4  # read to see how large rows are; also the fewest, as what several rows share counts for each chunk in full
 _PLACES_AT_ONCE = 1 << 15  # a place is 16 bytes; each chunk of them costs 150 us, 5 % of batches of 256 small rows with 4,096
-_GROWTH = 4  # at most so many times the rows of the chunk before: rows that become larger on the way are noticed in time
-_MEASURED_ONCE_IN = 16  # chunks: until one is measured, workers cannot begin the next
+_MEASURED_ONCE_IN = 16  # chunks: of the first of these, one row in 16 is read before the size of the others is known
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
@@ -68,7 +68,7 @@ class View(Wrapper):
     @property
     def costly(self) -> bool:
         """Whether that of the dataset's source is, or the stages after that are; what is read in order has its own workers."""
-        return self.indexable and bool(self.dataset.plan.source.costly or self.dataset.through.costly)
+        return self.indexable and bool(self.dataset.plan.costly)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read by number where that is possible; the position is then (the number of the next row, how many to read at once)."""
@@ -95,20 +95,20 @@ class View(Wrapper):
     def by_number(self, epoch: int, position: tuple[int, int]) -> Tasks:
         """Yield tasks for all rows from a position on.
 
-        The content of some rows says how many rows come at a time from there on: those of each task while there are few, then one of many.
+        A few rows at regular row numbers are read here. The size of these rows decides how many rows each of the following tasks has.
         """
         first, size = position
         count = self.exact_length() or 0
         while first < count:
-            upto = min((first // size + 1) * size, count)  # not first + size: where chunks end at round numbers, so do batches
-            task = self.task(epoch, np.arange(first, upto))
-            if first // size % _MEASURED_ONCE_IN:
-                yield task, (upto, size)
+            stop = min(chunk_end(first, size), count)  # not first + size: if chunks end at round numbers, so do batches
+            if first % (_MEASURED_ONCE_IN * size) and not is_chunk_end(first):
+                yield self.task(epoch, np.arange(first, stop)), (stop, size)
             else:
-                content = yield task, None
-                size = min(_GROWTH * size, rows_at_once(content, upto - first))
-                yield None, (upto, size)
-            first = upto
+                stop = min(stop, first + max(_FIRST_ROWS, (stop - first) // _MEASURED_ONCE_IN))
+                chunk = self.task(epoch, np.arange(first, stop)).read()
+                size = rows_at_once(content_bits(chunk), chunk.num_rows)
+                yield ChunkTask(chunk), (stop, size)
+            first = stop
 
     @property
     def table_holder(self) -> Any:

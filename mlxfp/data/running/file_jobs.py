@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from mlxfp.core.chunks import RecordBatch, concat_chunks, number_rows
-from mlxfp.core.running.segments import Job, Made
+from mlxfp.core.chunks import RecordBatch, concat_chunks
+from mlxfp.core.running.segments import Job, Result
 from mlxfp.core.sources import Task
 from mlxfp.data.manifests import File
 from mlxfp.data.running.written_folders import WrittenFolder
@@ -45,7 +45,7 @@ class WriteFile(Job):
     place: int = field(kw_only=True)
     after: bytes = field(kw_only=True)  # the cursor at its end
 
-    def run(self) -> Made:
+    def run(self) -> Result:
         """Write the file. One in which a step has kept something does not count as done, whatever is killed after that."""
         kept: list[bool] = []
 
@@ -57,8 +57,8 @@ class WriteFile(Job):
         try:
             self.out.write_file(self.place, self._chunks(kept), after)
         except KeptError:
-            return Made([], 0, kept=True)
-        return Made([], 0, kept=False)
+            return Result([], complete=False)
+        return Result([], complete=True)
 
     def sent_to(self, workers: str) -> "WriteFile":
         """Return the job as workers of this kind can do it."""
@@ -68,19 +68,19 @@ class WriteFile(Job):
         several: Any = self.task
         first = self.first
         for task in several.tasks:
-            made, keeps = self.segment.run(number_rows(task.read(), self.epoch, first))
-            kept.append(keeps)
+            result = Job(task, self.epoch, first, self.segment).run()
+            kept.append(not result.complete)
             first += task.rows
-            yield from made
+            yield from result.chunks
 
 
 @frozen(eq=False)
 class CheckFile(Job):
-    """What a worker is given to read a file that is done: its content is 1 where the file is as it was written."""
+    """Reads a file that is done. The result is complete if the file is as it was written."""
 
     out: WrittenFolder = field(kw_only=True)
     file: File = field(kw_only=True)
 
-    def run(self) -> Made:
+    def run(self) -> Result:
         """Read the file."""
-        return Made([], int(self.file.is_whole(self.out.folder)), kept=False)
+        return Result([], complete=self.file.is_whole(self.out.folder))

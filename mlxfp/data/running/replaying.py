@@ -76,11 +76,11 @@ class _Record(Hooks):
 def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
     """Run until the item of the cursor is out, and on until just before the next one."""
     written, base = as_written(dataset), cursor.base
-    started = [stage.start(base.epoch) for stage in written.stages] if base.states is None else base.states
+    started = [stage.start(base.epoch) for stage in written.declared] if base.states is None else base.states
     record = _Record(dataset.hooks, states=dict(enumerate(started)), positions=[base.position])
 
     def now() -> Reached:
-        return Reached(dataset, record.positions[0], tuple((stage, record.states[place]) for place, stage in enumerate(written.stages)))
+        return Reached(dataset, record.positions[0], tuple((stage, record.states[place]) for place, stage in enumerate(written.declared)))
 
     left, found = cursor.done, now() if not cursor.done else None
     with closing(_items(written, Cursor(base, 0), record)) as items:

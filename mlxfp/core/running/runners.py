@@ -4,8 +4,9 @@ from collections.abc import Generator
 from contextvars import ContextVar
 from typing import Protocol
 
+from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.running.segments import Job, Result
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, Task
 
 Jobs = Generator[tuple[Job, Position], None, None]
 
@@ -17,5 +18,16 @@ class Runner(Protocol):
         """Yield each job and the position after its task, in order, with the result. `whole` jobs are not cut: groups."""
         ...
 
+    def read(self, task: Task) -> RecordBatch:
+        """Let the workers read a task, and wait for the rows."""
+        ...
+
 
 RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # None: everything runs in the thread that reads
+
+
+def read_now(task: Task) -> RecordBatch:
+    """Read a task, with the workers of the active runner if there is one."""
+    __tracebackhide__ = True
+    runner = RUNNER.get()
+    return task.read() if runner is None else runner.read(task)

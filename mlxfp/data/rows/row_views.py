@@ -13,15 +13,16 @@ from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
 from mlxfp.core.execution import row_task, run, start
+from mlxfp.core.running.runners import read_now
 from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, Position, Source, Task, Tasks, read_tasks
 from mlxfp.core.stages import Stage
-from mlxfp.data.sources.row_chunks import chunk_end, is_chunk_end
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
 _FIRST_ROWS = 4  # read to see how large rows are; also the fewest, as what several rows share counts for each chunk in full
 _PLACES_AT_ONCE = 1 << 15  # a place is 16 bytes; each chunk of them costs 150 us, 5 % of batches of 256 small rows with 4,096
-_MEASURED_ONCE_IN = 16  # chunks: of the first of these, one row in 16 is read before the size of the others is known
+_GROWTH = 4  # at most so many times the rows of the chunk before: rows that become larger on the way are noticed in time
+_MEASURED_ONCE_IN = 16  # chunks: until one is measured, workers cannot begin the next
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
@@ -95,20 +96,19 @@ class View(Wrapper):
     def by_number(self, epoch: int, position: tuple[int, int]) -> Tasks:
         """Yield tasks for all rows from a position on.
 
-        A few rows at regular row numbers are read here. The size of these rows decides how many rows each of the following tasks has.
+        The size of some rows decides how many rows each task has from there on: the rows of each task while tasks are short, then of one
+        task in 16. These rows are read before the next task is cut.
         """
         first, size = position
         count = self.exact_length() or 0
         while first < count:
-            stop = min(chunk_end(first, size), count)  # not first + size: if chunks end at round numbers, so do batches
-            if first % (_MEASURED_ONCE_IN * size) and not is_chunk_end(first):
-                yield self.task(epoch, np.arange(first, stop)), (stop, size)
-            else:
-                stop = min(stop, first + max(_FIRST_ROWS, (stop - first) // _MEASURED_ONCE_IN))
-                chunk = self.task(epoch, np.arange(first, stop)).read()
-                size = rows_at_once(content_bits(chunk), chunk.num_rows)
-                yield ChunkTask(chunk), (stop, size)
-            first = stop
+            upto = min((first // size + 1) * size, count)  # not first + size: where chunks end at round numbers, so do batches
+            task = self.task(epoch, np.arange(first, upto))
+            if first // size % _MEASURED_ONCE_IN == 0:
+                chunk = read_now(task)
+                task, size = ChunkTask(chunk), min(_GROWTH * size, rows_at_once(content_bits(chunk), chunk.num_rows))
+            yield task, (upto, size)
+            first = upto
 
     @property
     def table_holder(self) -> Any:

@@ -5,17 +5,19 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from time import perf_counter, thread_time
 from typing import ClassVar
 
 from attrs import define, field
 
-from mlxfp.core.chunks import concat_chunks
+from mlxfp.core.chunks import RecordBatch, concat_chunks
 from mlxfp.core.errors import WorkerError
 from mlxfp.core.running.runners import RUNNER, Jobs
-from mlxfp.core.running.segments import Job, Result
-from mlxfp.core.sources import Position
+from mlxfp.core.running.segments import Job, Result, Segment
+from mlxfp.core.running.steps import NO_HOOKS
+from mlxfp.core.sources import Position, Task
 from mlxfp.data.rows.calling import context_until
 
 _FIRST_ROWS = 16  # of the first pieces, as long as it is not known how much work a row is
@@ -54,6 +56,13 @@ class Pool(ABC):
                 yield (entry.job, entry.after), _result(entry)
         finally:
             flow.close()
+
+    def read(self, task: Task) -> RecordBatch:
+        """Let the workers read a task, and wait for the rows. If a worker fails, the task is read here, for its error."""
+        jobs = ((job, None) for job in (Job(task, 0, 0, Segment((), NO_HOOKS)),))
+        with closing(self.map(jobs, whole=False)) as results:
+            _, result = next(results)
+        return concat_chunks(result.chunks) if result.complete else task.read()
 
     def count(self, result: Result) -> None:
         """Add the time of a piece of work."""

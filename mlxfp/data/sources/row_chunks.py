@@ -60,11 +60,6 @@ def chunk_end(first: int, most: int = CHUNK_ROWS) -> int:
     return (first // size + 1) * size
 
 
-def is_chunk_end(row: int) -> bool:
-    """Return whether one of the first, short chunks ends before a row."""
-    return row in _FIRST_CHUNKS
-
-
 def count_rows(chunks: Iterable[RecordBatch], first: int) -> Iterator[tuple[RecordBatch, int]]:
     """Yield each chunk with the number of the row after it."""
     for chunk in chunks:

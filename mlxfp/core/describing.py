@@ -119,7 +119,7 @@ def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
     """Return the places of the stages that workers share; -1 is that of the source."""
     with suppress(MlxfpError, OSError):  # the schema is not known: that is said in its place
         plan = dataset.plan
-        places = {place for step in (*plan.segment, *plan.host) for place in range(step.place, max(step.stop, step.place + 1))}
+        places = {place for step in (*plan.segment, *plan.host) for place in range(step.index, max(step.stop, step.index + 1))}
         return frozenset(places | ({-1} if plan.source.costly and not children(plan.source) else set()))
     return frozenset()
 

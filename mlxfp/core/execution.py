@@ -190,7 +190,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
     segment, whole = Segment(run.plan.segment, run.hooks), run.plan.source.level != "examples"
     with closing(runner.map(source_jobs(run.plan.source, base, segment), whole=whole)) as results:
         for (job, after), result in results:
-            if result.complete and keep_nothing(run.states[step.place] for step in segment.steps):
+            if result.complete and keep_nothing(run.states[step.index] for step in segment.steps):
                 yield _Fed(result.chunks, run.calls[len(segment.steps) :], job.task.rows, after, job.read)
             else:
                 chunk = job.read()
@@ -313,7 +313,7 @@ def row_count(dataset: Pipeline[Any]) -> int:
 def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
     """Finish every step in turn, feeding what it still held to the steps after it."""
     for number, (step, _) in enumerate(calls, 1):
-        yield from push(calls[number:], states, hooks.finish(step)(states[step.place]))
+        yield from push(calls[number:], states, hooks.finish(step)(states[step.index]))
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:

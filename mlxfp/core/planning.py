@@ -147,10 +147,10 @@ def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[S
     if not groups or groups[-1].stage.emits != "batches":
         return groups, ()
     collate = groups[-1]
-    halves = collate.stage.halves(collate.schema) if collate.place >= as_written else None
+    halves = collate.stage.halves(collate.schema) if collate.index >= as_written else None
     if halves is None:
         return groups[:-1], groups[-1:]
-    part = partial(attrs.evolve, collate, stop=collate.place)
+    part = partial(attrs.evolve, collate, stop=collate.index)
     return (*groups[:-1], *(part(stage=stage) for stage in halves.host)), (part(stage=halves.device),)
 
 
@@ -244,7 +244,7 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
             first = row[0]
             whole: Any = reduce(Project.then, (step.stage for step in row))  # type: ignore[arg-type]  # all are projections
             if whole.columns != tuple((name, name) for name in schema.names):
-                written, before = dataset.resolved.stages[first.place], dataset.resolved.schemas[first.place].names
+                written, before = dataset.resolved.stages[first.index], dataset.resolved.schemas[first.index].names
                 unchanged = schema.names == before and written.projection(before) == whole.columns
                 out.append(_spanning(row, written if unchanged else whole))
             if len(row) > 1:
@@ -258,7 +258,7 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list[str]) -> list[Step]:
     """Fuse neighbouring stages that know how, except for a stage whose host part is worth a worker."""
     out: list[Step] = []
-    first = steps[0].place if steps else 0
+    first = steps[0].index if steps else 0
     for step in steps:
         apart = not out or step.stage.halves(step.schema) is not None
         both = None if apart else step.stage.fuse_with_previous(out[-1].stage, needed[step.stop - first])
@@ -275,13 +275,13 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
     out: list[Step] = []
     for step in (*steps, None):
         last = out[-1] if out else None
-        wanted = needed[-1] if step is None else needed[step.place - steps[0].place]
+        wanted = needed[-1] if step is None else needed[step.index - steps[0].index]
         names = [name for name in schema.names if name in wanted] or schema.names[:1]
         if last is not None and len(names) < len(schema) and (step is None or not isinstance(step.stage, RowWise)):
             kept = Project(tuple((name, name) for name in names))
             said.append(f"{last.text} leaves out {len(schema) - len(names)} columns that nothing reads after it")
             schema = kept.schema(schema)
-            out.append(Step(kept, last.place, last.place, schema, ""))
+            out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not each.text for each in out)
             chosen = step.stage.projection(schema.names) if narrowed else None  # as it was written, drop_columns wants what it drops
@@ -314,7 +314,7 @@ def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, l
 
 
 def _spanning(row: Sequence[Step], stage: Any) -> Step:
-    return Step(stage, row[0].place, max(step.stop for step in row), row[-1].schema, _texts(row))
+    return Step(stage, row[0].index, max(step.stop for step in row), row[-1].schema, _texts(row))
 
 
 def _texts(row: Sequence[Step]) -> str:

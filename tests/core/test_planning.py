@@ -202,7 +202,7 @@ def reads(dataset: Dataset[Any]) -> list[str]:
 
 def steps(dataset: Dataset[Any]) -> list[tuple[int, int]]:
     """Return of each step which stages it is, from one place to another."""
-    return [(step.place, step.stop) for step in dataset.plan.steps]
+    return [(step.index, step.stop) for step in dataset.plan.steps]
 
 
 TABLE = from_table({"a": [1, 2], "b": [3, 4], "c": [5, 6], "text": ["x", "y"]})

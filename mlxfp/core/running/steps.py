@@ -24,13 +24,13 @@ Rows = Callable[[], Iterator[RecordBatch]]
 class Step:
     """One call for each chunk: a stage, or one that does the work of several neighbouring stages.
 
-    The step does the work of the stages from `place` to before `stop`; the state is kept at `place`. The host part and the device part of a
-    step have its `place`, also as `stop`; so has a step that only leaves out columns, which has no text. `schema` is what comes out if
+    The step does the work of the stages from `index` to before `stop`; the state is kept at `index`. The host part and the device part of a
+    step have its `index`, also as `stop`; so has a step that only leaves out columns, which has no text. `schema` is what comes out if
     nothing is left out. `text` is how the stages were written.
     """
 
     stage: Stage
-    place: int
+    index: int
     stop: int
     schema: Schema
     text: str
@@ -170,10 +170,10 @@ def push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[A
 
 def _feed(step: Step, call: Callable[[State, Any], Fed], states: list[State], chunks: Iterable[Any]) -> Iterator[Any]:
     __tracebackhide__ = True
-    place = step.place
+    index = step.index
     for chunk in chunks:
         try:
-            states[place], out = call(states[place], chunk)
+            states[index], out = call(states[index], chunk)
         except Exception as error:
             blame(error, step.text)
             raise

@@ -44,7 +44,7 @@ def _places(dataset: Any) -> Iterator[tuple[str, str]]:
         yield from ((text, _WORKERS) for text, _ in _places(child)) if source.indexable else _places(child)
     if held:
         yield repr(source), _WORKERS if source.indexable else _IN_ORDER
-    by_workers = {step.place for step in (*plan.segment, *plan.host)}
+    by_workers = {step.index for step in (*plan.segment, *plan.host)}
     for step in plan.steps:
-        for stage in dataset.stages[step.place : step.stop]:
-            yield repr(stage), _WORKERS if step.place in by_workers else _IN_ORDER
+        for stage in dataset.stages[step.index : step.stop]:
+            yield repr(stage), _WORKERS if step.index in by_workers else _IN_ORDER

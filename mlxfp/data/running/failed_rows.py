@@ -172,7 +172,7 @@ class MarkFailed(Hooks):
 
     def _watches(self, step: Step) -> bool:
         """Return whether a watched stage gives rows for rows; no row can be taken out of a group."""
-        return step.place < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
+        return step.index < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
 @frozen(eq=False)

@@ -150,7 +150,7 @@ def _shared(dataset: Dataset[Any]) -> Iterator[str]:
     yield from (step.text for step in plan.segment if step.text)
     for step in plan.host:
         if step.text:
-            yield step.text if step.stop > step.place else f"{step.stage!r} for collate"
+            yield step.text if step.stop > step.index else f"{step.stage!r} for collate"
 
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:

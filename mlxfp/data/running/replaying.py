@@ -67,7 +67,7 @@ class _Record(Hooks):
 
         def fed(state: State, chunk: Any) -> Any:
             after, out = call(state, chunk)
-            self.states[step.place] = after
+            self.states[step.index] = after
             return after, out
 
         return fed

@@ -33,7 +33,7 @@ from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import check_ends
 from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import lists_all, skipped_rows, skips_rows
-from mlxfp.data.running.file_jobs import CheckFile, KeptError, Several, WriteFile
+from mlxfp.data.running.file_jobs import CheckFile, KeptError, TaskSequence, WriteFile
 from mlxfp.data.running.part_files import FORMATS
 from mlxfp.data.running.pools import Pool
 from mlxfp.data.running.rank_pools import RankPool
@@ -253,7 +253,7 @@ def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[
     segment, start = Segment(dataset.plan.segment, dataset.hooks), beginning(dataset)
 
     def job(place: int, jobs: tuple[Job, ...], after: Cursor) -> WriteFile:
-        tasks, first = Several(tuple(job.task for job in jobs)), jobs[0].first if jobs else 0
+        tasks, first = TaskSequence(tuple(job.task for job in jobs)), jobs[0].first if jobs else 0
         return WriteFile(tasks, 0, first, segment, out=out, place=place, after=after.to_bytes())
 
     done, files = [], _files(dataset, start, out.rows_per_file)
@@ -269,7 +269,7 @@ def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[
             break
         yield place, job(place, jobs, after) if own(place) and out.known(place)[0] is None else None
         start = after
-    checks = [CheckFile(Several(()), 0, 0, segment, out=out, file=file) for place, _, file in done if own(place)]
+    checks = [CheckFile(TaskSequence(()), 0, 0, segment, out=out, file=file) for place, _, file in done if own(place)]
     starts = [(place, start) for place, start, _ in done if own(place)]
     for (place, start), whole in zip(starts, _are_whole(checks, pool), strict=True):
         if not whole:

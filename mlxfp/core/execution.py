@@ -120,7 +120,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
     __tracebackhide__ = True
     base, done, owner = cursor.base, cursor.done, cursor.owner
     by_row, whole = plan.level == "examples", not steps and plan.level != "examples"
-    states = [stage.start(base.epoch) for stage in plan.declared] if base.states is None else list(base.states)
+    states = first_states(plan, cursor)
     calls = [(step, hooks.step(step)) for step in steps]
     silence = Silence(plan, calls)
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
@@ -142,6 +142,12 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
                 raise
             base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, tuple(states))
     yield from _emit(_flush(calls, states, hooks), base, done, owner, by_row=by_row)
+
+
+def first_states(plan: Plan, cursor: Cursor) -> list[State]:
+    """Return the state of each stage at the snapshot of a cursor."""
+    base = cursor.base
+    return [stage.start(base.epoch) for stage in plan.declared] if base.states is None else list(base.states)
 
 
 @frozen

@@ -40,6 +40,16 @@ def test_global_batches_of_another_size_are_refused():
         resharded(shared(World(0, 4), 2), before, None)
 
 
+def test_a_cursor_says_how_its_pipeline_divides_rows():
+    dataset = pipe(ROWS, shard(1, 3), batch(4))
+    cursor = cursor_after(2, dataset)
+    assert cursor.division == dataset.division
+    assert (dataset.division.shards, dataset.division.batch_rows) == (3, 4)
+    assert dataset.division.fingerprint == pipe(ROWS, shard(0, 2), batch(6)).division.fingerprint
+    assert dataset.division.fingerprint != pipe(ROWS, shard(1, 3, ends="drop"), batch(4)).division.fingerprint
+    assert (ROWS.division.shards, ROWS.division.batch_rows) == (0, 0)
+
+
 def test_a_cursor_of_another_pipeline_stays_one():
     before = cursor_after(3, pipe(ROWS, shard(0, 2), batch(4)))
     for other in (pipe(ROWS, shard(0, 4), batch(2, drop_last=True)), pipe(ROWS, shard(0, 2), batch(5)), pipe(ROWS, batch(4))):

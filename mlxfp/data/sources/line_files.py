@@ -24,7 +24,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.sources import Held, Position, Tasks
+from mlxfp.core.sources import ChunkTask, Position, Tasks
 from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_same_names, joined_type, schema_argument, settled, shown
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.partitions import check_partition, partition_types
@@ -140,7 +140,7 @@ class LineSource(FileSource):
         """Yield a task for every block. It is parsed where it runs, if its records can be counted before."""
         for lines, after in self._lines(position):
             ends = None if self.marks else self.filled_ends(lines.block.data)
-            task = Held(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
+            task = ChunkTask(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
             if task.rows:
                 yield task, after
 

@@ -53,6 +53,7 @@ from mlxfp.core.row_names import Origin as Origin
 from mlxfp.core.sources import Source as Source
 from mlxfp.core.stages import RowWise as RowWise
 from mlxfp.core.stages import Stage as Stage
+from mlxfp.core.stages import Traits as Traits
 from mlxfp.data.inspection.batch_views import BatchView as BatchView
 from mlxfp.data.inspection.batch_views import show_batch as show_batch
 from mlxfp.data.inspection.checksums import checksum as checksum

@@ -71,7 +71,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
     @property
     def indexable(self) -> bool:
         """Whether rows can be taken by their number: the source can, and every stage turns one row into one row."""
-        return self.source.indexable and all(stage.rowwise for stage in self.stages)
+        return self.source.indexable and all(stage.traits.row_wise for stage in self.stages)
 
     @property
     def endless(self) -> bool:
@@ -81,7 +81,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
     @property
     def reorders(self) -> bool:
         """Whether items come in another order in each epoch."""
-        return self.source.reorders or any(stage.reorders for stage in self.stages)
+        return self.source.reorders or any(stage.traits.reorders for stage in self.stages)
 
     @property
     def redraws(self) -> bool:
@@ -358,5 +358,5 @@ def check_indexable(dataset: Dataset[Any], stage: object) -> None:
         raise PipelineError(f"{stage} takes examples by number, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
     check_ends(dataset, stage)
     if not dataset.indexable:
-        barrier: Part = next((part for part in dataset.stages if not part.rowwise), dataset.source)
+        barrier: Part = next((part for part in dataset.stages if not part.traits.row_wise), dataset.source)
         raise PipelineError(f"{stage} needs random access, and {barrier!r} has none. Put load() or cache(path) after it.")

@@ -110,7 +110,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
             schema=schemas[count] if schemas else _schema(so_far),
             count=_length(so_far),
             access=access,
-            notes=part.notes(),
+            notes=part.traits.notes() if count else part.notes(),
             thread=thread,
             workers=workers if count - 1 in shared else "",
         )

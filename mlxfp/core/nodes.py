@@ -109,7 +109,7 @@ def decoders(dataset: Any) -> dict[str, Any]:
     held = [decoders(child) for child in children(dataset.source)]
     names = held[0] if held else {}
     found = {name: known for name, known in names.items() if all(other.get(name) == known for other in held)}
-    return found | {name: known for stage in dataset.stages for name, known in stage.decoders().items()}
+    return found | {name: known for stage in dataset.stages for name, known in stage.traits.decoders.items()}
 
 
 def known_length(dataset: Pipeline[Any]) -> int | None:
@@ -120,7 +120,7 @@ def known_length(dataset: Pipeline[Any]) -> int | None:
 def length_after(dataset: Pipeline[Any], count: int | None) -> int | None:
     """Return how many items the stages make of so many of the source, if that is known."""
     for stage in dataset.stages:
-        count = None if count is None else stage.length(count)
+        count = None if count is None else stage.traits.length(count)
     return count
 
 

@@ -26,7 +26,7 @@ from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import Pipeline, children
 from mlxfp.core.running.steps import NO_HOOKS, Hooks, Plan, Step, blame
 from mlxfp.core.sources import Source
-from mlxfp.core.stages import LEVELS, Projection, RowWise, Stage
+from mlxfp.core.stages import LEVELS, Projection, RowWise, Stage, Traits
 
 SAMPLE_ROWS = 128  # rows that an undeclared schema is inferred from
 
@@ -152,7 +152,8 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequenc
     """Let the stages that choose columns choose no more than is needed; return the columns needed before each stage and at the end."""
     needed, out = [set(wanted)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
-        projection, read = step.stage.projection(schema.names), step.stage.columns_read()
+        traits = step.stage.traits
+        projection, read = traits.projection and traits.projection(schema.names), traits.columns_read
         after: set[str] = set() if step.stage.emits == "batches" else needed[-1]  # no column comes out of a batch
         if projection is not None:
             projection = tuple(pair for pair in projection if pair[0] in after)
@@ -181,11 +182,11 @@ def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
     origins = {name: name for name in resolved.schemas[0].names}
     found: list[Condition] = []
     for stage, schema in zip(resolved.stages, resolved.schemas, strict=False):
-        projection, conditions = stage.projection(schema.names), stage.predicates()
-        if projection is not None:
-            origins = {name: origins[old] for name, old in projection}
-        elif conditions:
-            found += [attrs.evolve(each, column=origins[each.column]) for each in conditions]
+        traits = stage.traits
+        if traits.projection is not None:
+            origins = {name: origins[old] for name, old in traits.projection(schema.names)}
+        elif traits.predicates:
+            found += [attrs.evolve(each, column=origins[each.column]) for each in traits.predicates]
         else:
             break
     return tuple(found)
@@ -201,7 +202,7 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
             whole: Any = reduce(Project.then, (step.stage for step in row))  # type: ignore[arg-type]  # all are projections
             if whole.columns != tuple((name, name) for name in schema.names):
                 written, before = dataset.resolved.stages[first.place], dataset.resolved.schemas[first.place].names
-                unchanged = schema.names == before and written.projection(before) == whole.columns
+                unchanged = schema.names == before and written.traits.projection(before) == whole.columns
                 out.append(_spanning(row, written if unchanged else whole))
             if len(row) > 1:
                 said.append(f"{_texts(row)} choose columns once")
@@ -216,7 +217,8 @@ def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list
     out: list[Step] = []
     first = steps[0].place if steps else 0
     for step in steps:
-        both = step.stage.fuse_with_previous(out[-1].stage, needed[step.stop - first]) if out else None
+        fuse = step.stage.traits.fuse
+        both = fuse(out[-1].stage, needed[step.stop - first]) if fuse is not None and out else None
         if both is None:
             out.append(step)
         else:
@@ -239,8 +241,8 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.place, last.place, schema, ""))
         if step is not None:
             narrowed = any(not each.text for each in out)
-            chosen = step.stage.projection(schema.names) if narrowed else None  # as it was written, drop_columns wants what it drops
-            out.append(step if chosen is None else attrs.evolve(step, stage=Project(chosen)))
+            choose = step.stage.traits.projection if narrowed else None  # as it was written, drop_columns wants what it drops
+            out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
     return out
 
@@ -260,8 +262,9 @@ def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
 
 def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, list[Step]]:
     """Let the first step gather rows, where it can and the source knows which rows of a table in memory they are."""
-    late = source.gathered_late() if steps else None
-    stage = None if late is None else steps[0].stage.gathering(source.table_holder, source.schema())
+    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has it
+    late = None if gathering is None else source.gathered_late()
+    stage = None if late is None or gathering is None else gathering(source.table_holder, source.schema())
     if late is None or stage is None:
         return source, steps
     said.append(f"{steps[0].text} gather the rows of {source.table_holder!r}, a batch at a time")
@@ -281,7 +284,11 @@ class Project(RowWise):
     """Columns of those that come in, in this order and with these names. Only plans have it."""
 
     columns: Projection
-    instant = True
+
+    @property
+    def traits(self) -> Traits:
+        """The choice."""
+        return Traits(row_wise=True, projection=lambda names: self.columns)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Choose the columns; the hidden ones stay."""

@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.arrow.types import is_number_like, value_type
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.cells import as_floats
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec
@@ -75,9 +76,10 @@ class Scales(RowWise):
             check_number(schema, scale.column, f"Column {scale.column!r}")
         return set_field(schema, NUMBERS, pa.list_(pa.float32(), self.count))
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Say which columns are read."""
-        return tuple(scale.column for scale in self.scales)
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, columns_read=tuple(scale.column for scale in self.scales), longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Scale the numbers of each row."""

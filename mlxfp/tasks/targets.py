@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.arrow.types import is_binary
 from mlxfp.core.checks import check_columns
@@ -16,7 +17,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.execution import read_all
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
@@ -157,9 +158,10 @@ class Labelled(RowWise):
         kind = pa.list_(pa.float32(), len(self.target.columns)) if several else single
         return set_field(schema, LABELS, kind)
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Say which columns are read."""
-        return self.target.columns
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, columns_read=self.target.columns, longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Add the column; raises `DataError` for a target that is missing or infinite, or below 0 with `log`."""

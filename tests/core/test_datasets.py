@@ -19,7 +19,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.execution import take_rows
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import RowWise, Stage
+from mlxfp.core.stages import RowWise, Stage, Traits
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.map_filter import filter, map, skip, take
 from mlxfp.data.rows.shuffling import shuffle
@@ -95,7 +95,7 @@ def test_what_a_source_does_not_say_is_not_known():
 def test_what_a_stage_does_not_say_is_not_known():
     assert length(pipe(NUMBERS, Passes())) is None
     assert length(pipe(NUMBERS, Halve())) == 9
-    assert (Passes().start(0), Passes().finish(()), Passes().notes()) == ((), (), ())
+    assert (Passes().start(0), Passes().finish(()), Passes().traits) == ((), (), Traits())
 
 
 def test_a_wrapper_is_like_what_it_holds():

@@ -26,7 +26,7 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.planning import Fused, as_written
 from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
 from mlxfp.data.rows.filtering import filter_by
@@ -138,8 +138,7 @@ def test_random_pipelines_may_be_rewritten(dataset):
 class Sum(RowWise):
     """It says that it looks at one column, and looks at two."""
 
-    def columns_read(self) -> tuple[str, ...]:
-        return ("a",)
+    traits = Traits(row_wise=True, columns_read=("a",))
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         total = [
@@ -156,8 +155,7 @@ class Swap(type(select_columns(["a"]))):  # type: ignore[misc]  # the class is p
 
     __slots__ = ()
 
-    def projection(self, names: Sequence[str]) -> Any:
-        return (("a", "b"), ("b", "a"))
+    traits = Traits(row_wise=True, projection=lambda names: (("a", "b"), ("b", "a")))
 
 
 @frozen(repr=False)

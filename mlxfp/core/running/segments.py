@@ -33,7 +33,7 @@ class Segment:
     @property
     def costly(self) -> bool:
         """Whether it is worth a worker."""
-        return not all(step.stage.instant for step in self.steps)  # nor where there are none
+        return any(step.stage.traits.projection is None for step in self.steps)  # choosing columns takes no time
 
     def run(self, chunk: RecordBatch) -> tuple[list[RecordBatch], bool]:
         """Return what comes out of a chunk, and whether a step has kept something for the next one after all."""
@@ -67,11 +67,11 @@ def on_groups(plan: Plan, hooks: Hooks) -> OnGroups | None:
     """
     first, steps, host, device = len(leading(plan.steps, hooks).steps), [*plan.steps], list[Step](), list[Step]()
     last: list[Step] = [steps.pop()] if steps and steps[-1].stage.emits == "batches" else []
-    if last and last[0].place >= hooks.as_written and (halves := last[0].stage.halves(plan.schema)) is not None:
+    if last and last[0].place >= hooks.as_written and (cut := last[0].stage.traits.halves) and (halves := cut(plan.schema)) is not None:
         part = partial(attrs.evolve, last[0], stop=last[0].place)
         steps += [] if halves.grouping is None else [part(stage=halves.grouping)]
         host, device, last = [part(stage=stage) for stage in halves.host], [part(stage=halves.device)], [part(stage=halves.whole)]
-    if plan.level == "examples" or any(step.stage.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
+    if plan.level == "examples" or any(step.stage.traits.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
         return None
     behind = [*takewhile(lambda step: isinstance(step.stage, RowWise), reversed(steps[first:]))][::-1]
     segment = Segment((*behind, *host), hooks)

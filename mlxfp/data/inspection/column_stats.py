@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.arrow.types import decoded, is_binary, is_list, is_number, is_text, value_type
 from mlxfp.core.checks import as_strings, check_columns
@@ -17,7 +18,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import PipelineError, SchemaError
 from mlxfp.core.nodes import check_dataset
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.running.replaying import reached
 
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
@@ -95,7 +96,6 @@ class _ColumnStats(Stage):
     columns: tuple[str, ...]
     kinds: tuple[Kind, ...] = field(default=(), eq=False, repr=False)  # known once schemas are
     accepts = frozenset({"examples", "groups"})
-    lengthens = False
 
     def start(self, epoch: int) -> tuple[Sums, ...]:
         return ((0, 0, 0, None, None),) * len(self.columns)
@@ -111,8 +111,9 @@ class _ColumnStats(Stage):
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
         return attrs.evolve(self, kinds=tuple(_kind(self.schema(schema).field(name)) for name in self.columns))
 
-    def length(self, count: int) -> int:
-        return count
+    @property
+    def traits(self) -> Traits:
+        return Traits(length=identity, longest_row=identity)
 
 
 def _kind(column: pa.Field) -> Kind:

@@ -299,7 +299,7 @@ def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
         level = attrs.evolve(dataset, stages=dataset.stages[: step.stop]).level
         meter = timed.steps[step.place]
         count = meter.rows if level == "examples" else meter.items
-        advice = next(filter(None, (stage.advice for stage in dataset.stages[step.place : step.stop])), "")
+        advice = next(filter(None, (stage.traits.advice for stage in dataset.stages[step.place : step.stop])), "")
         parts.append(PartProfile(step.text, count, meter.seconds, advice=advice))
         seconds += meter.seconds
     return parts, seconds

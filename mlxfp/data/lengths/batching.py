@@ -9,13 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 from attrs import frozen
+from toolz import identity
 
 from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import label
-from mlxfp.core.stages import Groups, Stage, State
+from mlxfp.core.stages import Groups, Stage, State, Traits
 from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 
@@ -58,9 +59,23 @@ class Grouping(Stage):
     emits = "groups"
     column: str | None = None
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Name the column of tokens."""
-        return () if self.column is None else (self.column,)
+    @property
+    def traits(self) -> Traits:
+        """The column of tokens, which is read; the numbers and sizes of groups."""
+        columns = () if self.column is None else (self.column,)
+        return Traits(columns_read=columns, length=self.count, groups=self.groups, notes=self.notes)
+
+    def count(self, rows: int) -> int | None:
+        """Return the number of groups of so many rows; None if it depends on their lengths."""
+        return None
+
+    @abstractmethod
+    def groups(self, count: int | None) -> tuple[Groups, ...]:
+        """Return what is known of the groups of `count` rows, None if unknown."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how many rows are held, for `explain`."""
+        return ()
 
     def schema(self, schema: Schema) -> Schema:
         """Raise `SchemaError` unless the column holds tokens."""
@@ -139,8 +154,8 @@ class _Batch(Grouping):
     def missing(self, rest: RecordBatch | None) -> int:
         return self.size if rest is None else self.size - rest.num_rows
 
-    def length(self, count: int) -> int:
-        return count // self.size if self.drop_last else -(-count // self.size)
+    def count(self, rows: int) -> int:
+        return rows // self.size if self.drop_last else -(-rows // self.size)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
         return (Groups(group_sizes(self.size, count, drop_last=self.drop_last)),)
@@ -150,7 +165,7 @@ class _Batch(Grouping):
 class _Unbatch(Stage):
     accepts = frozenset({"groups"})
     emits = "examples"
-    lengthens = False
+    traits = Traits(longest_row=identity)
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         return state, (chunk,)

@@ -15,7 +15,7 @@ from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, r
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, read_aligned, read_tokens
 
 Method = Literal["best_fit", "first_fit", "split"]
@@ -111,11 +111,11 @@ class _Pack(Stage):
         lists = aligned_schema(schema, self.column, self.aligned, "pack")
         return pa.schema([*map(lists.field, (self.column, *self.aligned)), *(pa.field(name, TOKENS) for name in (SEGMENTS, POSITIONS))])
 
-    def longest_row(self, tokens: int | None) -> int | None:
-        return self._length if self.column == "input_ids" else None
-
-    def notes(self) -> tuple[str, ...]:
-        return (f"holds at most {1 if self.method == 'split' else self.open_rows:,} open rows of {self._length:,} tokens",)
+    @property
+    def traits(self) -> Traits:
+        longest = self._length if self.column == "input_ids" else None
+        rows = 1 if self.method == "split" else self.open_rows
+        return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds at most {rows:,} open rows of {self._length:,} tokens",))
 
     def _lengths(self, pieces: RecordBatch) -> Indices:
         return lengths_of(pieces, self.column, "pack")

@@ -70,7 +70,7 @@ class Shuffle(Wrapper):
 
     def notes(self) -> tuple[str, ...]:
         """Say what is held."""
-        return (f"mixes the rows of {self.files:,} open files in turn", *self.stream.stages[0].notes())
+        return (f"mixes the rows of {self.files:,} open files in turn", *self.stream.stages[0].traits.notes())
 
 
 @frozen(repr=False)

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
+from toolz import identity
 
 from mlxfp._printing import columns_text
 from mlxfp.core.checks import check_callable, check_integer, check_not_negative, check_positive, explain_call
@@ -37,7 +38,7 @@ from mlxfp.core.nodes import brief
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.sources import Position
-from mlxfp.core.stages import RowWise, Stage, State
+from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
 from mlxfp.data.rows.calling import call, generators
 from mlxfp.data.rows.row_views import ByPlace
 
@@ -161,6 +162,9 @@ def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
     return Combinator(_Skip, {"count": count} | ({"redraw": True} if redraw else {}))
 
 
+_MAP_ADVICE = 'map_chunks works on whole columns; or let several workers do it, with prefetch(2, workers=4, kind="processes") at the end.'
+
+
 @frozen(repr=False)
 class _UserFunction(Stage):
     """A function of the user's whose schema is declared, or that of what it returns for the first rows."""
@@ -178,8 +182,11 @@ class _UserFunction(Stage):
 
 @frozen(repr=False)
 class _Map(_UserFunction, RowWise):
-    advice = 'map_chunks works on whole columns; or let several workers do it, with prefetch(2, workers=4, kind="processes") at the end.'
     seed: int | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, draws=seeded(self), advice=_MAP_ADVICE)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
@@ -198,7 +205,7 @@ class _Map(_UserFunction, RowWise):
 
 @frozen(repr=False)
 class _MapChunks(_UserFunction, RowWise):
-    advice = "Look for loops over rows in it: pyarrow.compute and numpy work on whole columns."
+    traits = Traits(row_wise=True, advice="Look for loops over rows in it: pyarrow.compute and numpy work on whole columns.")
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True
@@ -222,7 +229,7 @@ class _MapChunks(_UserFunction, RowWise):
 
 @frozen(repr=False)
 class _FlatMap(_UserFunction):
-    advice = "Where one row gives one row, map_chunks works on whole columns."
+    traits = Traits(advice="Where one row gives one row, map_chunks works on whole columns.")
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True
@@ -239,9 +246,8 @@ class _FlatMap(_UserFunction):
 
 @frozen(repr=False)
 class _Filter(Stage):
-    advice = "Where rows are left out late, filter before the expensive stages."
     predicate: Callable[[dict[str, Any]], bool] = field(eq=comparable)
-    lengthens = False
+    traits = Traits(longest_row=identity, advice="Where rows are left out late, filter before the expensive stages.")
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -32,13 +32,13 @@ from mlxfp.core.chunks import (
 )
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
-from mlxfp.core.errors import DataError
+from mlxfp.core.errors import DataError, PipelineError
 from mlxfp.core.execution import read_all
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import known_length
 from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Batch
 from mlxfp.data.manifests import Manifest, is_written, read_manifest
 from mlxfp.data.rows.row_views import rows_at_once
 from mlxfp.data.running.part_files import FORMATS, ITEMS
@@ -270,7 +270,7 @@ class _CacheItems(_LoadItems):
         folder = _folder(self.dataset, self.path)
         manifest = read_manifest(folder) or _written(self.dataset, folder)
         with _named(folder):
-            return _Items(_opened(folder, manifest), folder, _maker(self.dataset).restored if self.level == "batches" else None)
+            return _Items(_opened(folder, manifest), folder, _storing(self.dataset).restored if self.level == "batches" else None)
 
     def notes(self) -> tuple[str, ...]:
         return (f"memory-mapped from {self.path}",)
@@ -298,10 +298,25 @@ class _Items(Sequence[Any]):
         return len(self._places)
 
 
-def _maker(dataset: Dataset[Any]) -> Stage:
+@runtime_checkable
+class StoresBatches(Protocol):
+    """A stage such as `collate`, whose batches `cache` can keep."""
+
+    def stored(self, batch: Batch, like: Schema | None) -> RecordBatch:
+        """Return a batch as one row, with the schema `like` of the rows before it; raise if that is not possible."""
+
+    def restored(self, row: RecordBatch) -> Batch:
+        """Return the batch of such a row."""
+
+
+def _storing(dataset: Dataset[Any]) -> StoresBatches:
     """Return the stage that makes the batches of a dataset, or of the first of those that it joins."""
-    found = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
-    return _maker(dataset.source.read_parts[0]) if found is None else found
+    maker = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
+    if maker is None:
+        return _storing(dataset.source.read_parts[0])
+    if not isinstance(maker, StoresBatches):
+        raise PipelineError(f"cache cannot keep the batches of {maker!r}. Put cache before it, or use load(), which keeps them in memory.")
+    return maker
 
 
 def _folder(dataset: Dataset[Any], path: str) -> Path:
@@ -353,10 +368,10 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
 
 
 def _as_chunks(dataset: Dataset[Any]) -> AsChunks:
-    return partial(_rows_of_batches, _maker(dataset)) if dataset.level == "batches" else identity
+    return partial(_rows_of_batches, _storing(dataset)) if dataset.level == "batches" else identity
 
 
-def _rows_of_batches(maker: Stage, batches: Iterator[tuple[Any, Cursor]]) -> Iterator[tuple[RecordBatch, Cursor]]:
+def _rows_of_batches(maker: StoresBatches, batches: Iterator[tuple[Any, Cursor]]) -> Iterator[tuple[RecordBatch, Cursor]]:
     like = None
     for batch, cursor in batches:
         row = maker.stored(batch, like)

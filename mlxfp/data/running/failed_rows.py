@@ -139,7 +139,7 @@ class MarkFailed(Hooks):
         def fed(state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
             out: list[RecordBatch] = []
             state = feed(state, chunk, out)
-            return state, (concat_chunks(out),) if step.stage.rowwise else out
+            return state, (concat_chunks(out),) if step.stage.traits.row_wise else out
 
         def feed(state: State, chunk: RecordBatch, out: list[RecordBatch]) -> State:
             """Give the stage a chunk: whole, if that goes well, else one half after the other. Chunk boundaries mean nothing."""

@@ -145,7 +145,7 @@ class _Lifted:
             check_columns([self.key], rows.column_names, "lift(key=)")
             return _numbers_of(rows.column(self.key), self.key)
         if offset is None:
-            drawing = next((stage for stage in self.stages if stage.draws), None)
+            drawing = next((stage for stage in self.stages if stage.traits.draws), None)
             if drawing is not None:
                 raise PipelineError(
                     f"{drawing!r} draws random numbers, and would draw the same ones in every table: got one without keys and offset, in "

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.arrow.types import is_binary, is_number_like, value_type
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text, check_types
@@ -16,7 +17,7 @@ from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.randomness import Keys, fold_into_rows
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
@@ -197,9 +198,10 @@ class RowToText(RowWise):
             _check_type(column, schema.field(column.name).type)
         return set_field(schema, self.into, pa.string())
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Return the columns that are read."""
-        return self.columns
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, draws=self.seed is not None, columns_read=self.columns, longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Write each row into the column of text."""

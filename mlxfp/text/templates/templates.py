@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
+from toolz import identity
 
 from mlxfp.core.arrow.light_arrays import text_scalar
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text, explain_call
@@ -15,7 +16,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.randomness import Keys, fold_into_rows
 from mlxfp.core.row_names import row_at
-from mlxfp.core.stages import CACHE_ADVICE, RowWise
+from mlxfp.core.stages import CACHE_ADVICE, RowWise, Traits, seeded
 from mlxfp.text.templates.formatting import check_format, format_column, is_missing
 from mlxfp.text.templates.random_templates import Field, Phrase, parse
 
@@ -203,7 +204,6 @@ class _Template(RowWise):
     policy: Policy = "say"
     into: str = "text"
     seed: int | None = None
-    advice = CACHE_ADVICE
 
     @property
     def template(self) -> Template:
@@ -213,8 +213,9 @@ class _Template(RowWise):
         self.template.check(schema)
         return set_field(schema, self.into, pa.string())
 
-    def columns_read(self) -> tuple[str, ...]:
-        return self.template.columns
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, draws=seeded(self), columns_read=self.template.columns, longest_row=identity, advice=CACHE_ADVICE)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "template", self.seed)

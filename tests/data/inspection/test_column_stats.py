@@ -214,7 +214,7 @@ def test_it_is_a_value():
     assert_value(column_stats(["x"])(from_table({"x": [1]})))
     assert_told_apart(column_stats(["x"]), column_stats(["y"]))
     assert repr(column_stats(["x", "y"])) == "column_stats(columns=('x', 'y'))"
-    assert column_stats(["x"]).longest_row(7) == 7
+    assert column_stats(["x"]).traits.longest_row(7) == 7
 
 
 @pytest.mark.parametrize(

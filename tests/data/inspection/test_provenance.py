@@ -16,7 +16,7 @@ from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.row_names import Origin, locate
 from mlxfp.core.sources import Source
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.inspection.provenance import row_origins, trace_row
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.packing import pack
@@ -126,12 +126,10 @@ class _OfBatches(Source):
 @frozen(repr=False)
 class _Doubled(Stage):
     accepts = frozenset({"batches"})
+    traits = Traits(length=lambda count: count)
 
     def step(self, state, batch):
         return state, ({name: value * 2 for name, value in batch.items()},)
-
-    def length(self, count):
-        return count
 
 
 def test_stages_over_batches_are_passed():

@@ -51,6 +51,7 @@ from mlxfp.core.pipelines import compose as compose
 from mlxfp.core.pipelines import pipe as pipe
 from mlxfp.core.row_names import Origin as Origin
 from mlxfp.core.sources import Source as Source
+from mlxfp.core.sources import SourceTraits as SourceTraits
 from mlxfp.core.stages import RowWise as RowWise
 from mlxfp.core.stages import Stage as Stage
 from mlxfp.core.stages import Traits as Traits

@@ -14,7 +14,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, overload
 
 import attrs
 import numpy as np
@@ -37,7 +37,7 @@ from mlxfp.core.notebooks.pipelines import dataset_html
 from mlxfp.core.planning import Resolved, head, plan, resolve
 from mlxfp.core.running.segments import Segment
 from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan
-from mlxfp.core.sources import Position, Source, check_ends
+from mlxfp.core.sources import Position, Source, SourceTraits, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
 
 _PIPED = "Stages are functions here: fp.pipe(rows, stage, ...), or rows.pipe(stage, ...)."
@@ -58,10 +58,15 @@ class Dataset(Pipeline[Item], Generic[Item]):
     hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # what calls the parts while it runs: see `with_hooks`
     columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # those that its reader wants; None: all
 
+    @cached_property
+    def traits(self) -> SourceTraits:
+        """The traits of the source. Found once, as a source that holds datasets asks for theirs."""
+        return self.source.traits
+
     @property
     def level(self) -> Level:
         """What iterating gives: `examples`, `groups` or `batches`."""
-        return next((stage.emits for stage in reversed(self.stages) if stage.emits is not None), self.source.level)
+        return next((stage.emits for stage in reversed(self.stages) if stage.emits is not None), self.traits.level)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -76,17 +81,17 @@ class Dataset(Pipeline[Item], Generic[Item]):
     @property
     def endless(self) -> bool:
         """Whether an epoch is known to have no end."""
-        return self.source.endless
+        return self.traits.endless
 
     @property
     def reorders(self) -> bool:
         """Whether items come in another order in each epoch."""
-        return self.source.reorders or any(stage.traits.reorders for stage in self.stages)
+        return self.traits.reorders or any(stage.traits.reorders for stage in self.stages)
 
     @property
     def redraws(self) -> bool:
         """Whether each epoch has other rows, because they are chosen by their place in an order that changes."""
-        return self.source.redraws
+        return self.traits.redraws
 
     @cached_property
     def resolved(self) -> Resolved:
@@ -216,16 +221,20 @@ class Wrapper(Source):
     """
 
     dataset: Dataset[Any]
-    advice: ClassVar[str] = ""
-    permutes: ClassVar[bool] = False  # what comes out are all rows of the dataset, as they are, in another order
-    gathers: ClassVar[bool] = False  # it reads a whole epoch of the dataset before the first item comes out
-    same_items: ClassVar[bool] = False  # what comes out in epoch 0 is what the dataset gives then, item by item
-    keeps_rows: ClassVar[bool] = False  # what comes out are rows of the dataset as they are, and none of their columns decides which
 
     @property
-    def level(self) -> Level:
-        """The level of the dataset that is held."""
-        return self.dataset.level
+    def traits(self) -> SourceTraits:
+        """The traits of the dataset that is held, and the methods below."""
+        return attrs.evolve(
+            super().traits,
+            level=self.dataset.level,
+            exact_length=self.exact_length,
+            head=self.head,
+            restricted=self.restricted,
+            children_at=self.children_at,
+            notes=self.notes,
+            advice="",
+        )
 
     def schema(self) -> Schema:
         """Return the schema of the dataset that is held."""
@@ -254,9 +263,13 @@ class Wrapper(Source):
         """Yield the first chunks of the dataset that is held, before any reordering."""
         return head(self.dataset)
 
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader of `explain` should know."""
+        return ()
+
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         """Let the dataset that is held give fewer columns, where its rows are kept as they are."""
-        if not self.keeps_rows or self.dataset.hooks.as_written:
+        if not self.traits.keeps_rows or self.dataset.hooks.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
         object.__setattr__(less, "resolved", self.dataset.resolved)  # schemas are found once, whatever columns are wanted
@@ -289,7 +302,7 @@ class Combinator:
         """Wrap the dataset."""
         check_level(dataset, self, self.accepts)
         source = self.source(dataset, **dict(self.options))
-        if getattr(source, "gathers", False):
+        if source.traits.gathers:
             check_ends(dataset, self)
         return Dataset(source)
 

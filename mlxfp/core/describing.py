@@ -89,7 +89,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
     """Yield every part of a pipeline, with what is known of it without running it; `runs_in` is the thread, and its workers."""
     held = children(dataset.source)
     for child in held:
-        yield from part_facts(child, depth + (len(held) > 1), dataset.source.runs_in or runs_in)
+        yield from part_facts(child, depth + (len(held) > 1), getattr(dataset.source, "runs_in", runs_in))
     parts = (dataset.source, *dataset.stages)
     written: Any = dataset
     thread, workers = runs_in
@@ -110,7 +110,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
             schema=schemas[count] if schemas else _schema(so_far),
             count=_length(so_far),
             access=access,
-            notes=part.traits.notes() if count else part.notes(),
+            notes=part.traits.notes(),
             thread=thread,
             workers=workers if count - 1 in shared else "",
         )
@@ -123,7 +123,7 @@ def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
         groups = on_groups(plan, dataset.hooks)
         steps = (*leading(plan.steps, dataset.hooks).steps, *(() if groups is None else groups.segment.steps))
         places = {place for step in steps for place in range(step.place, max(step.stop, step.place + 1))}
-        return frozenset(places | ({-1} if plan.source.costly and not children(plan.source) else set()))
+        return frozenset(places | ({-1} if plan.source.traits.costly() and not children(plan.source) else set()))
     return frozenset()
 
 

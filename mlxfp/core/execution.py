@@ -140,7 +140,7 @@ def _execute(plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, C
                 else:
                     silence.lasts(count or 1, again or partial(_first, made), before, base.epoch)
             except Exception as error:
-                if (file := plan.source.file_of(base.position)) is not None:
+                if (file := plan.source.traits.file_of(base.position)) is not None:
                     error.add_note(f"with rows of {file}")
                 raise
             base = Snapshot(base.epoch, after, base.rows + count, tuple(states))
@@ -161,12 +161,12 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Read, None, None]:
     """Yield chunks of the source: those to feed to the calls that are left, the rows read for them, the position after these."""
     __tracebackhide__ = True
     runner, source = RUNNER.get(), run.plan.source
-    if runner is not None and source.level != "batches":
+    if runner is not None and source.traits.level != "batches":
         segment = leading(run.plan.steps, run.hooks)
-        if segment.costly or (source.costly and type(source).tasks is not Source.tasks):
+        if segment.costly or (source.traits.costly() and type(source).tasks is not Source.tasks):
             yield from _read_ahead(run, base, runner, segment)
             return
-    epoch, rows, arrow = base.epoch, base.rows, source.level != "batches"
+    epoch, rows, arrow = base.epoch, base.rows, source.traits.level != "batches"
     for chunk, after in run.hooks.read(source)(epoch, base.position):
         count = chunk.num_rows if arrow else 0
         yield (number_rows(chunk, epoch, rows) if arrow else chunk,), run.calls, count, after, None
@@ -188,7 +188,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner, segment: Segment) -> 
         told += task.rows
         return job
 
-    whole, source = run.plan.source.level != "examples", run.plan.source
+    whole, source = run.plan.source.traits.level != "examples", run.plan.source
     with closing(runner.map(run.hooks.tasks(source)(epoch, base.position), job_of, whole=whole)) as found:
         for task, after, made, error in found:
             again = partial(_numbered, task, epoch, rows)

@@ -95,9 +95,15 @@ def flat_parts(dataset: Any) -> Iterator[Any]:
     yield from dataset.parts
 
 
+def inner_parts(source: Any) -> tuple[Any, ...]:
+    """Return the datasets whose rows a source gives: those that it holds, or others that it makes of them."""
+    parts: tuple[Any, ...] = (source.traits.read_parts or partial(children, source))()
+    return parts
+
+
 def leaves(dataset: Any) -> Iterator[Any]:
     """Yield the sources that hold no dataset, from the first joined one to the last."""
-    held = dataset.source.read_parts
+    held = inner_parts(dataset.source)
     if not held:
         yield dataset.source
     for child in held:

@@ -170,11 +170,14 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []
-    source = whole.restricted(columns, conditions)
+    restricted = whole.traits.restricted
+    if restricted is None:
+        return whole, []
+    source: Source = restricted(columns, conditions)
     less, said = dataset.hooks.schema(source)().names, list[str]()
-    if len(less) < len(names) and not getattr(whole, "keeps_rows", False):  # else the dataset that it holds says it
+    if len(less) < len(names) and not whole.traits.keeps_rows:  # else the dataset that it holds says it
         said.append(f"{whole!r} reads {len(less)} of {len(names)} columns: {', '.join(map(repr, less))}")
-    return source, said + [f"{whole!r} {note}" for note in source.notes() if note not in whole.notes()]
+    return source, said + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
 
 def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
@@ -263,12 +266,12 @@ def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
 def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, list[Step]]:
     """Let the first step gather rows, where it can and the source knows which rows of a table in memory they are."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has it
-    late = None if gathering is None else source.gathered_late()
-    stage = None if late is None or gathering is None else gathering(source.table_holder, source.schema())
-    if late is None or stage is None:
+    table = None if gathering is None else source.traits.in_table()
+    stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
+    if table is None or stage is None:
         return source, steps
-    said.append(f"{steps[0].text} gather the rows of {source.table_holder!r}, a batch at a time")
-    return late, [attrs.evolve(steps[0], stage=stage), *steps[1:]]
+    said.append(f"{steps[0].text} gather the rows of {table.holder!r}, a batch at a time")
+    return table.source, [attrs.evolve(steps[0], stage=stage), *steps[1:]]
 
 
 def _spanning(row: Sequence[Step], stage: Any) -> Step:

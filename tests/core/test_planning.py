@@ -25,7 +25,7 @@ from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.planning import Fused, as_written
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
@@ -66,7 +66,11 @@ class Strict(Source):
         for place in range(position or 0, len(self.chunks)):
             yield self._kept(self.chunks[place]), place + 1
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(restricted=self._restricted)
+
+    def _restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, columns=tuple(columns), conditions=conditions)
 
     def _kept(self, chunk: RecordBatch) -> RecordBatch:

@@ -1,6 +1,7 @@
 """What runs in place of a pipeline, and how its parts are called."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.sources import Held, Position, Source, Task, Tasks
+from mlxfp.core.sources import Held, Position, Source, Task, Tasks, exact_length, first_chunks, take_task
 from mlxfp.core.stages import Level, Stage, State
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out; what is of interest is the user's function behind them
@@ -96,15 +97,15 @@ class Hooks:
 
     def task(self, source: Source) -> Callable[[int, NDArray[np.int64]], Task]:
         """Return what makes a task of taking rows of a source by number."""
-        return source.task if self.inner is None else self.inner.task(source)
+        return partial(take_task, source) if self.inner is None else self.inner.task(source)
 
     def exact_length(self, source: Source) -> Callable[[], int | None]:
         """Return what counts the rows of a source, reading those that are kept if need be."""
-        return source.exact_length if self.inner is None else self.inner.exact_length(source)
+        return partial(exact_length, source) if self.inner is None else self.inner.exact_length(source)
 
     def head(self, source: Source) -> Callable[[], Iterator[RecordBatch]]:
         """Return what reads the first rows of a source, which schemas are inferred from."""
-        return source.head if self.inner is None else self.inner.head(source)
+        return partial(first_chunks, source) if self.inner is None else self.inner.head(source)
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
         """Return what declares the schema of the stage at a place."""

@@ -60,7 +60,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     iterate(dataset, cursor)  # checks that they belong together
     owner, at = dataset, cursor
     while not isinstance(owner.source, Mix):
-        inside = tuple(owner.source.children_at(replay(owner, at).position)) if len(children(owner.source)) == 1 else ()
+        inside = tuple(owner.source.traits.children_at(replay(owner, at).position)) if len(children(owner.source)) == 1 else ()
         if not inside:
             raise PipelineError(
                 "There is nothing to count: the pipeline has no mixture, or a source after it reads everything at once or joins several "
@@ -81,7 +81,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
     base = cursor.base
     with closing(dataset.hooks.read(mixture)(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.level != "examples":  # no item yet, or one that came when the stages were finished
+    if chunk is None or mixture.traits.level != "examples":  # no item yet, or one that came when the stages were finished
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _made(dataset, base, chunk.slice(0, size), cursor.done))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))

@@ -290,11 +290,11 @@ def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
     inner = [_measured(child) for child in children(source)]
     parts, within = [part for found, _ in inner for part in found], sum(seconds for _, seconds in inner)
     meter, seconds = timed.source, timed.source.seconds
-    count = meter.rows if source.level == "examples" else meter.items
+    count = meter.rows if source.traits.level == "examples" else meter.items
     if isinstance(source, Prefetch):
         parts.append(_of_prefetch(source, count, seconds, timed.queue))
     else:
-        parts.append(PartProfile(repr(source), count, max(0.0, seconds - within), advice=source.advice))
+        parts.append(PartProfile(repr(source), count, max(0.0, seconds - within), advice=source.traits.advice))
     for step in (step for step in dataset.plan.steps if step.text):
         level = attrs.evolve(dataset, stages=dataset.stages[: step.stop]).level
         meter = timed.steps[step.place]

@@ -18,12 +18,11 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.execution import execute, iterate, run, start
-from mlxfp.core.nodes import check_dataset, leaves
+from mlxfp.core.nodes import check_dataset, inner_parts, leaves
 from mlxfp.core.planning import as_written
 from mlxfp.core.row_names import Origin, locate
 from mlxfp.core.running.steps import ALL_STAGES, Hooks, Plan, Step
-from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import Level
+from mlxfp.core.sources import Position, Source, SourceTraits, exact_length
 from mlxfp.data.inspection.previews import show_value
 from mlxfp.data.running.error_rows import OnError
 
@@ -162,7 +161,7 @@ def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
 
 
 def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
-    held = source.read_parts
+    held = inner_parts(source)
     if not held:
         try:
             chunks = [_read(source, row, epoch)]
@@ -176,7 +175,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     firsts = np.cumsum([0, *(len(list(leaves(child))) for child in held)])
     place = int(np.searchsorted(firsts, leaf, side="right")) - 1
     chunks = yield from _through(held[place], leaf - int(firsts[place]), row, epoch)
-    if source.level != "batches":
+    if source.traits.level != "batches":
         joined = [number_joined(chunk, place, int(firsts[place])) for chunk in chunks] if len(held) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
     if chunks:
@@ -186,7 +185,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
 
 def _read(source: Source, row: int, epoch: int) -> RecordBatch:
     """Read one row of a source that holds no dataset."""
-    if source.indexable and row < (source.exact_length() or 0):
+    if source.indexable and row < (exact_length(source) or 0):
         return number_as(source.take(epoch, np.array([row])), epoch, np.array([row]))
     first = 0
     for chunk, _ in source.read(epoch, None):
@@ -220,9 +219,7 @@ class _Chunks(Source):
 
     chunks: tuple[Any, ...]
 
-    @property
-    def level(self) -> Level:
-        return "batches"
+    traits = SourceTraits(level="batches")
 
     def schema(self) -> Schema:
         return self.chunks[0].schema

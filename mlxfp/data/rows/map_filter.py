@@ -37,7 +37,7 @@ from mlxfp.core.identity import comparable
 from mlxfp.core.nodes import brief
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
 from mlxfp.data.rows.calling import call, generators
 from mlxfp.data.rows.row_views import ByPlace
@@ -259,7 +259,10 @@ class _Filter(Stage):
 @frozen(repr=False)
 class _Take(ByPlace):
     count: int
-    endless = False
+
+    @property
+    def traits(self) -> SourceTraits:
+        return attrs.evolve(super().traits, endless=False)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices
@@ -270,8 +273,8 @@ class _Take(ByPlace):
             return
         with closing(run(self.dataset, start(epoch, cursor))) as chunks:
             for chunk, cursor in chunks:
-                kept = chunk.slice(0, left) if self.level == "examples" else chunk
-                left -= kept.num_rows if self.level == "examples" else 1
+                kept = chunk.slice(0, left) if self.dataset.level == "examples" else chunk
+                left -= kept.num_rows if self.dataset.level == "examples" else 1
                 yield kept, (cursor, left)
                 if not left:
                     return
@@ -291,7 +294,7 @@ class _Skip(ByPlace):
         cursor, left = position or (None, self.count)
         with closing(run(self.dataset, start(epoch, cursor))) as chunks:
             for chunk, cursor in chunks:
-                size = chunk.num_rows if self.level == "examples" else 1
+                size = chunk.num_rows if self.dataset.level == "examples" else 1
                 if size > left:
                     yield chunk.slice(left) if left else chunk, (cursor, 0)
                 left = max(0, left - size)

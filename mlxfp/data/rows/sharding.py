@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice, check_integer, check_positive, explain_call
@@ -13,7 +13,7 @@ from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chun
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.execution import row_count
-from mlxfp.core.sources import Task
+from mlxfp.core.sources import SourceTraits, Task
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.row_views import View
 
@@ -86,9 +86,8 @@ class _Shard(View):
     ends: Ends = "uneven"
 
     @property
-    def keeps_rows(self) -> bool:  # type: ignore[override]  # of a stream, the position holds rows
-        """Whether columns may be left out of the dataset that is held."""
-        return self.indexable
+    def traits(self) -> SourceTraits:
+        return evolve(super().traits, keeps_rows=self.indexable)  # of a stream, the position holds rows
 
     def schema(self) -> Schema:
         schema = super().schema()

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
 from mlxfp.core.checks import check_integer, check_positive, explain_call
@@ -14,7 +14,7 @@ from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.randomness import fold_in
-from mlxfp.core.sources import Position, check_ends
+from mlxfp.core.sources import Position, SourceTraits, check_ends
 from mlxfp.core.stages import check_level
 from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
@@ -100,11 +100,12 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    advice = "load() or cache(path) before it makes rows quick to take by number."
-    gathers = True
-    keeps_rows = True
-    permutes = True
-    reorders = True
+    permutes = True  # all rows of the dataset come out unchanged, in another order: `split` and notebooks look inside
+
+    @property
+    def traits(self) -> SourceTraits:
+        advice = "load() or cache(path) before it makes rows quick to take by number."
+        return evolve(super().traits, gathers=True, keeps_rows=True, reorders=True, advice=advice)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return self._order(indices, row_count(self.dataset), epoch)

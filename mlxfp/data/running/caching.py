@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
@@ -35,9 +35,9 @@ from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError, PipelineError
 from mlxfp.core.execution import read_all
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.nodes import known_length
+from mlxfp.core.nodes import inner_parts, known_length
 from mlxfp.core.randomness import fold_into_rows
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_as_numbered
 from mlxfp.core.stages import Batch
 from mlxfp.data.manifests import Manifest, is_written, read_manifest
 from mlxfp.data.rows.row_views import rows_at_once
@@ -110,11 +110,17 @@ def _cache(dataset: Dataset[Any], path: str) -> "_Cache | _CacheItems":
 class _Stored(Wrapper):
     """Rows in a table with their hidden columns, as they were in epoch 0."""
 
-    gathers = True
-    same_items = True
-    taken_in = frozenset({"threads"})  # other processes would each read all rows
-    reorders = False  # nor do they change with the epoch, whatever stands before
-    redraws = False
+    @property
+    def traits(self) -> SourceTraits:
+        return evolve(
+            super().traits,
+            gathers=True,
+            same_items=True,
+            reorders=False,  # nor do rows change with the epoch, whatever stands before
+            redraws=False,
+            taken_in=frozenset({"threads"}),  # other processes would each read all rows
+            in_table=lambda: InTable(self, places_as_numbered),
+        )
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -145,10 +151,6 @@ class _Stored(Wrapper):
     def rows(self) -> Rows:
         """The rows, to be taken by number."""
         return rows_of(self.table)
-
-    @property
-    def table_holder(self) -> Source:
-        return self
 
     def exact_length(self) -> int:
         return int(self.table.num_rows)
@@ -226,10 +228,9 @@ class _Cache(_Stored):
 class _LoadItems(Wrapper):
     """Groups or batches, as they were in epoch 0. Positions are the number of items before them."""
 
-    gathers = True
-    same_items = True
-    reorders = False
-    redraws = False
+    @property
+    def traits(self) -> SourceTraits:
+        return evolve(super().traits, gathers=True, same_items=True, reorders=False, redraws=False)
 
     @cached_property
     def items(self) -> Sequence[Any]:
@@ -252,7 +253,7 @@ class _LoadItems(Wrapper):
         return known_length(self.dataset)
 
     def notes(self) -> tuple[str, ...]:
-        return (f"holds all {self.level} in memory from the first use on",)
+        return (f"holds all {self.dataset.level} in memory from the first use on",)
 
     def __repr__(self) -> str:
         return "load()"
@@ -265,12 +266,12 @@ class _CacheItems(_LoadItems):
     @cached_property
     def items(self) -> Sequence[Any]:
         """Each is read when it is asked for."""
-        if self.level == "batches" and not self.dataset.hooks.collates:
+        if self.dataset.level == "batches" and not self.dataset.hooks.collates:
             return self._all()  # the files have none of the groups that are asked for
         folder = _folder(self.dataset, self.path)
         manifest = read_manifest(folder) or _written(self.dataset, folder)
         with _named(folder):
-            return _Items(_opened(folder, manifest), folder, _storing(self.dataset).restored if self.level == "batches" else None)
+            return _Items(_opened(folder, manifest), folder, _storing(self.dataset).restored if self.dataset.level == "batches" else None)
 
     def notes(self) -> tuple[str, ...]:
         return (f"memory-mapped from {self.path}",)
@@ -313,7 +314,7 @@ def _storing(dataset: Dataset[Any]) -> StoresBatches:
     """Return the stage that makes the batches of a dataset, or of the first of those that it joins."""
     maker = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
     if maker is None:
-        return _storing(dataset.source.read_parts[0])
+        return _storing(inner_parts(dataset.source)[0])
     if not isinstance(maker, StoresBatches):
         raise PipelineError(f"cache cannot keep the batches of {maker!r}. Put cache before it, or use load(), which keeps them in memory.")
     return maker

@@ -107,7 +107,7 @@ def skips_rows(dataset: Dataset[Any]) -> bool:
 def lists_all(dataset: Dataset[Any]) -> bool:
     """Return whether the cursor at the end holds the whole list of `on_error`: nothing after it gathers an epoch, or joins datasets."""
     held = children(dataset.source)
-    inside = len(held) == 1 and not getattr(dataset.source, "gathers", False) and lists_all(held[0])
+    inside = len(held) == 1 and not dataset.source.traits.gathers and lists_all(held[0])
     return inside or any(isinstance(stage, OnError) for stage in dataset.stages)
 
 

@@ -18,7 +18,7 @@ from mlxfp.core.errors import PipelineError, SchemaError
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.running.steps import ALL_STAGES, Hooks, Rows, Step, held_tasks
-from mlxfp.core.sources import Position, Source, Taken
+from mlxfp.core.sources import Position, Source, SourceTraits, Taken, exact_length, marked
 from mlxfp.core.stages import Stage, State
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 
@@ -39,14 +39,14 @@ class MarkFailed(Hooks):
 
     def schema(self, source: Source) -> Any:
         """Find the schema without the records of files that cannot be parsed."""
-        return super().schema(source.marking())
+        return super().schema(marked(source))
 
     def read(self, source: Source) -> Any:
         """Read rows; records of files that cannot be parsed become failed ones.
 
         Where a source with random access fails, go on by number, so that rows that cannot be read become failed ones.
         """
-        source = source.marking()
+        source = marked(source)
         call = super().read(source)
         if children(source):
             return call
@@ -68,7 +68,7 @@ class MarkFailed(Hooks):
                         raise
                 else:
                     return
-            count = source.exact_length() or 0
+            count = exact_length(source) or 0
             for first in range(at, count, _ROWS_RETRIED):
                 stop = min(first + _ROWS_RETRIED, count)
                 yield self.take(source)(epoch, np.arange(first, stop)), (None, stop, True)
@@ -100,7 +100,7 @@ class MarkFailed(Hooks):
     def tasks(self, source: Source) -> Any:
         """Let the tasks of datasets that a source holds be their own; what is read of others is read here."""
         if children(source):
-            return super().tasks(source.marking())
+            return super().tasks(marked(source))
         return lambda epoch, position: held_tasks(self.read(source)(epoch, position))
 
     def task(self, source: Source) -> Any:
@@ -183,8 +183,8 @@ class _Marked:
     source: Source
 
     @property
-    def taken_in(self) -> frozenset[str]:
-        return self.source.taken_in
+    def traits(self) -> SourceTraits:
+        return self.source.traits
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         chunk: RecordBatch = self.hooks.take(self.source)(epoch, indices)

@@ -4,7 +4,7 @@ An engine gives some of the rows at a time, in any order, in any process. So the
 schemas are declared, and the key of a row, which its randomness derives from, comes from the row itself or from its number.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp._printing import columns_text
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.types import decoded, is_binary, is_tensor, is_text
 from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, one_chunk, visible
@@ -27,7 +26,7 @@ from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import brief, flat_parts
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.core.running.steps import Hooks, Plan, Rows
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.core.stages import Stage, starts_empty
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.row_chunks import count_rows, most_rows
@@ -203,8 +202,9 @@ class _Table(Source):
     def _needed(self) -> pa.Table:
         return self.table if self.columns is None else self.table.select([*self.columns, *HIDDEN])
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        return attrs.evolve(self, columns=tuple(columns))
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(restricted=lambda columns, conditions: attrs.evolve(self, columns=tuple(columns)))
 
     def __repr__(self) -> str:
         return "a table"

@@ -41,7 +41,7 @@ def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
 def _reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
     found = replay(dataset, cursor)
     yield found
-    for child, inside in dataset.source.children_at(found.position):
+    for child, inside in dataset.source.traits.children_at(found.position):
         yield from _reached(child, inside)
 
 

@@ -20,7 +20,7 @@ from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
 from mlxfp.core.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.core.running.showing import Showing
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument, schema_code
 from mlxfp.data.sources.files import FileSource, find_place, place
 from mlxfp.data.sources.partitions import check_partition, fit, partition_types
@@ -79,6 +79,11 @@ class ColumnSource(FileSource):
         files = self.files()
         with Showing("count rows", unit="files", total=lambda: len(files)) as shown:
             return sum(map(self.rows_of, shown.over(files)))
+
+    @property
+    def traits(self) -> SourceTraits:
+        """Only the columns that are wanted are read."""
+        return attrs.evolve(super().traits, restricted=self.restricted)
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         """Return a source that reads only these columns."""

@@ -13,12 +13,11 @@ import pyarrow.csv as arrow_csv
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
-from mlxfp.core.sources import Source
+from mlxfp.core.sources import SourceTraits
 from mlxfp.data.sources.columns import (
     LONGEST_EXACT,
     SCAN,
@@ -108,8 +107,9 @@ class _ReadCsv(LineSource):
     suffixes = packed(".csv", ".tsv")
     transcoding = f"Name its encoding, as in encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        return attrs.evolve(self, kept=tuple(columns))
+    @property
+    def traits(self) -> SourceTraits:
+        return attrs.evolve(super().traits, restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)))
 
     def cut(self, data: bytes) -> int:
         return last_record_end(data, self.delimiter, self.quote)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.errors import MlxfpError, SchemaError
 from mlxfp.core.running.showing import Showing
-from mlxfp.core.sources import Held, Position, Tasks
+from mlxfp.core.sources import Held, Position, SourceTraits, Tasks
 from mlxfp.data.sources.columns import (
     LONGEST_EXACT,
     TEXT_OF_JSON,
@@ -62,12 +62,12 @@ class LineSource(FileSource):
     transcoding: ClassVar[str] = _CONVERT  # what to do where text is in another encoding
     marks: bool = field(default=False, kw_only=True, repr=False)  # whether records that cannot be parsed become rows marked as failed
     encoding: str = field(default="utf-8", kw_only=True)
-    costly = True  # parsing is worth a worker
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
 
-    def marking(self) -> "LineSource":
-        """Return the source whose records that cannot be parsed are marked rows."""
-        return attrs.evolve(self, marks=True)
+    @property
+    def traits(self) -> SourceTraits:
+        """Parsing is worth a worker, and records that cannot be parsed may become marked rows."""
+        return attrs.evolve(super().traits, costly=lambda: True, marking=lambda: attrs.evolve(self, marks=True))
 
     @abstractmethod
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:

@@ -15,7 +15,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchEr
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.row_names import Origin, locate
-from mlxfp.core.sources import Source
+from mlxfp.core.sources import Source, SourceTraits
 from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.inspection.provenance import row_origins, trace_row
 from mlxfp.data.lengths.batching import batch, unbatch
@@ -112,9 +112,7 @@ def test_rows_of_groups_are_located():
 
 @frozen(repr=False)
 class _OfBatches(Source):
-    @property
-    def level(self):
-        return "batches"
+    traits = SourceTraits(level="batches")
 
     def schema(self):
         return pa.schema([])

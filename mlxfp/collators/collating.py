@@ -81,7 +81,6 @@ class _Collate(Stage):
             columns_read=self.collator.uses if isinstance(self.collator, Choosing) else None,
             length=identity,
             fuse=self._fused,
-            halves=self.halves,
             advice="A collator of your own is faster with whole columns, from Examples.column, than row after row.",
         )
 
@@ -92,9 +91,9 @@ class _Collate(Stage):
         return to_batch(row)
 
     def halves(self, schema: Schema) -> Halves | None:
-        """Return the host half of the collator, for workers, and the device half."""
+        """Return the host and device parts for groups of this schema, or None if the host part is not worth a worker."""
         prepared = self.collator.prepared(schema) if isinstance(self.collator, Choosing) else None
-        return None if prepared is None else Halves(None, prepared.stages, _Collate(prepared.collator), self)
+        return None if prepared is None else Halves(prepared.stages, _Collate(prepared.collator))
 
     def _fused(self, before: Stage, needed: Collection[str]) -> Stage | None:
         return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Cutting) else None
@@ -123,11 +122,7 @@ class _CollateCuts(Stage):
 
     @property
     def traits(self) -> Traits:
-        return Traits(length=self.grouping.count, halves=self._halves)
-
-    def _halves(self, schema: Schema) -> Halves | None:
-        halves = self.collate.halves(schema)
-        return None if halves is None else halves._replace(grouping=self.grouping)
+        return Traits(length=self.grouping.count)
 
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:

@@ -11,18 +11,17 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.chunks import EPOCH, ROW, Indices, RecordBatch, Schema
 from mlxfp.core.errors import PipelineError
-from mlxfp.core.nodes import Part, Pipeline, children
+from mlxfp.core.nodes import Part, Pipeline, Share, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
 
 Position = Any
-Tasks = Generator[tuple[Any, Position], Any, None]  # a `Task` and the position after it: see `Source.tasks`
+Tasks = Generator[tuple["Task", Position], None, None]  # each task with the position after it: see `Source.tasks`
 
 
 class Task(ABC):
-    """Rows that are to be read: a frozen value, whose `read` may run in another thread or process."""
+    """Rows to read: a frozen value, whose `read` may run in another thread or process."""
 
     __slots__ = ()
 
@@ -45,7 +44,7 @@ class Task(ABC):
 
 
 @frozen(eq=False)
-class Held(Task):
+class ChunkTask(Task):
     """Rows that have been read already."""
 
     chunk: RecordBatch
@@ -56,16 +55,16 @@ class Held(Task):
         return int(self.chunk.num_rows)
 
     def read(self) -> RecordBatch:
-        """Return them."""
+        """Return the chunk."""
         return self.chunk
 
     def part(self, first: int, stop: int) -> Task:
         """Cut the chunk."""
-        return Held(self.chunk.slice(first, stop - first))
+        return ChunkTask(self.chunk.slice(first, stop - first))
 
 
 @frozen(eq=False)
-class Taken(Task):
+class IndexTask(Task):
     """Rows of a source with random access, by number."""
 
     source: Any  # a `Source`, or what takes its rows
@@ -83,19 +82,24 @@ class Taken(Task):
 
     def part(self, first: int, stop: int) -> Task:
         """Take fewer."""
-        return Taken(self.source, self.epoch, self.indices[first:stop])
+        return IndexTask(self.source, self.epoch, self.indices[first:stop])
 
     def sent_to(self, workers: str) -> Task:
-        """Take them here, unless the source says that they may be taken there."""
-        return self if workers in self.source.traits.taken_in else Held(self.read())
+        """Take the rows here, unless the source allows these workers to call `take`."""
+        return self if workers in self.source.traits.taken_in else ChunkTask(self.read())
 
 
 def read_tasks(tasks: Tasks) -> Iterator[tuple[RecordBatch, Position]]:
     """Run tasks here, one after the other: the `read` of a source that is written as tasks."""
     with closing(tasks):
         for task, after in tasks:
-            chunk = task.read()
-            yield chunk, tasks.send(content_bits(chunk))[1] if after is None else after
+            yield task.read(), after
+
+
+def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
+    """Yield chunks as tasks: the `tasks` of a source whose chunks are read in one thread."""
+    for chunk, after in chunks:
+        yield ChunkTask(chunk), after
 
 
 @frozen
@@ -142,6 +146,7 @@ class SourceTraits:
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # the datasets inside, each with its cursor
     read_parts: Callable[[], tuple[Any, ...]] | None = None  # the datasets whose rows come out, if not the datasets inside
     in_table: Callable[[], InTable | None] = lambda: None  # the rows in a table in memory
+    share: Share | None = None  # how the source depends on the number of ranks; None: not at all
     notes: Callable[[], tuple[str, ...]] = tuple  # for `explain`: memory held, cost of resuming
     advice: str = CACHE_ADVICE  # for `profile`, if this source takes the most time
 
@@ -194,12 +199,8 @@ class Source(Part, ABC):
         raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after it.")
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield tasks from `position` on, each with the position after it; together they read what `read` reads.
-
-        A position of None asks for the content of the rows of this task, in bits: it is sent, and (None, the position) comes for it.
-        """
-        for chunk, after in self.read(epoch, position):
-            yield Held(chunk), after
+        """Yield tasks from `position` on, each with the position after the task; together they read what `read` reads."""
+        return chunk_tasks(self.read(epoch, position))
 
     def version(self) -> Any:
         """Return a plain value that changes when the data outside changes: sizes and times of files. Caches are keyed by it."""
@@ -219,7 +220,7 @@ class Source(Part, ABC):
 def take_task(source: Source, epoch: int, indices: Indices) -> Task:
     """Return the task of taking the rows at `indices`, int64[N], of an indexable source."""
     task = source.traits.task
-    return Taken(source, epoch, indices) if task is None else task(epoch, indices)
+    return IndexTask(source, epoch, indices) if task is None else task(epoch, indices)
 
 
 def exact_length(source: Source) -> int | None:

@@ -18,7 +18,7 @@ from toolz import identity
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.errors import PipelineError
-from mlxfp.core.nodes import Part, check_dataset
+from mlxfp.core.nodes import Part, Share, check_dataset
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
@@ -82,8 +82,8 @@ class Traits:
     longest_row: Callable[[int | None], int | None] | None = None  # most tokens of a row after it, from the most before it; None: any
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # the possible groups of so many rows
     fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see below
-    halves: Callable[[Schema], "Halves | None"] | None = None  # halves of its own for groups of this schema, if workers are worth one
     decoders: Mapping[str, Any] = field(factory=dict)  # the tokenizer of each column of ids that the stage adds: notebooks show their text
+    share: Share | None = None  # how the stage depends on the number of ranks; None: not at all
     notes: Callable[[], tuple[str, ...]] = tuple  # for `explain`: memory held, cost of resuming
     advice: str = ""  # for `profile`, if this stage takes the most time
 
@@ -172,15 +172,10 @@ class RowWise(Stage):
 
 
 class Halves(NamedTuple):
-    """A stage that makes a batch of each group, in two halves: one for workers, and one for the thread that may make arrays.
+    """The two parts of a stage that makes a batch of each group. Together they make the same batches as the stage."""
 
-    Together they give the batches of `whole`; where either fails, `whole` says what is wrong.
-    """
-
-    grouping: Stage | None  # what makes the groups, where the stage does that, too
-    host: tuple[RowWise, ...]
-    device: Stage
-    whole: Stage
+    host: tuple[RowWise, ...]  # for workers
+    device: Stage  # for the thread that makes arrays
 
 
 def seeded(stage: object) -> bool:

@@ -6,7 +6,6 @@ from typing import Any
 from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.nodes import check_dataset, children
-from mlxfp.core.running.segments import leading, on_groups
 from mlxfp.data.running.runners import RANKS, Runner
 from mlxfp.data.running.writing import keeps_no_state
 
@@ -39,14 +38,13 @@ def explain_write(dataset: Dataset[Any], *, on: Runner) -> str:
 
 def _places(dataset: Any) -> Iterator[tuple[str, str]]:
     """Yield each stage as it was written, and each source that holds datasets, with where it runs."""
-    source, steps = dataset.source, dataset.plan.steps
+    source, plan = dataset.source, dataset.plan
     held = children(source)
     for child in held:  # taken by number, rows go through the stages of what is held where they are taken
         yield from ((text, _WORKERS) for text, _ in _places(child)) if source.indexable else _places(child)
     if held:
         yield repr(source), _WORKERS if source.indexable else _IN_ORDER
-    parts = on_groups(dataset.plan, dataset.hooks)
-    by_workers = {step.place for step in (*leading(steps, dataset.hooks).steps, *(parts.segment.steps if parts else ()))}
-    for step in steps:
-        for stage in dataset.stages[step.place : step.stop]:
-            yield repr(stage), _WORKERS if step.place in by_workers else _IN_ORDER
+    by_workers = {step.index for step in (*plan.segment, *plan.host)}
+    for step in plan.steps:
+        for stage in dataset.stages[step.index : step.stop]:
+            yield repr(stage), _WORKERS if step.index in by_workers else _IN_ORDER

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import attrs
 from attrs import frozen
 from toolz import identity
 
@@ -15,7 +16,7 @@ from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
-from mlxfp.core.nodes import label
+from mlxfp.core.nodes import Share, label
 from mlxfp.core.stages import Groups, Stage, State, Traits
 from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
@@ -63,7 +64,7 @@ class Grouping(Stage):
     def traits(self) -> Traits:
         """The column of tokens, which is read; the numbers and sizes of groups."""
         columns = () if self.column is None else (self.column,)
-        return Traits(columns_read=columns, length=self.count, groups=self.groups, notes=self.notes)
+        return Traits(columns_read=columns, length=self.count, groups=self.groups, share=self.share, notes=self.notes)
 
     def count(self, rows: int) -> int | None:
         """Return the number of groups of so many rows; None if it depends on their lengths."""
@@ -72,6 +73,11 @@ class Grouping(Stage):
     @abstractmethod
     def groups(self, count: int | None) -> tuple[Groups, ...]:
         """Return what is known of the groups of `count` rows, None if unknown."""
+
+    @property
+    def share(self) -> Share | None:
+        """How the groups depend on the number of ranks; None: not at all."""
+        return None
 
     def notes(self) -> tuple[str, ...]:
         """Return how many rows are held, for `explain`."""
@@ -134,6 +140,10 @@ class _Batch(Grouping):
 
     size: int
     drop_last: bool = False
+
+    @property
+    def share(self) -> Share:
+        return Share(0, self.size, attrs.evolve(self, size=1))
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows, held = chunk.num_rows, 0 if rest is None else rest.num_rows

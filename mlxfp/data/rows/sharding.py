@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
+import attrs
 import numpy as np
 import pyarrow as pa
-from attrs import evolve, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice, check_integer, check_positive, explain_call
@@ -13,6 +14,7 @@ from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chun
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.execution import row_count
+from mlxfp.core.nodes import Share
 from mlxfp.core.sources import SourceTraits, Task
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.row_views import View
@@ -87,7 +89,8 @@ class _Shard(View):
 
     @property
     def traits(self) -> SourceTraits:
-        return evolve(super().traits, keeps_rows=self.indexable)  # of a stream, the position holds rows
+        share = Share(self.count, 0, attrs.evolve(self, index=0, count=1))
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # of a stream, the position holds rows
 
     def schema(self) -> Schema:
         schema = super().schema()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.errors import MlxfpError, SchemaError
 from mlxfp.core.running.showing import Showing
-from mlxfp.core.sources import Held, Position, SourceTraits, Tasks
+from mlxfp.core.sources import ChunkTask, Position, SourceTraits, Tasks
 from mlxfp.data.sources.columns import (
     LONGEST_EXACT,
     TEXT_OF_JSON,
@@ -150,7 +150,7 @@ class LineSource(FileSource):
         """Yield a task for every block. It is parsed where it runs, if its records can be counted before."""
         for lines, after in self._lines(position):
             ends = None if self.marks else self.filled_ends(lines.block.data)
-            task = Held(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
+            task = ChunkTask(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
             if task.rows:
                 yield task, after
 

@@ -36,7 +36,7 @@ from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, childre
 from mlxfp.core.notebooks.pipelines import dataset_html
 from mlxfp.core.planning import Resolved, head, plan, resolve
 from mlxfp.core.running.segments import Segment
-from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan
+from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan, SourceCalls
 from mlxfp.core.sources import Position, Source, SourceTraits, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
 
@@ -104,6 +104,16 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """What runs in place of this. Found once."""
         __tracebackhide__ = True
         return plan(self, self.columns)
+
+    @cached_property
+    def calls(self) -> SourceCalls:
+        """The functions of the source. Found once, as rows are taken one at a time, too."""
+        return self.hooks.source(self.source)
+
+    @cached_property
+    def planned_calls(self) -> SourceCalls:
+        """The functions of the source that the plan reads."""
+        return self.hooks.source(self.plan.source)
 
     @cached_property
     def row_segment(self) -> Segment:
@@ -274,7 +284,7 @@ class Wrapper(Source):
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         """Let the dataset that is held give fewer columns, where its rows are kept as they are."""
-        if not self.traits.keeps_rows or self.dataset.hooks.as_written:
+        if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
         object.__setattr__(less, "resolved", self.dataset.resolved)  # schemas are found once, whatever columns are wanted

@@ -46,7 +46,7 @@ def length(dataset: Pipeline[Any]) -> int | None:
     3
     """
     check_dataset(dataset, length)
-    return length_after(dataset, dataset.hooks.exact_length(dataset.source)())
+    return length_after(dataset, dataset.calls.exact_length())
 
 
 def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text") -> str:

@@ -179,7 +179,7 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
         yield from _read_ahead(run, base, runner)
         return
     epoch, rows = base.epoch, base.rows
-    for chunk, after in run.hooks.read(source)(epoch, base.position):
+    for chunk, after in run.hooks.source(source).read(epoch, base.position):
         count = chunk.num_rows if arrow else 0
         fed = number_rows(chunk, epoch, rows) if arrow else chunk
         yield _Fed((fed,), run.calls, count, after, partial(identity, fed))
@@ -208,7 +208,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
 def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
     """Yield the tasks of a source from a snapshot on as jobs, each with the position after the task."""
     rows = base.rows
-    with closing(segment.hooks.tasks(source)(base.epoch, base.position)) as tasks:
+    with closing(segment.hooks.source(source).tasks(base.epoch, base.position)) as tasks:
         for task, after in tasks:
             yield Job(task, base.epoch, rows, segment), after
             rows += task.rows
@@ -226,7 +226,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
         count = row_count(dataset)
         while done < count:
             stop = min(count, done + _ROWS_BY_NUMBER, (done // rows + 1) * rows)
-            task = dataset.hooks.task(source)(base.epoch, np.arange(done, stop))
+            task = dataset.hooks.source(source).task(base.epoch, np.arange(done, stop))
             yield Job(task, base.epoch, done, segment), Cursor(base, stop, dataset)
             done = stop
         return
@@ -304,13 +304,13 @@ def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> 
     """Return the task of taking rows of an indexable dataset by number, int64[N], through its stages."""
     plan: Plan = dataset.plan
     text = "" if children(plan.source) else plan.text  # the innermost source is named, once
-    return RowTask(dataset.hooks.task(plan.source)(epoch, indices), epoch, indices, dataset.row_segment, text)
+    return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 
 def row_count(dataset: Pipeline[Any]) -> int:
     """Return the number of rows of an indexable dataset."""
     __tracebackhide__ = True
-    count: int | None = dataset.hooks.exact_length(dataset.plan.source)()
+    count: int | None = dataset.planned_calls.exact_length()
     if count is None:
         raise PipelineError(f"{dataset.source!r} can take rows by number and must say how many there are: its length() returned None.")
     return count

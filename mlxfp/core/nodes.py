@@ -67,6 +67,8 @@ class Pipeline(Generic[Item]):
     resolved: Any  # see `planning.py`
     plan: Any  # these two: see `running/`
     row_segment: Any
+    calls: Any  # these two: the functions of the source, and of the source in the plan
+    planned_calls: Any
     hooks: Any
 
 

@@ -26,7 +26,7 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
 from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import Pipeline, children
-from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, Step, are_costly, blame
+from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, SourceCalls, Step, are_costly, blame
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import LEVELS, Halves, Level, Projection, RowWise, Stage, Traits, starts_empty
 
@@ -45,7 +45,7 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
     """Find the schema after every part. Reads at most the first rows; raises `SchemaError` where a stage does not fit."""
     __tracebackhide__ = True
     stages: list[Stage] = []
-    schemas = [dataset.hooks.schema(dataset.source)()]
+    schemas = [dataset.calls.schema()]
     sample = _Sample(dataset)
     for stage in dataset.stages:
         try:
@@ -72,18 +72,18 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     The hooks of the pipeline say how far the plan may differ from what was written.
     """
     __tracebackhide__ = True
-    written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.as_written, len(dataset.stages))
+    written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.changes.as_written, len(dataset.stages))
     schemas = dataset.resolved.schemas[first:]
     steps, needed = _projected(written[first:], schemas, schemas[-1].names if columns is None else columns)
     source, said, schema = dataset.source, list[str](), schemas[0]
     if not first:
         source, said = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
-        schema = dataset.hooks.schema(source)()
+        schema = dataset.hooks.source(source).schema()
     steps = _joined(steps, dataset, schema, said)
     steps = _merged(steps, needed, said)
     if not first:
         steps = _narrowed(steps, needed, schema, said)
-    if dataset.hooks.fuses:
+    if dataset.hooks.changes.fuses:
         steps = _fused(steps, said)
     if dataset.hooks == NO_HOOKS:
         source, steps = _late(source, steps, said)
@@ -186,9 +186,9 @@ class _Head(Hooks):
 
     before: Iterator[RecordBatch] | None = None
 
-    def read(self, source: Source) -> Any:
-        head, before = super().head(source), self.before
-        return lambda epoch, position: ((chunk, None) for chunk in (head() if before is None else before))
+    def source(self, source: Source) -> SourceCalls:
+        calls, before = super().source(source), self.before
+        return attrs.evolve(calls, read=lambda epoch, position: ((chunk, None) for chunk in (calls.head() if before is None else before)))
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
@@ -225,7 +225,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
     if restricted is None:
         return whole, []
     source: Source = restricted(columns, conditions)
-    less, said = dataset.hooks.schema(source)().names, list[str]()
+    less, said = dataset.hooks.source(source).schema().names, list[str]()
     if len(less) < len(names) and not whole.traits.keeps_rows:  # else the dataset that it holds says it
         said.append(f"{whole!r} reads {len(less)} of {len(names)} columns: {', '.join(map(repr, less))}")
     return source, said + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]

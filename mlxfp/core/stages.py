@@ -65,7 +65,8 @@ class Traits:
 
     Tokens are those of the column `input_ids`, which collators read. A stage that makes groups may name `columns_read` and keep rows in its
     state. A stage that makes batches names the columns that the batches come from. `fuse(before, needed)` returns one stage for the stage
-    `before` and this one, with the state of `before`, or None; only the columns in `needed` have to come out.
+    `before` and this one, with the state of `before`, or None; only the columns in `needed` have to come out. `longest_row` computes the
+    most tokens of a row after the stage from the most before it; None is any number.
 
     >>> import mlxfp as fp
     >>> fp.select_columns(["x"]).traits.length(5), fp.batch(2).traits.length(5), fp.filter(bool).traits.length(5)
@@ -79,9 +80,9 @@ class Traits:
     projection: Callable[[Sequence[str]], Projection] | None = None  # a stage that only chooses columns: the choice among these names
     predicates: tuple[Condition, ...] = ()  # a stage that only leaves out rows: the conditions that the other rows meet
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))  # items from so many; None: unknown
-    longest_row: Callable[[int | None], int | None] | None = None  # most tokens of a row after it, from the most before it; None: any
+    longest_row: Callable[[int | None], int | None] | None = None  # see above; None: rows are measured
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # the possible groups of so many rows
-    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see below
+    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see above
     decoders: Mapping[str, Any] = field(factory=dict)  # the tokenizer of each column of ids that the stage adds: notebooks show their text
     share: Share | None = None  # how the stage depends on the number of ranks; None: not at all
     notes: Callable[[], tuple[str, ...]] = tuple  # for `explain`: memory held, cost of resuming

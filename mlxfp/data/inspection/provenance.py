@@ -21,7 +21,7 @@ from mlxfp.core.execution import execute, iterate, run, start
 from mlxfp.core.nodes import check_dataset, inner_parts, leaves
 from mlxfp.core.planning import as_written
 from mlxfp.core.row_names import Origin, locate
-from mlxfp.core.running.steps import ALL_STAGES, Hooks, Plan, Step
+from mlxfp.core.running.steps import ALL_STAGES, Changes, Hooks, Plan, Step
 from mlxfp.core.sources import Position, Source, SourceTraits, exact_length
 from mlxfp.data.inspection.previews import show_value
 from mlxfp.data.running.error_rows import OnError
@@ -69,12 +69,8 @@ class _Uncollated(Hooks):
     passed: frozenset[int] = field(kw_only=True)  # their places
 
     @property
-    def as_written(self) -> int:
-        return ALL_STAGES
-
-    @property
-    def collates(self) -> bool:
-        return False
+    def changes(self) -> Changes:
+        return attrs.evolve(super().changes, as_written=ALL_STAGES, collates=False)
 
     def step(self, step: Step) -> Any:
         return (lambda state, chunk: (state, (chunk,))) if step.index in self.passed else super().step(step)

@@ -125,7 +125,7 @@ class _Stored(Wrapper):
     @property
     def hidden(self) -> tuple[str, ...]:
         """The names of what is kept with the columns."""
-        return (*HIDDEN, self.dataset.hooks.marks)
+        return (*HIDDEN, self.dataset.hooks.changes.marks)
 
     @property
     @abstractmethod
@@ -266,7 +266,7 @@ class _CacheItems(_LoadItems):
     @cached_property
     def items(self) -> Sequence[Any]:
         """Each is read when it is asked for."""
-        if self.dataset.level == "batches" and not self.dataset.hooks.collates:
+        if self.dataset.level == "batches" and not self.dataset.hooks.changes.collates:
             return self._all()  # the files have none of the groups that are asked for
         folder = _folder(self.dataset, self.path)
         manifest = read_manifest(folder) or _written(self.dataset, folder)
@@ -321,7 +321,7 @@ def _storing(dataset: Dataset[Any]) -> StoresBatches:
 
 
 def _folder(dataset: Dataset[Any], path: str) -> Path:
-    return Path(path).expanduser() / fingerprint((dataset, dataset.hooks.marks, dataset.source.version()))
+    return Path(path).expanduser() / fingerprint((dataset, dataset.hooks.changes.marks, dataset.source.version()))
 
 
 def _opened(folder: Path, manifest: Manifest) -> list[pa.ipc.RecordBatchFileReader]:

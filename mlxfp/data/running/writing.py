@@ -6,8 +6,7 @@ out, in order. What is known of a file is kept until all are done, so a run that
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from itertools import count, groupby, islice
@@ -23,12 +22,12 @@ from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import DataError, PipelineError, WorkerError
+from mlxfp.core.errors import DataError, PipelineError
 from mlxfp.core.execution import beginning, row_jobs, run, showing
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
-from mlxfp.core.running.runners import RUNNER
-from mlxfp.core.running.segments import Job, Result, Segment
+from mlxfp.core.running.runners import RUNNER, Jobs
+from mlxfp.core.running.segments import Job, Segment
 from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import check_ends
 from mlxfp.data.manifests import Manifest
@@ -203,46 +202,28 @@ def rows_of_a_file(dataset: Dataset[Any]) -> int:
 
 def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool] = lambda place: True) -> int:
     """Let workers write the files, those of `own` places; return how many there are in all."""
-    waiting: deque[tuple[WriteFile, Future[Result]]] = deque()
-    files, known, closed = 0, 0, False
+    files, known, kept = 0, 0, False
 
     def total() -> int | None:
         return None if known else dataset.plan.source.length()
 
-    with Showing(out.writer, total=total) as shown:
-        try:
-            for place, job in _jobs(dataset, out, pool, own):
-                files = max(files, place + 1)
-                if job is None:
-                    known += 1
-                else:
-                    waiting.append((job, pool.submit(job.sent_to(pool.kind), lambda: closed)))
-                if len(waiting) >= 2 * pool.workers:
-                    shown.add(_wait(*waiting.popleft()))
-            while waiting:
-                shown.add(_wait(*waiting.popleft()))
-        except KeptError:
-            wait([future for _, future in waiting])  # else they would write into what comes next
-            raise
-        finally:
-            closed = True
-    return files
+    def jobs() -> Jobs:
+        nonlocal files, known
+        for place, job in _jobs(dataset, out, pool, own):
+            if kept:
+                return
+            files, known = max(files, place + 1), known + (job is None)
+            if job is not None:
+                yield job, None
 
-
-def _wait(job: "WriteFile", future: "Future[Result]") -> int:
-    """Wait until a file is written; return how many rows were read for it.
-
-    What a worker fails on is done again here, so that an error is raised as it is without workers.
-    """
-    try:
-        result = future.result()
-    except WorkerError:
-        raise
-    except Exception:  # noqa: BLE001  # of any stage
-        result = job.run()
-    if not result.complete:
+    with Showing(out.writer, total=total) as shown, closing(pool.map(jobs(), whole=True)) as results:
+        for (job, _), result in results:
+            complete = result.complete if result.error is None else job.run().complete  # raises the error as it is without workers
+            kept = kept or not complete
+            shown.add(job.task.rows)
+    if kept:
         raise KeptError
-    return job.task.rows
+    return files
 
 
 def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool]) -> Iterator["tuple[int, WriteFile | None]"]:
@@ -276,24 +257,11 @@ def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[
             yield place, job(place, *next(_files(dataset, start, out.rows_per_file), ((), start)))
 
 
-def _are_whole(checks: list["CheckFile"], pool: Pool) -> Iterator[bool]:
+def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
     """Let workers read files that are done; yield, in their order, whether each is as it was written."""
-    waiting: deque[tuple[CheckFile, Future[Result]]] = deque()
-    for check in checks:
-        waiting.append((check, pool.submit(check, lambda: False)))
-        if len(waiting) >= 2 * pool.workers:
-            yield _found_whole(*waiting.popleft())
-    while waiting:
-        yield _found_whole(*waiting.popleft())
-
-
-def _found_whole(check: "CheckFile", future: "Future[Result]") -> bool:
-    try:
-        return future.result().complete
-    except WorkerError:
-        raise
-    except Exception:  # noqa: BLE001  # of a worker that cannot read the file
-        return check.file.is_whole(check.out.folder)
+    with closing(pool.map(((check, None) for check in checks), whole=True)) as results:
+        for (check, _), result in results:
+            yield result.complete if result.error is None else check.run().complete
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:

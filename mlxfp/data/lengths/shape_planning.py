@@ -15,11 +15,11 @@ from mlxfp.core.arrow.ragged import ends_of, read_lists
 from mlxfp.core.checks import check_positive, check_types, explain_call
 from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.execution import read_all
 from mlxfp.core.nodes import brief, check_dataset, children, known_length
 from mlxfp.core.stages import Groups, Stage
-from mlxfp.data.rows.columns import select_columns
 
 
 @frozen
@@ -173,7 +173,9 @@ def _longest(dataset: Dataset[Any]) -> list[int]:
     """Return the length of the longest row of an epoch if a stage does not declare lengths, else nothing."""
     if all(stage.emits is not None or stage.traits.longest_row is not None for stage in _stages(dataset)):
         return []
-    columns = (chunk.column("input_ids") for chunk in read_all(select_columns(["input_ids"])(dataset), reader="batch_shapes"))
+    if "input_ids" not in schema(dataset).names:
+        return []
+    columns = (chunk.column("input_ids") for chunk in read_all(evolve(dataset, columns=("input_ids",)), reader="batch_shapes"))
     return [max((int(np.diff(read_lists(column)[1]).max(initial=0)) for column in columns), default=0)]
 
 

@@ -37,8 +37,10 @@ from mlxfp.core.execution import iterate as iterate
 from mlxfp.core.pipelines import compose as compose
 from mlxfp.core.pipelines import pipe as pipe
 from mlxfp.core.sources import Source as Source
+from mlxfp.core.sources import SourceTraits as SourceTraits
 from mlxfp.core.stages import RowWise as RowWise
 from mlxfp.core.stages import Stage as Stage
+from mlxfp.core.stages import Traits as Traits
 from mlxfp.data.lengths.augmenting import drop_fields as drop_fields
 from mlxfp.data.lengths.augmenting import drop_tokens as drop_tokens
 from mlxfp.data.lengths.augmenting import replace_tokens as replace_tokens

@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 from attrs import field, frozen
+from toolz import identity
 
 from mlxfp.collators.columns import Arrays, Choosing, Cutting
 from mlxfp.collators.stacking import Stack, stacking
@@ -16,7 +17,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.core.row_names import row_name
-from mlxfp.core.stages import Batch, Halves, Stage, State
+from mlxfp.core.stages import Batch, Halves, Stage, State, Traits
 from mlxfp.data.lengths.batching import Cuts, Grouping
 from mlxfp.support.checks import check_callable, explain_call
 from mlxfp.support.errors import ArgumentTypeError, MlxfpError
@@ -53,7 +54,6 @@ class _Collate(Stage):
     collator: Any  # a function from a sequence of examples to a batch, which may be `Choosing`
     accepts = frozenset({"groups"})
     emits = "batches"
-    advice = "A collator of your own is faster with whole columns, from Examples.column, than row after row."
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
@@ -75,11 +75,14 @@ class _Collate(Stage):
             self.collator.check(schema)
         return schema
 
-    def columns_read(self) -> Collection[str] | None:
-        return self.collator.uses if isinstance(self.collator, Choosing) else None
-
-    def length(self, count: int) -> int:
-        return count
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            columns_read=self.collator.uses if isinstance(self.collator, Choosing) else None,
+            length=identity,
+            fuse=self._fused,
+            advice="A collator of your own is faster with whole columns, from Examples.column, than row after row.",
+        )
 
     def stored(self, batch: Batch, like: Schema | None) -> RecordBatch:
         return to_chunk(batch, like)
@@ -88,10 +91,11 @@ class _Collate(Stage):
         return to_batch(row)
 
     def halves(self, schema: Schema) -> Halves | None:
+        """Return the host and device parts for groups of this schema, or None if the host part is not worth a worker."""
         prepared = self.collator.prepared(schema) if isinstance(self.collator, Choosing) else None
         return None if prepared is None else Halves(prepared.stages, _Collate(prepared.collator))
 
-    def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
+    def _fused(self, before: Stage, needed: Collection[str]) -> Stage | None:
         return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Cutting) else None
 
 
@@ -116,8 +120,9 @@ class _CollateCuts(Stage):
     def schema(self, schema: Schema) -> Schema:
         return self.collate.schema(self.grouping.schema(schema))
 
-    def length(self, count: int) -> int | None:
-        return self.grouping.length(count)
+    @property
+    def traits(self) -> Traits:
+        return Traits(length=self.grouping.count)
 
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:

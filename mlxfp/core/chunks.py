@@ -28,7 +28,7 @@ Indices = NDArray[np.int64]
 ROW = "__row__"
 KEY = "__key__"
 HIDDEN = (ROW, KEY)
-EPOCH = "__epoch__"  # of rows that are gathered later, whose other column is `__row__` (see `Source.table_places`)
+EPOCH = "__epoch__"  # of rows that are gathered later, whose other column is `__row__` (see `InTable` in `sources.py`)
 
 LEAF_BITS = 44  # where datasets are joined, `__row__` holds the number of the leaf source above so many bits for the row in it
 CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: enough to amortise Arrow calls, few enough to resume quickly

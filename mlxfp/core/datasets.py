@@ -14,7 +14,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, overload
 
 import attrs
 import numpy as np
@@ -33,8 +33,8 @@ from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, childre
 from mlxfp.core.notebooks.pipelines import dataset_html
 from mlxfp.core.planning import Resolved, head, plan, resolve
 from mlxfp.core.running.segments import Segment
-from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan
-from mlxfp.core.sources import Position, Source, check_ends
+from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan, SourceCalls
+from mlxfp.core.sources import Position, Source, SourceTraits, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentTypeError, MlxfpError, PipelineError, SchemaError
@@ -58,10 +58,15 @@ class Dataset(Pipeline[Item], Generic[Item]):
     hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # what calls the parts while it runs: see `with_hooks`
     columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # those that its reader wants; None: all
 
+    @cached_property
+    def traits(self) -> SourceTraits:
+        """The traits of the source. Found once, as a source that holds datasets asks for theirs."""
+        return self.source.traits
+
     @property
     def level(self) -> Level:
         """What iterating gives: `examples`, `groups` or `batches`."""
-        return next((stage.emits for stage in reversed(self.stages) if stage.emits is not None), self.source.level)
+        return next((stage.emits for stage in reversed(self.stages) if stage.emits is not None), self.traits.level)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -71,22 +76,22 @@ class Dataset(Pipeline[Item], Generic[Item]):
     @property
     def indexable(self) -> bool:
         """Whether rows can be taken by their number: the source can, and every stage turns one row into one row."""
-        return self.source.indexable and all(stage.rowwise for stage in self.stages)
+        return self.source.indexable and all(stage.traits.row_wise for stage in self.stages)
 
     @property
     def endless(self) -> bool:
         """Whether an epoch is known to have no end."""
-        return self.source.endless
+        return self.traits.endless
 
     @property
     def reorders(self) -> bool:
         """Whether items come in another order in each epoch."""
-        return self.source.reorders or any(stage.reorders for stage in self.stages)
+        return self.traits.reorders or any(stage.traits.reorders for stage in self.stages)
 
     @property
     def redraws(self) -> bool:
         """Whether each epoch has other rows, because they are chosen by their place in an order that changes."""
-        return self.source.redraws
+        return self.traits.redraws
 
     @cached_property
     def resolved(self) -> Resolved:
@@ -99,6 +104,16 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """What runs in place of this. Found once."""
         __tracebackhide__ = True
         return plan(self, self.columns)
+
+    @cached_property
+    def calls(self) -> SourceCalls:
+        """The functions of the source. Found once, as rows are taken one at a time, too."""
+        return self.hooks.source(self.source)
+
+    @cached_property
+    def planned_calls(self) -> SourceCalls:
+        """The functions of the source that the plan reads."""
+        return self.hooks.source(self.plan.source)
 
     @cached_property
     def row_segment(self) -> Segment:
@@ -221,16 +236,20 @@ class Wrapper(Source):
     """
 
     dataset: Dataset[Any]
-    advice: ClassVar[str] = ""
-    permutes: ClassVar[bool] = False  # what comes out are all rows of the dataset, as they are, in another order
-    gathers: ClassVar[bool] = False  # it reads a whole epoch of the dataset before the first item comes out
-    same_items: ClassVar[bool] = False  # what comes out in epoch 0 is what the dataset gives then, item by item
-    keeps_rows: ClassVar[bool] = False  # what comes out are rows of the dataset as they are, and none of their columns decides which
 
     @property
-    def level(self) -> Level:
-        """The level of the dataset that is held."""
-        return self.dataset.level
+    def traits(self) -> SourceTraits:
+        """The traits of the dataset that is held, and the methods below."""
+        return attrs.evolve(
+            super().traits,
+            level=self.dataset.level,
+            exact_length=self.exact_length,
+            head=self.head,
+            restricted=self.restricted,
+            children_at=self.children_at,
+            notes=self.notes,
+            advice="",
+        )
 
     def schema(self) -> Schema:
         """Return the schema of the dataset that is held."""
@@ -259,9 +278,13 @@ class Wrapper(Source):
         """Yield the first chunks of the dataset that is held, before any reordering."""
         return head(self.dataset)
 
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader of `explain` should know."""
+        return ()
+
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         """Let the dataset that is held give fewer columns, where its rows are kept as they are."""
-        if not self.keeps_rows or self.dataset.hooks.as_written:
+        if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
         object.__setattr__(less, "resolved", self.dataset.resolved)  # schemas are found once, whatever columns are wanted
@@ -294,7 +317,7 @@ class Combinator:
         """Wrap the dataset."""
         check_level(dataset, self, self.accepts)
         source = self.source(dataset, **dict(self.options))
-        if getattr(source, "gathers", False):
+        if source.traits.gathers:
             check_ends(dataset, self)
         return Dataset(source)
 
@@ -363,5 +386,5 @@ def check_indexable(dataset: Dataset[Any], stage: object) -> None:
         raise PipelineError(f"{stage} takes examples by number, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
     check_ends(dataset, stage)
     if not dataset.indexable:
-        barrier: Part = next((part for part in dataset.stages if not part.rowwise), dataset.source)
+        barrier: Part = next((part for part in dataset.stages if not part.traits.row_wise), dataset.source)
         raise PipelineError(f"{stage} needs random access, and {barrier!r} has none. Put load() or cache(path) after it.")

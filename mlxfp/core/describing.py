@@ -46,7 +46,7 @@ def length(dataset: Pipeline[Any]) -> int | None:
     3
     """
     check_dataset(dataset, length)
-    return length_after(dataset, dataset.hooks.exact_length(dataset.source)())
+    return length_after(dataset, dataset.calls.exact_length())
 
 
 def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text") -> str:
@@ -88,7 +88,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
     """Yield every part of a pipeline, with what is known of it without running it; `runs_in` is the thread, and its workers."""
     held = children(dataset.source)
     for child in held:
-        yield from part_facts(child, depth + (len(held) > 1), dataset.source.runs_in or runs_in)
+        yield from part_facts(child, depth + (len(held) > 1), getattr(dataset.source, "runs_in", runs_in))
     parts = (dataset.source, *dataset.stages)
     written: Any = dataset
     thread, workers = runs_in
@@ -109,7 +109,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
             schema=schemas[count] if schemas else _schema(so_far),
             count=_length(so_far),
             access=access,
-            notes=part.notes(),
+            notes=part.traits.notes(),
             thread=thread,
             workers=workers if count - 1 in shared else "",
         )
@@ -120,7 +120,7 @@ def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
     with suppress(MlxfpError, OSError):  # the schema is not known: that is said in its place
         plan = dataset.plan
         places = {place for step in (*plan.segment, *plan.host) for place in range(step.index, max(step.stop, step.index + 1))}
-        return frozenset(places | ({-1} if plan.source.costly and not children(plan.source) else set()))
+        return frozenset(places | ({-1} if plan.source.traits.costly() and not children(plan.source) else set()))
     return frozenset()
 
 

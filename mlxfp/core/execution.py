@@ -129,7 +129,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
                 count = yield from _emit(push(fed.calls, states, fed.chunks), base, done, owner, by_row=by_row)
                 done = max(0, done - count)
             except Exception as error:
-                if (file := plan.source.file_of(base.position)) is not None:
+                if (file := plan.source.traits.file_of(base.position)) is not None:
                     error.add_note(f"with rows of {file}")
                 raise
             base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, tuple(states))
@@ -164,13 +164,13 @@ class _Fed(NamedTuple):
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
     """Yield the chunks of the source, with all steps; or the chunks that workers have made of them, with the steps after the segment."""
     __tracebackhide__ = True
-    runner, source, arrow = RUNNER.get(), run.plan.source, run.plan.source.level != "batches"
-    costly = are_costly(run.plan.segment) or (source.costly and type(source).tasks is not Source.tasks)
+    runner, source, arrow = RUNNER.get(), run.plan.source, run.plan.source.traits.level != "batches"
+    costly = are_costly(run.plan.segment) or (source.traits.costly() and type(source).tasks is not Source.tasks)
     if runner is not None and arrow and costly:
         yield from _read_ahead(run, base, runner)
         return
     epoch, rows = base.epoch, base.rows
-    for chunk, after in run.hooks.read(source)(epoch, base.position):
+    for chunk, after in run.hooks.source(source).read(epoch, base.position):
         count = chunk.num_rows if arrow else 0
         fed = number_rows(chunk, epoch, rows) if arrow else chunk
         yield _Fed((fed,), run.calls, count, after)
@@ -184,7 +184,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
     of which a step has kept rows.
     """
     __tracebackhide__ = True
-    segment, whole = Segment(run.plan.segment, run.hooks), run.plan.source.level != "examples"
+    segment, whole = Segment(run.plan.segment, run.hooks), run.plan.source.traits.level != "examples"
     with closing(runner.map(source_jobs(run.plan.source, base, segment), whole=whole)) as results:
         for (job, after), result in results:
             if result.complete and keep_nothing(run.states[step.index] for step in segment.steps):
@@ -199,7 +199,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
 def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
     """Yield the tasks of a source from a snapshot on as jobs, each with the position after the task."""
     rows = base.rows
-    with closing(segment.hooks.tasks(source)(base.epoch, base.position)) as tasks:
+    with closing(segment.hooks.source(source).tasks(base.epoch, base.position)) as tasks:
         for task, after in tasks:
             yield Job(task, base.epoch, rows, segment), after
             rows += task.rows
@@ -217,7 +217,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
         count = row_count(dataset)
         while done < count:
             stop = min(count, done + _ROWS_BY_NUMBER, (done // rows + 1) * rows)
-            task = dataset.hooks.task(source)(base.epoch, np.arange(done, stop))
+            task = dataset.hooks.source(source).task(base.epoch, np.arange(done, stop))
             yield Job(task, base.epoch, done, segment), Cursor(base, stop, dataset)
             done = stop
         return
@@ -299,13 +299,13 @@ def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> 
     """Return the task of taking rows of an indexable dataset by number, int64[N], through its stages."""
     plan: Plan = dataset.plan
     text = "" if children(plan.source) else plan.text  # the innermost source is named, once
-    return RowTask(dataset.hooks.task(plan.source)(epoch, indices), epoch, indices, dataset.row_segment, text)
+    return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 
 def row_count(dataset: Pipeline[Any]) -> int:
     """Return the number of rows of an indexable dataset."""
     __tracebackhide__ = True
-    count: int | None = dataset.hooks.exact_length(dataset.plan.source)()
+    count: int | None = dataset.planned_calls.exact_length()
     if count is None:
         raise PipelineError(f"{dataset.source!r} can take rows by number and must say how many there are: its length() returned None.")
     return count

@@ -75,7 +75,7 @@ class Division:
 
 def divide(dataset: Pipeline[Any]) -> Division:
     """Return how a pipeline divides its rows between ranks."""
-    shares = [part.share for part in flat_parts(dataset)]
+    shares = [part.traits.share for part in flat_parts(dataset)]
     digests = [mark if share is None else _part(share.alone).hex() for share, (_, mark) in zip(shares, dataset.identity, strict=True)]
     known = [share for share in shares if share is not None]
     shards = next((share.shards for share in known if share.shards), 0)

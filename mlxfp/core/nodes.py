@@ -29,11 +29,6 @@ class Part:
 
     __slots__ = ()
 
-    @property
-    def share(self) -> Share | None:
-        """How the part depends on the number of ranks; None: not at all."""
-        return None
-
     def __copy__(self) -> Any:
         return self  # it never changes
 
@@ -72,6 +67,8 @@ class Pipeline(Generic[Item]):
     resolved: Any  # see `planning.py`
     plan: Any  # these two: see `running/`
     row_segment: Any
+    calls: Any  # these two: the functions of the source, and of the source in the plan
+    planned_calls: Any
     hooks: Any
 
 
@@ -109,9 +106,15 @@ def flat_parts(dataset: Any) -> Iterator[Any]:
     yield from dataset.parts
 
 
+def inner_parts(source: Any) -> tuple[Any, ...]:
+    """Return the datasets whose rows a source gives: those that it holds, or others that it makes of them."""
+    parts: tuple[Any, ...] = (source.traits.read_parts or partial(children, source))()
+    return parts
+
+
 def leaves(dataset: Any) -> Iterator[Any]:
     """Yield the sources that hold no dataset, from the first joined one to the last."""
-    held = dataset.source.read_parts
+    held = inner_parts(dataset.source)
     if not held:
         yield dataset.source
     for child in held:
@@ -123,7 +126,7 @@ def decoders(dataset: Any) -> dict[str, Any]:
     held = [decoders(child) for child in children(dataset.source)]
     names = held[0] if held else {}
     found = {name: known for name, known in names.items() if all(other.get(name) == known for other in held)}
-    return found | {name: known for stage in dataset.stages for name, known in stage.decoders().items()}
+    return found | {name: known for stage in dataset.stages for name, known in stage.traits.decoders.items()}
 
 
 def known_length(dataset: Pipeline[Any]) -> int | None:
@@ -134,7 +137,7 @@ def known_length(dataset: Pipeline[Any]) -> int | None:
 def length_after(dataset: Pipeline[Any], count: int | None) -> int | None:
     """Return how many items the stages make of so many of the source, if that is known."""
     for stage in dataset.stages:
-        count = None if count is None else stage.length(count)
+        count = None if count is None else stage.traits.length(count)
     return count
 
 

@@ -26,9 +26,9 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
 from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import Pipeline, children
-from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, Step, are_costly, blame
+from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, SourceCalls, Step, are_costly, blame
 from mlxfp.core.sources import Source
-from mlxfp.core.stages import LEVELS, Level, Projection, RowWise, Stage, starts_empty
+from mlxfp.core.stages import LEVELS, Halves, Level, Projection, RowWise, Stage, Traits, starts_empty
 
 SAMPLE_ROWS = 128  # rows that an undeclared schema is inferred from
 
@@ -45,7 +45,7 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
     """Find the schema after every part. Reads at most the first rows; raises `SchemaError` where a stage does not fit."""
     __tracebackhide__ = True
     stages: list[Stage] = []
-    schemas = [dataset.hooks.schema(dataset.source)()]
+    schemas = [dataset.calls.schema()]
     sample = _Sample(dataset)
     for stage in dataset.stages:
         try:
@@ -72,18 +72,18 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     The hooks of the pipeline say how far the plan may differ from what was written.
     """
     __tracebackhide__ = True
-    written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.as_written, len(dataset.stages))
+    written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.changes.as_written, len(dataset.stages))
     schemas = dataset.resolved.schemas[first:]
     steps, needed = _projected(written[first:], schemas, schemas[-1].names if columns is None else columns)
     source, said, schema = dataset.source, list[str](), schemas[0]
     if not first:
         source, said = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
-        schema = dataset.hooks.schema(source)()
+        schema = dataset.hooks.source(source).schema()
     steps = _joined(steps, dataset, schema, said)
     steps = _merged(steps, needed, said)
     if not first:
         steps = _narrowed(steps, needed, schema, said)
-    if dataset.hooks.fuses:
+    if dataset.hooks.changes.fuses:
         steps = _fused(steps, said)
     if dataset.hooks == NO_HOOKS:
         source, steps = _late(source, steps, said)
@@ -115,7 +115,7 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
     """Return the plan of these steps, cut into the steps for workers and the steps between; the first `as_written` stages stay whole."""
     source = dataset.source
-    first = 0 if source.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
+    first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
     groups = _on_groups(steps[first:]) if level != "examples" else ()
     host, device = _host_and_device(groups, as_written)
     if len(groups) == len(steps) - first or not are_costly(host):
@@ -135,7 +135,7 @@ def _keeps_nothing(stage: Stage) -> bool:
 def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Return the trailing steps that turn each group into one group or batch, so that an item has the cursor of its group."""
     last = steps[-1:] if steps and steps[-1].stage.emits == "batches" else ()
-    if any(step.stage.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
+    if any(step.stage.traits.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
         return ()
     rest = steps[: len(steps) - len(last)]
     count = sum(1 for _ in takewhile(lambda step: isinstance(step.stage, RowWise), reversed(rest)))
@@ -147,11 +147,18 @@ def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[S
     if not groups or groups[-1].stage.emits != "batches":
         return groups, ()
     collate = groups[-1]
-    halves = collate.stage.halves(collate.schema) if collate.index >= as_written else None
+    halves = _halves(collate) if collate.index >= as_written else None
     if halves is None:
         return groups[:-1], groups[-1:]
     part = partial(attrs.evolve, collate, stop=collate.index)
     return (*groups[:-1], *(part(stage=stage) for stage in halves.host)), (part(stage=halves.device),)
+
+
+def _halves(step: Step) -> Halves | None:
+    """Return the host and device parts of `collate`, the only stage that has them, if the host part is worth a worker."""
+    split = getattr(step.stage, "halves", None)
+    halves: Halves | None = None if split is None else split(step.schema)
+    return halves
 
 
 @define
@@ -179,9 +186,9 @@ class _Head(Hooks):
 
     before: Iterator[RecordBatch] | None = None
 
-    def read(self, source: Source) -> Any:
-        head, before = super().head(source), self.before
-        return lambda epoch, position: ((chunk, None) for chunk in (head() if before is None else before))
+    def source(self, source: Source) -> SourceCalls:
+        calls, before = super().source(source), self.before
+        return attrs.evolve(calls, read=lambda epoch, position: ((chunk, None) for chunk in (calls.head() if before is None else before)))
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
@@ -196,7 +203,8 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequenc
     """Let the stages that choose columns choose no more than is needed; return the columns needed before each stage and at the end."""
     needed, out = [set(wanted)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
-        projection, read = step.stage.projection(schema.names), step.stage.columns_read()
+        traits = step.stage.traits
+        projection, read = traits.projection and traits.projection(schema.names), traits.columns_read
         after: set[str] = set() if step.stage.emits == "batches" else needed[-1]  # no column comes out of a batch
         if projection is not None:
             projection = tuple(pair for pair in projection if pair[0] in after)
@@ -213,11 +221,14 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []
-    source = whole.restricted(columns, conditions)
-    less, said = dataset.hooks.schema(source)().names, list[str]()
-    if len(less) < len(names) and not getattr(whole, "keeps_rows", False):  # else the dataset that it holds says it
+    restricted = whole.traits.restricted
+    if restricted is None:
+        return whole, []
+    source: Source = restricted(columns, conditions)
+    less, said = dataset.hooks.source(source).schema().names, list[str]()
+    if len(less) < len(names) and not whole.traits.keeps_rows:  # else the dataset that it holds says it
         said.append(f"{whole!r} reads {len(less)} of {len(names)} columns: {', '.join(map(repr, less))}")
-    return source, said + [f"{whole!r} {note}" for note in source.notes() if note not in whole.notes()]
+    return source, said + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
 
 def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
@@ -225,11 +236,11 @@ def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
     origins = {name: name for name in resolved.schemas[0].names}
     found: list[Condition] = []
     for stage, schema in zip(resolved.stages, resolved.schemas, strict=False):
-        projection, conditions = stage.projection(schema.names), stage.predicates()
-        if projection is not None:
-            origins = {name: origins[old] for name, old in projection}
-        elif conditions:
-            found += [attrs.evolve(each, column=origins[each.column]) for each in conditions]
+        traits = stage.traits
+        if traits.projection is not None:
+            origins = {name: origins[old] for name, old in traits.projection(schema.names)}
+        elif traits.predicates:
+            found += [attrs.evolve(each, column=origins[each.column]) for each in traits.predicates]
         else:
             break
     return tuple(found)
@@ -245,7 +256,7 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
             whole: Any = reduce(Project.then, (step.stage for step in row))  # type: ignore[arg-type]  # all are projections
             if whole.columns != tuple((name, name) for name in schema.names):
                 written, before = dataset.resolved.stages[first.index], dataset.resolved.schemas[first.index].names
-                unchanged = schema.names == before and written.projection(before) == whole.columns
+                unchanged = schema.names == before and written.traits.projection(before) == whole.columns
                 out.append(_spanning(row, written if unchanged else whole))
             if len(row) > 1:
                 said.append(f"{_texts(row)} choose columns once")
@@ -260,8 +271,8 @@ def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list
     out: list[Step] = []
     first = steps[0].index if steps else 0
     for step in steps:
-        apart = not out or step.stage.halves(step.schema) is not None
-        both = None if apart else step.stage.fuse_with_previous(out[-1].stage, needed[step.stop - first])
+        fuse = step.stage.traits.fuse
+        both = None if not out or fuse is None or _halves(step) is not None else fuse(out[-1].stage, needed[step.stop - first])
         if both is None:
             out.append(step)
         else:
@@ -284,8 +295,8 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not each.text for each in out)
-            chosen = step.stage.projection(schema.names) if narrowed else None  # as it was written, drop_columns wants what it drops
-            out.append(step if chosen is None else attrs.evolve(step, stage=Project(chosen)))
+            choose = step.stage.traits.projection if narrowed else None  # as it was written, drop_columns wants what it drops
+            out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
     return out
 
@@ -305,12 +316,13 @@ def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
 
 def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, list[Step]]:
     """Let the first step gather rows, where it can and the source knows which rows of a table in memory they are."""
-    late = source.gathered_late() if steps else None
-    stage = None if late is None else steps[0].stage.gathering(source.table_holder, source.schema())
-    if late is None or stage is None:
+    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has it
+    table = None if gathering is None else source.traits.in_table()
+    stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
+    if table is None or stage is None:
         return source, steps
-    said.append(f"{steps[0].text} gather the rows of {source.table_holder!r}, a batch at a time")
-    return late, [attrs.evolve(steps[0], stage=stage), *steps[1:]]
+    said.append(f"{steps[0].text} gather the rows of {table.holder!r}, a batch at a time")
+    return table.source, [attrs.evolve(steps[0], stage=stage), *steps[1:]]
 
 
 def _spanning(row: Sequence[Step], stage: Any) -> Step:
@@ -326,7 +338,11 @@ class Project(RowWise):
     """Columns of those that come in, in this order and with these names. Only plans have it."""
 
     columns: Projection
-    instant = True
+
+    @property
+    def traits(self) -> Traits:
+        """The choice."""
+        return Traits(row_wise=True, projection=lambda names: self.columns)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Choose the columns; the hidden ones stay."""

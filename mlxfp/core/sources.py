@@ -2,18 +2,17 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
-from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.chunks import EPOCH, ROW, RecordBatch, Schema
-from mlxfp.core.nodes import Part, Pipeline, children
+from mlxfp.core.chunks import EPOCH, ROW, Indices, RecordBatch, Schema
+from mlxfp.core.nodes import Part, Pipeline, Share, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
 from mlxfp.support.errors import PipelineError
 
@@ -70,7 +69,7 @@ class IndexTask(Task):
 
     source: Any  # a `Source`, or what takes its rows
     epoch: int
-    indices: NDArray[np.int64]
+    indices: Indices
 
     @property
     def rows(self) -> int:
@@ -87,7 +86,7 @@ class IndexTask(Task):
 
     def sent_to(self, workers: str) -> Task:
         """Take the rows here, unless the source allows these workers to call `take`."""
-        return self if workers in self.source.taken_in else ChunkTask(self.read())
+        return self if workers in self.source.traits.taken_in else ChunkTask(self.read())
 
 
 def read_tasks(tasks: Tasks) -> Iterator[tuple[RecordBatch, Position]]:
@@ -103,6 +102,55 @@ def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
         yield ChunkTask(chunk), after
 
 
+@frozen
+class InTable:
+    """The rows of a source as rows of a table in memory, which `collate` gathers batch by batch."""
+
+    holder: Any  # the source that has the table: its `rows` (see `gathering.py`) and its `take`
+    places: Callable[[int, Indices], RecordBatch]  # `__row__` and `__epoch__`, for `take` of the holder, of rows in an epoch by number
+    source: Any = None  # with the same rows and positions, which reads `places` instead of columns; None: the holder itself
+
+
+def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
+    """Return the places of rows that have the same numbers in the table."""
+    return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
+
+
+@frozen
+class SourceTraits:
+    """Everything that a planner may know of a source. Every default is safe: a source without traits is correct everywhere, only slower.
+
+    `restricted(columns, conditions)` returns a source that reads less, with the same rows in the same order, and the same positions. It may
+    leave out all columns but these, and give nulls in place of a row that does not meet the conditions.
+
+    >>> import mlxfp as fp
+    >>> fp.pipe(fp.from_examples([{"x": 1}]), fp.repeat(None)).source.traits.endless
+    True
+    """
+
+    level: Level = "examples"  # what the chunks are
+    endless: bool = False  # an epoch is known to have no end
+    reorders: bool = False  # rows come in another order in each epoch
+    redraws: bool = False  # each epoch has other rows, because rows are chosen by their index in an order that changes
+    gathers: bool = False  # a whole epoch of the dataset inside is read before the first item
+    same_items: bool = False  # in epoch 0, the items are those of the dataset inside
+    keeps_rows: bool = False  # the rows are rows of the dataset inside, and no column decides which
+    taken_in: frozenset[str] = frozenset()  # the kinds of workers ("threads", "processes") where `take` works, several at once
+    costly: Callable[[], bool] = bool  # reading is worth a worker of its own, as decoding files is; `bool` returns False
+    task: Callable[[int, Indices], Task] | None = None  # the task of taking rows by number; None: to call `take`
+    exact_length: Callable[[], int | None] | None = None  # `length`, but rows that are kept (`load`, `cache`) are read for it
+    head: Callable[[], Iterator[RecordBatch]] | None = None  # first rows, for schemas of user functions; None: those of `read`
+    restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see below
+    marking: Callable[[], Any] | None = None  # the source that gives records which cannot be parsed as marked rows
+    file_of: Callable[[Position], str | None] = lambda position: None  # the file, of several, of the chunk at a position, for messages
+    children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # the datasets inside, each with its cursor
+    read_parts: Callable[[], tuple[Any, ...]] | None = None  # the datasets whose rows come out, if not the datasets inside
+    in_table: Callable[[], InTable | None] = lambda: None  # the rows in a table in memory
+    share: Share | None = None  # how the source depends on the number of ranks; None: not at all
+    notes: Callable[[], tuple[str, ...]] = tuple  # for `explain`: memory held, cost of resuming
+    advice: str = CACHE_ADVICE  # for `profile`, if this source takes the most time
+
+
 class Source(Part, ABC):
     """Where chunks come from: a file, a table, or other datasets.
 
@@ -110,22 +158,21 @@ class Source(Part, ABC):
     cursors of the datasets that it holds): a cursor writes them. Chunks need no hidden columns: the rows are numbered as they are read.
 
     >>> import pyarrow as pa
+    >>> import mlxfp as fp
     >>> from attrs import frozen
-    >>> from mlxfp.core.datasets import Dataset
     >>> @frozen(repr=False)
-    ... class Countdown(Source):
+    ... class Countdown(fp.Source):
     ...     start: int
     ...     def schema(self):
     ...         return pa.schema({"n": pa.int64()})
     ...     def read(self, epoch, position):
     ...         for n in range(self.start if position is None else position, 0, -1):
     ...             yield pa.record_batch({"n": [n]}), n - 1
-    >>> [row["n"] for row in Dataset(Countdown(3))]
+    >>> [row["n"] for row in fp.Dataset(Countdown(3))]
     [3, 2, 1]
     """
 
     __slots__ = ()
-    advice: ClassVar[str] = CACHE_ADVICE  # what `profile` says where this source takes the most time
 
     @abstractmethod
     def schema(self) -> Schema:
@@ -138,107 +185,59 @@ class Source(Part, ABC):
         Reading from the position after a chunk gives exactly the chunks that follow it; from the last one, nothing.
         """
 
-    @property
-    def level(self) -> Level:
-        """What the chunks are: any rows (`examples`), one group each, or batches."""
-        return "examples"
+    def length(self) -> int | None:
+        """Return the number of rows, groups or batches if it is known without reading the data."""
+        return None
 
     @property
     def indexable(self) -> bool:
-        """Whether `take` and `length` work without reading everything before the rows."""
+        """Whether `take` and `length` work without reading everything before the rows. Not a trait: it may be known only from the files."""
         return False
 
-    @property
-    def endless(self) -> bool:
-        """Whether an epoch is known to have no end."""
-        return any(held.endless for held in children(self))
-
-    @property
-    def reorders(self) -> bool:
-        """Whether rows come in another order in each epoch."""
-        return any(held.reorders for held in children(self))
-
-    @property
-    def redraws(self) -> bool:
-        """Whether each epoch has other rows, because they are chosen by their place in an order that changes."""
-        return any(held.redraws for held in children(self))
-
-    @property
-    def runs_in(self) -> tuple[str, str] | None:
-        """What `explain` says of the datasets that it holds: which thread runs them, and who shares the work; None: as it is itself."""
-        return None
-
-    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+    def take(self, epoch: int, indices: Indices) -> RecordBatch:
         """Return the rows at `indices`, int64[N], in that order. Indexable sources only."""
         raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after it.")
-
-    taken_in: ClassVar[frozenset[str]] = frozenset()  # the kinds of workers ("threads", "processes") where `take` works, several at once
-    costly: Any = False  # whether reading is worth a worker of its own, as decoding files is
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
         """Yield tasks from `position` on, each with the position after the task; together they read what `read` reads."""
         return chunk_tasks(self.read(epoch, position))
 
-    def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
-        """Return the task of taking the rows at `indices`, int64[N]. Indexable sources only."""
-        return IndexTask(self, epoch, indices)
-
-    def length(self) -> int | None:
-        """Return the number of rows, groups or batches if it is known without reading the data."""
-        return None
-
-    def exact_length(self) -> int | None:
-        """Return the same as `length`, but for rows that are kept (`load`, `cache`) even if they must be read first."""
-        return self.length()
-
     def version(self) -> Any:
         """Return a plain value that changes when the data outside changes: sizes and times of files. Caches are keyed by it."""
         return None
 
-    def file_of(self, position: Position) -> str | None:
-        """Name the file, of several, that the chunk at a position comes from, for messages."""
-        return None
-
-    def head(self) -> Iterator[RecordBatch]:
-        """Yield the chunks that schemas of user functions are inferred from: any fixed rows near the start."""
-        return (chunk for chunk, _ in self.read(0, None))
-
-    def notes(self) -> tuple[str, ...]:
-        """Say what a reader of `explain` should know: memory held, cost of resuming."""
-        return ()
-
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> "Source":
-        """Return a source that reads less, or itself, with the same rows in the same order, and the same positions.
-
-        It may leave out all columns but these, and give nulls in place of a row that does not meet the conditions.
-        """
-        return self
-
     @property
-    def table_holder(self) -> Any:
-        """The source that `take` takes from, where that has a table in memory: its `rows` (see `gathering.py`). None: there is none."""
-        return None
+    def traits(self) -> SourceTraits:
+        """All that a planner may know of this source: what holds of the datasets inside, unless a source declares more."""
+        held = children(self)
+        return SourceTraits(
+            endless=any(each.endless for each in held),
+            reorders=any(each.reorders for each in held),
+            redraws=any(each.redraws for each in held),
+        )
 
-    def table_places(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        """Say which rows of `table_holder` those at `indices`, int64[N], are: `__row__` and `__epoch__` are what its `take` needs."""
-        return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
-    def gathered_late(self) -> "Source | None":
-        """Return a source with the same rows and positions that reads `table_places` instead of columns; None: there is none."""
-        return None
+def take_task(source: Source, epoch: int, indices: Indices) -> Task:
+    """Return the task of taking the rows at `indices`, int64[N], of an indexable source."""
+    task = source.traits.task
+    return IndexTask(source, epoch, indices) if task is None else task(epoch, indices)
 
-    @property
-    def read_parts(self) -> tuple[Any, ...]:
-        """The datasets whose rows it gives: those that it holds, or others that it makes of them."""
-        return children(self)
 
-    def marking(self) -> "Source":
-        """Return the source that gives records which cannot be parsed as marked rows, where it knows where the next one begins."""
-        return self
+def exact_length(source: Source) -> int | None:
+    """Return the length of a source, reading the rows that are kept if need be."""
+    return (source.traits.exact_length or source.length)()
 
-    def children_at(self, position: Position) -> Iterable[tuple[Any, Any]]:
-        """Return the datasets that it holds, each with its cursor in this position; none where the position has no cursor of it."""
-        return ()
+
+def first_chunks(source: Source) -> Iterator[RecordBatch]:
+    """Yield the chunks that schemas of user functions are inferred from."""
+    head = source.traits.head
+    return (chunk for chunk, _ in source.read(0, None)) if head is None else head()
+
+
+def marked(source: Source) -> Source:
+    """Return the source that gives records which cannot be parsed as marked rows, if there is one."""
+    marking = source.traits.marking
+    return source if marking is None else marking()
 
 
 def check_ends(dataset: Pipeline[Any], reader: object) -> None:

@@ -1,4 +1,4 @@
-"""Stages: pure state machines over chunks, and what they may say about themselves.
+"""Stages: pure state machines over chunks, and their traits.
 
     state, chunks = stage.step(state, chunk)
 
@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import attrs
-from attrs import frozen
+from attrs import Factory, field, frozen
+from toolz import identity
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.nodes import Part, check_dataset
+from mlxfp.core.nodes import Part, Share, check_dataset
 from mlxfp.support.errors import PipelineError
 
 Level = Literal["examples", "groups", "batches"]
@@ -49,23 +50,62 @@ class Groups:
         return self if column == "input_ids" else Groups(self.sizes)
 
 
+def _length(traits: "Traits") -> Callable[[int], int | None]:
+    return identity if traits.row_wise else unknown
+
+
+def unknown(count: int) -> None:
+    """Return None: the number of items depends on the data."""
+    return
+
+
+@frozen
+class Traits:
+    """Everything that a planner may know of a stage. Every default is safe: a stage without traits is correct everywhere, only slower.
+
+    Tokens are those of the column `input_ids`, which collators read. A stage that makes groups may name `columns_read` and keep rows in its
+    state. A stage that makes batches names the columns that the batches come from. `fuse(before, needed)` returns one stage for the stage
+    `before` and this one, with the state of `before`, or None; only the columns in `needed` have to come out. `longest_row` computes the
+    most tokens of a row after the stage from the most before it; None is any number.
+
+    >>> import mlxfp as fp
+    >>> fp.select_columns(["x"]).traits.length(5), fp.batch(2).traits.length(5), fp.filter(bool).traits.length(5)
+    (5, 3, None)
+    """
+
+    row_wise: bool = False  # one row in, one row out, independent of all other rows: random access passes through
+    reorders: bool = False  # rows come out in another order in each epoch
+    draws: bool = False  # the result of a row is drawn at random, by the key of the row
+    columns_read: Collection[str] | None = None  # all other columns pass unread, and no state keeps rows; None: all are read
+    projection: Callable[[Sequence[str]], Projection] | None = None  # a stage that only chooses columns: the choice among these names
+    predicates: tuple[Condition, ...] = ()  # a stage that only leaves out rows: the conditions that the other rows meet
+    length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))  # items from so many; None: unknown
+    longest_row: Callable[[int | None], int | None] | None = None  # see above; None: rows are measured
+    groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # the possible groups of so many rows
+    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see above
+    decoders: Mapping[str, Any] = field(factory=dict)  # the tokenizer of each column of ids that the stage adds: notebooks show their text
+    share: Share | None = None  # how the stage depends on the number of ranks; None: not at all
+    notes: Callable[[], tuple[str, ...]] = tuple  # for `explain`: memory held, cost of resuming
+    advice: str = ""  # for `profile`, if this stage takes the most time
+
+
 class Stage(Part, ABC):
     """A pure state machine over record batches. Implementations are frozen attrs classes; calling one on a dataset appends it.
 
-    Only `step` is needed. The attributes and methods from `accepts` on are *capabilities*: what a stage says about itself so that
-    pipelines run faster or can be described better. One that says nothing is right everywhere.
+    Only `step` is needed. `accepts` and `emits` are facts of the class, which are checked when a pipeline is built; `traits` hold all else.
 
-    >>> import pyarrow as pa
-    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import mlxfp as fp
     >>> @frozen(repr=False)
-    ... class FirstOfChunk(Stage):
+    ... class FirstOfChunk(fp.Stage):
     ...     def step(self, state, chunk):
     ...         return state, (chunk.slice(0, 1),)
-    >>> list(FirstOfChunk()(from_examples([{"x": 1}, {"x": 2}])))
+    >>> list(FirstOfChunk()(fp.from_examples([{"x": 1}, {"x": 2}])))
     [{'x': 1}]
     """
 
     __slots__ = ()
+    accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
+    emits: ClassVar[Level | None] = None  # None: the level that came in
 
     def start(self, epoch: int) -> State:
         """Return the state before the first chunk: immutable, and made of what a cursor can write (see `cursors.py`)."""
@@ -87,80 +127,10 @@ class Stage(Part, ABC):
         """Return this stage with its schema declared, found from the first rows if need be. Most know it already."""
         return self
 
-    accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
-    emits: ClassVar[Level | None] = None  # None: the level that came in
-    rowwise: ClassVar[bool] = False  # one row in, one row out, whatever the other rows are: random access passes through
-    reorders: ClassVar[bool] = False  # rows come out in another order in each epoch
-    instant: ClassVar[bool] = False  # it takes no time worth speaking of, as choosing columns does: no worker is asked to do only that
-    lengthens: ClassVar[bool] = True  # whether rows of tokens may come out longer than the longest that went in
-    advice: ClassVar[str] = ""  # what `profile` says where this stage takes the most time
-
     @property
-    def draws(self) -> bool:
-        """Whether what comes out of a row is drawn at random, by the key of the row: so it is in a stage with a `seed` that is not None."""
-        return getattr(self, "seed", None) is not None
-
-    def length(self, count: int) -> int | None:
-        """Return how many items come out of `count` rows or groups, or None where that depends on the data."""
-        return count if self.rowwise else None
-
-    def notes(self) -> tuple[str, ...]:
-        """Say what a reader of `explain` should know: memory held, cost of resuming."""
-        return ()
-
-    def decoders(self) -> Mapping[str, Any]:
-        """Return the columns that it fills with the ids of a tokenizer, each with the tokenizer: notebooks show their text."""
-        return {}
-
-    def projection(self, names: Sequence[str]) -> Projection | None:
-        """Say which of the columns with these names each column that comes out is; None: it does more than choose columns."""
-        return None
-
-    def columns_read(self) -> Collection[str] | None:
-        """Say which columns it reads, if it lets all others pass unread and keeps no rows in its state; None: all.
-
-        A stage that makes batches says which columns they come from. A stage that makes groups may keep rows in its state; a cursor
-        of a run that read more columns may hold rows with more of them.
-        """
-        return None
-
-    def predicates(self) -> tuple[Condition, ...]:
-        """Return the conditions that the rows that come out meet, if leaving out all others is all that it does."""
-        return ()
-
-    def fuse_with_previous(self, before: "Stage", needed: Collection[str]) -> "Stage | None":
-        """Return one stage that does what `before` and then this one do, with the state of `before`; None: there is no such stage.
-
-        Of the columns that come out, only those that are `needed` have to be there.
-        """
-        return None
-
-    def halves(self, schema: Schema) -> "Halves | None":
-        """Return the host part and the device part for groups of this schema, or None if the host part is not worth a worker."""
-        return None
-
-    def gathering(self, holder: Any, schema: Schema) -> "Stage | None":
-        """Return the stage that does with `Source.table_places` of the rows what this one does with the rows; None: there is none.
-
-        `holder` is the source that takes the rows from a table in memory, and `schema` that of the rows.
-        """
-        return None
-
-    def longest_row(self, tokens: int | None) -> int | None:
-        """Return how many tokens a row has at most, where those that go in have at most `tokens`; None: any number."""
-        return None if self.lengthens else tokens
-
-    def groups(self, count: int | None) -> tuple[Groups, ...] | None:
-        """Return what is known of the groups that it makes of `count` rows (None: unknown); None: nothing."""
-        return None
-
-    def stored(self, batch: Batch, like: Schema | None) -> RecordBatch:
-        """Return a batch that this stage made as one row for `cache`, with the schema `like` of those before it; raise where it cannot."""
-        raise PipelineError(f"cache cannot keep the batches of {self!r}. Put cache before it, or use load(), which keeps them in memory.")
-
-    def restored(self, row: RecordBatch) -> Batch:
-        """Return the batch of such a row."""
-        raise PipelineError(f"cache cannot restore the batches of {self!r}: the stage has `stored` and lacks `restored`. Give it both.")
+    def traits(self) -> Traits:
+        """All that a planner may know of this stage. A stage with a `seed` that is not None draws random numbers."""
+        return Traits(draws=seeded(self))
 
     def __call__(self, dataset: Any) -> Any:
         """Append this stage to the dataset."""
@@ -172,21 +142,25 @@ class RowWise(Stage):
     """A stage without state that turns every row into one row, independently of the other rows.
 
     >>> import pyarrow as pa
-    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import mlxfp as fp
     >>> @frozen(repr=False)
-    ... class Numbered(RowWise):
+    ... class Numbered(fp.RowWise):
     ...     start_at: int
     ...     def apply(self, chunk):
     ...         return chunk.append_column("number", pa.array([self.start_at] * chunk.num_rows, pa.int64()))
     ...     def schema(self, schema):
     ...         return schema.append(pa.field("number", pa.int64()))
-    >>> Numbered(7)(from_examples([{"x": 1}]))[0]
+    >>> Numbered(7)(fp.from_examples([{"x": 1}]))[0]
     {'x': 1, 'number': 7}
     """
 
     __slots__ = ()
     accepts = frozenset({"examples", "groups"})
-    rowwise = True
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of a row-wise stage. A subclass with more to say returns `Traits(row_wise=True, ...)`."""
+        return Traits(row_wise=True, draws=seeded(self))
 
     @abstractmethod
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -203,6 +177,11 @@ class Halves(NamedTuple):
 
     host: tuple[RowWise, ...]  # for workers
     device: Stage  # for the thread that makes arrays
+
+
+def seeded(stage: object) -> bool:
+    """Return whether a stage has a seed that is not None."""
+    return getattr(stage, "seed", None) is not None
 
 
 def starts_empty(stage: Stage) -> bool:

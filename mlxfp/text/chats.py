@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.row_names import row_at
-from mlxfp.core.stages import CACHE_ADVICE, RowWise
+from mlxfp.core.stages import CACHE_ADVICE, RowWise, Traits
 from mlxfp.support.arrow_types import is_list_like, is_text, value_type
 from mlxfp.support.checks import check_choice, check_columns, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
@@ -118,13 +118,12 @@ class _Chat(RowWise):
     train_on: TrainOn
     into: str
     prompt: str
-    advice = CACHE_ADVICE
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "_Chat":
         return evolve(self, tools=None) if self.tools == _TOOLS and _TOOLS not in schema.names else self
 
     def schema(self, schema: Schema) -> Schema:
-        columns = self.columns_read()
+        columns = self._columns
         check_columns(columns, [name for name in schema.names if name not in HIDDEN], "chat")
         for name in columns:
             kind = schema.field(name).type
@@ -132,10 +131,12 @@ class _Chat(RowWise):
                 raise SchemaError(f"chat needs lists of objects, or text in JSON, in column {name!r}, got {kind}.")
         return set_field(set_field(schema, self.into, pa.list_(pa.int32())), self.prompt, pa.list_(pa.bool_()))
 
-    def decoders(self) -> Mapping[str, Tokenizer]:
-        return {self.into: self.tokenizer}
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, columns_read=self._columns, decoders={self.into: self.tokenizer}, advice=CACHE_ADVICE)
 
-    def columns_read(self) -> tuple[str, ...]:
+    @property
+    def _columns(self) -> tuple[str, ...]:
         return (self.messages,) if self.tools is None else (self.messages, self.tools)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:

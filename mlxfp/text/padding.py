@@ -5,12 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
+from toolz import identity
 
 from mlxfp.core.arrow.ragged import check_values, column_without_nulls, read_lists, to_lists
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.row_names import row_at
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.support.arrow_types import is_list_like, is_number
 from mlxfp.support.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
@@ -69,11 +70,10 @@ class _Pad(RowWise):
         out = set_field(schema, self.column, pa.list_(kind.value_type))
         return out if self.mask is None else set_field(out, self.mask, pa.list_(pa.int32()))
 
-    def columns_read(self) -> tuple[str, ...]:
-        return (self.column,)
-
-    def longest_row(self, tokens: int | None) -> int | None:
-        return self._length if self.column == "input_ids" else tokens
+    @property
+    def traits(self) -> Traits:
+        longest_row = (lambda tokens: self._length) if self.column == "input_ids" else identity
+        return Traits(row_wise=True, columns_read=(self.column,), longest_row=longest_row)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         values, ends = read_lists(column_without_nulls(chunk, self.column, "pad"))

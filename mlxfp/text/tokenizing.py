@@ -1,6 +1,6 @@
 """Columns of text to token ids."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Literal
 
@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 from attrs import evolve, frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, places_within, to_lists
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.row_names import row_at
-from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
+from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State, Traits, unknown
 from mlxfp.support.arrow_types import is_list_like
 from mlxfp.support.checks import check_choice, check_not_negative, check_positive, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
@@ -144,7 +145,6 @@ class _Tokenize(RowWise):
     literal: bool = False
     offsets: bool = False
     into: str = "input_ids"
-    advice = CACHE_ADVICE
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -175,17 +175,16 @@ class _Tokenize(RowWise):
             out = set_field(out, name, pa.list_(pa.int32()))
         return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
 
-    def columns_read(self) -> tuple[str, ...]:
-        return self.columns
-
-    def longest_row(self, tokens: int | None) -> int | None:
-        return self.max_length if self.into == "input_ids" else tokens
-
-    def decoders(self) -> Mapping[str, Tokenizer]:
-        return {self.into: self.tokenizer}
-
-    def notes(self) -> tuple[str, ...]:
-        return ("encoded by tokenizers, as engines give no offsets",) if self.offsets else (say_engine(self.encoder),)
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            row_wise=True,
+            columns_read=self.columns,
+            longest_row=(lambda tokens: self.max_length) if self.into == "input_ids" else identity,
+            decoders={self.into: self.tokenizer},
+            notes=lambda: ("encoded by tokenizers, as engines give no offsets" if self.offsets else say_engine(self.encoder),),
+            advice=CACHE_ADVICE,
+        )
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         if self.pair is None and self.truncation != "error" and not self.offsets:
@@ -268,17 +267,9 @@ class _TokenizeLong(Stage):
     def schema(self, schema: Schema) -> Schema:
         return self.whole.schema(schema)
 
-    def columns_read(self) -> tuple[str, ...]:
-        return self.whole.columns
-
-    def longest_row(self, tokens: int | None) -> int | None:
-        return self.whole.longest_row(tokens)
-
-    def decoders(self) -> Mapping[str, Tokenizer]:
-        return self.whole.decoders()
-
-    def notes(self) -> tuple[str, ...]:
-        return self.whole.notes()
+    @property
+    def traits(self) -> Traits:
+        return evolve(self.whole.traits, row_wise=False, length=unknown)
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         return state, self._pieces(chunk, self.whole.encode(chunk))

@@ -17,8 +17,8 @@ from mlxfp.core.describing import length
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import take_rows
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import RowWise, Stage
+from mlxfp.core.sources import Position, Source, SourceTraits, exact_length, first_chunks
+from mlxfp.core.stages import RowWise, Stage, Traits
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.map_filter import filter, map, skip, take
 from mlxfp.data.rows.shuffling import shuffle
@@ -78,15 +78,9 @@ def test_a_source_and_stages_of_ones_own_obey_the_laws():
 
 def test_what_a_source_does_not_say_is_not_known():
     source = Squares(5)
-    assert (source.level, source.indexable, source.length(), source.exact_length(), source.version(), source.notes()) == (
-        "examples",
-        False,
-        None,
-        None,
-        None,
-        (),
-    )
-    assert [chunk.num_rows for chunk in source.head()] == [1] * 5
+    assert (source.indexable, source.length(), exact_length(source), source.version()) == (False, None, None, None)
+    assert source.traits == SourceTraits()
+    assert [chunk.num_rows for chunk in first_chunks(source)] == [1] * 5
     assert length(pipe(Dataset(source), batch(2))) is None
     with pytest.raises(PipelineError, match=r"squares\(count=5\) has no random access. Put load\(\) or cache\(path\) after it."):
         source.take(0, np.array([1]))
@@ -95,13 +89,13 @@ def test_what_a_source_does_not_say_is_not_known():
 def test_what_a_stage_does_not_say_is_not_known():
     assert length(pipe(NUMBERS, Passes())) is None
     assert length(pipe(NUMBERS, Halve())) == 9
-    assert (Passes().start(0), Passes().finish(()), Passes().notes()) == ((), (), ())
+    assert (Passes().start(0), Passes().finish(()), Passes().traits) == ((), (), Traits())
 
 
 def test_a_wrapper_is_like_what_it_holds():
     inner = pipe(NUMBERS, batch(2))
     wrapped = Same(inner)
-    assert (wrapped.level, wrapped.length(), wrapped.exact_length(), wrapped.version(), wrapped.schema()) == (
+    assert (wrapped.traits.level, wrapped.length(), exact_length(wrapped), wrapped.version(), wrapped.schema()) == (
         "groups",
         5,
         5,
@@ -109,9 +103,9 @@ def test_a_wrapper_is_like_what_it_holds():
         pa.schema({"x": pa.int64()}),
     )
     assert wrapped.indexable is False
-    assert sum(chunk.num_rows for chunk in wrapped.head()) == 9
+    assert sum(chunk.num_rows for chunk in first_chunks(wrapped)) == 9
     assert Same(Dataset(Squares(3))).length() is None
-    assert Same(Dataset(Squares(3))).exact_length() is None
+    assert exact_length(Same(Dataset(Squares(3)))) is None
 
 
 def test_levels_follow_the_stages():

@@ -19,7 +19,7 @@ from mlxfp.core.describing import explain, known_length, length
 from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.core.sources import Source
+from mlxfp.core.sources import Source, SourceTraits
 from mlxfp.data.inspection.checksums import checksum
 from mlxfp.data.inspection.column_stats import column_stats
 from mlxfp.data.inspection.previews import preview
@@ -49,7 +49,7 @@ SCHEMA = pa.schema({"x": pa.int64()})
 class Forever(Source):
     """A user's source that says that it has no end."""
 
-    endless = True
+    traits = SourceTraits(endless=True)
 
     def schema(self):
         return SCHEMA

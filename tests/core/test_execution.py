@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.collators.task_specs import COLLATORS
 from mlxfp.collators.texts import text
-from mlxfp.core.chunks import RecordBatch, concat_chunks
+from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.describing import explain, length, schema
@@ -36,7 +36,6 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.support.errors import PipelineError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_plans_agree, assert_resumable, assert_value
 from mlxfp.testing.laws.datasets import collect
@@ -80,7 +79,7 @@ def test_hooks_reach_the_datasets_that_sources_hold():
 
 @frozen(repr=False)
 class Twice(Stage):
-    """Gives every row twice, and holds the last chunk back: it says nothing about itself."""
+    """Gives every row twice, holds the last chunk back, and has no traits."""
 
     def start(self, epoch: int) -> Any:
         return None
@@ -91,10 +90,23 @@ class Twice(Stage):
     def finish(self, state: Any) -> Any:
         return () if state is None else (concat_chunks([state, state]),)
 
+    def schema(self, schema: Schema) -> Schema:
+        return schema
+
+
+@frozen(repr=False)
+class Pairs(Stage):
+    """Makes groups of two rows of a chunk, and has no traits."""
+
+    emits = "groups"
+
+    def step(self, state: Any, chunk: RecordBatch) -> Any:
+        return state, (chunk.slice(first, 2) for first in range(0, chunk.num_rows, 2))
+
 
 @frozen(repr=False)
 class Plain(RowWise):
-    """Passes rows on, and says nothing about itself."""
+    """Passes rows on, with the traits of every row-wise stage."""
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         return chunk
@@ -104,13 +116,15 @@ ROWS = from_examples([{"input_ids": [1] * (place % 3 + 1), "y": place, "z": "a"}
 
 
 @pytest.mark.parametrize("stage", [Twice(), Plain()])
-def test_a_stage_that_says_nothing_about_itself_works_everywhere(stage: Stage, tmp_path: Any):
+def test_a_stage_without_traits_works_everywhere(stage: Stage, tmp_path: Any):
     for dataset in (
         pipe(ROWS, stage, select_columns(["y"])),
         pipe(ROWS, map(dict), stage, map(dict), batch(4)),
         pipe(ROWS, stage, load(), shuffle(seed=0), shard(0, 2), repeat(2), prefetch(1), stage, batch(4)),
         pipe(mix([pipe(ROWS, stage), ROWS], [1, 1], stop="all"), stage, cache(tmp_path), batch(4), collate(COLLATORS["default"]())),
         pipe(ROWS, stage, batch(4), collate(text(pad_id=0, label="y"))),
+        pipe(ROWS, stage, Pairs(), load(), collate(text(pad_id=0, label="y")), prefetch(2, workers=2)),
+        pipe(ROWS, stage, cache(tmp_path / "rows"), Pairs(), cache(tmp_path / "groups"), repeat(2)),
     ):
         assert_value(dataset)
         assert_plans_agree(dataset)
@@ -130,12 +144,9 @@ def test_a_stage_that_says_nothing_about_itself_works_everywhere(stage: Stage, t
     skipping = pipe(ROWS, stage, map(lambda row: {"y": 1 / (row["y"] - 3)}), on_error("skip", max_rate=0.9))
     *_, (_, cursor) = iterate(skipping)
     assert {each.origin.row for each in skipped_rows(skipping, cursor)} == {3}
-    assert batch_shapes(pipe(ROWS, stage, batch(4), collate(text(pad_id=0, lengths=[4]))))[-1] == (4, 4)
-
-
-def test_what_a_stage_does_not_say_is_asked_for_where_there_is_no_other_answer():
-    with pytest.raises(PipelineError, match="The set of shapes of these batches is not finite"):
-        batch_shapes(pipe(ROWS, Plain(), batch(4), collate(text(pad_id=0))))
+    for group, size in ((batch(4), 4), (Pairs(), 2)):
+        assert batch_shapes(pipe(ROWS, stage, group, collate(text(pad_id=0, lengths=[4]))))[-1] == (size, 4)
+        assert batch_shapes(pipe(ROWS, stage, group, collate(text(pad_id=0))))[-1] == (size, 3)
 
 
 def test_an_error_names_the_stage_once_and_the_source_once():
@@ -150,14 +161,3 @@ def test_an_error_names_the_stage_once_and_the_source_once():
         "while running map(function=test_an_error_names_the_stage_once_and_the_source_once.<locals>.fail, schema=x: int64)"
     ]
     assert [note for note in notes if note.startswith("reading from")] == [f"reading from {ROWS.source!r}, epoch 0"]
-
-
-def test_a_stage_that_stores_batches_must_also_restore_them():
-    @frozen(repr=False)
-    class Sums(Stage):
-        def step(self, state, chunk):
-            return state, ()
-
-    for call in (lambda: Sums().stored({}, None), lambda: Sums().restored(pa.record_batch({"x": [1]}))):
-        with pytest.raises(PipelineError, match=r"cache cannot (keep|restore) the batches of sums\(\)"):
-            call()

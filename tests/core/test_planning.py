@@ -24,8 +24,8 @@ from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.planning import Fused, as_written
-from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import RowWise
+from mlxfp.core.sources import Position, Source, SourceTraits
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
 from mlxfp.data.rows.filtering import filter_by
@@ -66,7 +66,11 @@ class Strict(Source):
         for place in range(position or 0, len(self.chunks)):
             yield self._kept(self.chunks[place]), place + 1
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(restricted=self._restricted)
+
+    def _restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, columns=tuple(columns), conditions=conditions)
 
     def _kept(self, chunk: RecordBatch) -> RecordBatch:
@@ -138,8 +142,7 @@ def test_random_pipelines_may_be_rewritten(dataset):
 class Sum(RowWise):
     """It says that it looks at one column, and looks at two."""
 
-    def columns_read(self) -> tuple[str, ...]:
-        return ("a",)
+    traits = Traits(row_wise=True, columns_read=("a",))
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         total = [
@@ -156,8 +159,7 @@ class Swap(type(select_columns(["a"]))):  # type: ignore[misc]  # the class is p
 
     __slots__ = ()
 
-    def projection(self, names: Sequence[str]) -> Any:
-        return (("a", "b"), ("b", "a"))
+    traits = Traits(row_wise=True, projection=lambda names: (("a", "b"), ("b", "a")))
 
 
 @frozen(repr=False)

@@ -19,6 +19,7 @@ from mlxfp.core.chunks import Example, RecordBatch, to_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.pipelines import compose
+from mlxfp.core.stages import RowWise, seeded
 from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
@@ -263,6 +264,13 @@ def test_every_stage_looks_at_no_more_columns_than_it_says(member: Member):
     dataset = member.stage(from_table(SIX_ROWS))
     for name in schema(dataset).names:
         laws.assert_plans_agree(select_columns([name])(dataset))
+
+
+@every_member
+def test_every_stage_has_the_traits_of_its_class_and_seed(member: Member):
+    for stage in member.stage(from_table(SIX_ROWS)).stages:
+        assert stage.traits.row_wise == isinstance(stage, RowWise)
+        assert stage.traits.draws == seeded(stage)
 
 
 @pytest.mark.parametrize("member", [each for each in MEMBERS if each.stage(from_table(SIX_ROWS)).indexable], ids=lambda member: member.name)

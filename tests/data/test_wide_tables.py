@@ -42,9 +42,9 @@ def names() -> list[str]:
 WORK: dict[str, Callable[[list[str]], Any]] = {
     "check_columns": lambda wanted: check_columns(wanted, names(), "a stage"),
     "as_strings": lambda wanted: as_strings("columns", wanted),
-    "select_columns": lambda wanted: select_columns(wanted).projection(names()),
-    "drop_columns": lambda wanted: drop_columns(wanted).projection(names()),
-    "rename_columns": lambda wanted: rename_columns({name: f"new {name}" for name in wanted}).projection(names()),
+    "select_columns": lambda wanted: select_columns(wanted).traits.projection(names()),
+    "drop_columns": lambda wanted: drop_columns(wanted).traits.projection(names()),
+    "rename_columns": lambda wanted: rename_columns({name: f"new {name}" for name in wanted}).traits.projection(names()),
 }
 
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 from pyarrow import RecordBatch, Schema
+from toolz import identity
 
-from mlxfp import Dataset, RowWise, select_columns, to_table
+from mlxfp import Dataset, RowWise, Traits, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec
 from mlxfp.chunks import set_column, set_field
@@ -74,9 +75,10 @@ class Scales(RowWise):
             check_number(schema, scale.column, f"Column {scale.column!r}")
         return set_field(schema, NUMBERS, pa.list_(pa.float32(), self.count))
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Say which columns are read."""
-        return tuple(scale.column for scale in self.scales)
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, columns_read=tuple(scale.column for scale in self.scales), longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Scale the numbers of each row."""

@@ -84,7 +84,7 @@ class TableRecipe:
         return f"TableRecipe({self.spec.name!r}: {self.columns!r}, {self.target.answer} of {self.target.outputs})"
 
     def _encode(self, rows: Dataset[Any], *, labelled: bool) -> Dataset[Any]:
-        read = [*self.columns.columns_read(), *(self.target.columns if labelled else ())]
+        read = [*self.columns.names, *(self.target.columns if labelled else ())]
         encoded, keep = self.columns(select_columns(list(dict.fromkeys(read)))(rows)), []
         keep += [NUMBERS] if self.columns.numbers else []
         keep += [CATEGORIES] if self.columns.kinds else []

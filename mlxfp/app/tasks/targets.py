@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 from pyarrow import RecordBatch, Schema
+from toolz import identity
 
-from mlxfp import Dataset, RowWise, schema, select_columns
+from mlxfp import Dataset, RowWise, Traits, schema, select_columns
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
@@ -154,9 +155,10 @@ class Labelled(RowWise):
         kind = pa.list_(pa.float32(), len(self.target.columns)) if several else single
         return set_field(schema, LABELS, kind)
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Say which columns are read."""
-        return self.target.columns
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, columns_read=self.target.columns, longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Add the column; raises `DataError` for a target that is missing or infinite, or below 0 with `log`."""

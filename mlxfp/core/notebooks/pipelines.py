@@ -28,7 +28,7 @@ def _gathers(dataset: Pipeline[Any]) -> bool:
     """Tell whether the first item may need a whole epoch of many rows: of few, taking some by number is quick."""
     source = dataset.source
     few = _permutes(dataset) and source.indexable and (source.length() or _FEW + 1) <= _FEW
-    return (getattr(source, "gathers", False) and not few) or any(map(_gathers, children(source)))
+    return (source.traits.gathers and not few) or any(map(_gathers, children(source)))
 
 
 def _permutes(dataset: Pipeline[Any]) -> bool:
@@ -37,7 +37,7 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 
 def _direct(dataset: Any) -> Any:
     """Return a dataset with the same items in epoch 0 that neither keeps rows nor makes them ahead, at the end and before a shuffle."""
-    while getattr(dataset.source, "same_items", False):
+    while dataset.source.traits.same_items:
         held = dataset.source.dataset
         dataset = attrs.evolve(held, stages=(*held.stages, *dataset.stages))
     if _permutes(dataset):

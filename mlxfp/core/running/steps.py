@@ -1,14 +1,13 @@
 """What runs in place of a pipeline, and how its parts are called."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
-from attrs import frozen
-from numpy.typing import NDArray
+from attrs import evolve, frozen
 
-from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.sources import Position, Source, Task, Tasks
+from mlxfp.core.chunks import Indices, RecordBatch, Schema
+from mlxfp.core.sources import IndexTask, Position, Source, Task, Tasks, first_chunks
 from mlxfp.core.stages import Level, Stage, State
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out; what is of interest is the user's function behind them
@@ -64,67 +63,61 @@ class Plan:
     @property
     def costly(self) -> bool:
         """True if reading the source or a step is expensive enough for a worker."""
-        return bool(self.source.costly or are_costly(self.steps))
+        return self.source.traits.costly() or are_costly(self.steps)
 
 
 def are_costly(steps: Iterable[Step]) -> bool:
     """Return whether steps are expensive enough for a worker."""
-    return not all(step.stage.instant for step in steps)
+    return any(step.stage.traits.projection is None for step in steps)  # to choose columns takes no time
+
+
+@frozen
+class Changes:
+    """What hooks change about the plan and the items of a pipeline."""
+
+    as_written: int = 0  # the first stages that run as written: each a step, on all columns of the source
+    fuses: bool = True  # row-wise stages in a row may run as one step
+    marks: str = ""  # a hidden column that is added to rows; kept rows with the column are kept apart from those without
+    collates: bool = True  # batches are made; else groups come out in their place
+
+
+@frozen(eq=False)
+class SourceCalls:
+    """The functions of a source that a run calls."""
+
+    schema: Callable[[], Schema]
+    read: Read
+    tasks: Callable[[int, Position], Tasks]
+    task: Callable[[int, Indices], Task]
+    exact_length: Callable[[], int | None]
+    head: Callable[[], Iterator[RecordBatch]]
+
+
+def calls_of(source: Source) -> SourceCalls:
+    """Return the functions of a source."""
+    traits = source.traits
+    task, length, head = traits.task or partial(IndexTask, source), traits.exact_length or source.length, partial(first_chunks, source)
+    return SourceCalls(source.schema, source.read, source.tasks, task, length, head)
 
 
 @frozen
 class Hooks:
-    """How the parts of a pipeline are called while it runs: each method returns the function to call.
+    """How the parts of a pipeline are called while it runs.
 
     These change nothing. Subclasses override what they change, and leave the rest to the hooks that they are put around (`inner`).
-    One that overrides `read` also overrides `tasks`.
+    One that changes `read` of a source also changes `tasks`.
     """
 
     inner: "Hooks | None" = None
 
     @property
-    def as_written(self) -> int:
-        """How many stages, from the first, run as they were written: each a step, on all columns of the source."""
-        return 0 if self.inner is None else self.inner.as_written
+    def changes(self) -> Changes:
+        """The changes to the plan and the items."""
+        return Changes() if self.inner is None else self.inner.changes
 
-    @property
-    def fuses(self) -> bool:
-        """Whether stages in a row that turn each row into one row may run as one step."""
-        return self.inner is None or self.inner.fuses
-
-    @property
-    def marks(self) -> str:
-        """The hidden column that they add to rows: rows that are kept with it are kept apart from those without."""
-        return "" if self.inner is None else self.inner.marks
-
-    @property
-    def collates(self) -> bool:
-        """Whether batches are made: else groups come out in their place."""
-        return self.inner is None or self.inner.collates
-
-    def schema(self, source: Source) -> Callable[[], Schema]:
-        """Return what finds the schema of a source."""
-        return source.schema if self.inner is None else self.inner.schema(source)
-
-    def read(self, source: Source) -> Read:
-        """Return what reads a source."""
-        return source.read if self.inner is None else self.inner.read(source)
-
-    def tasks(self, source: Source) -> Callable[[int, Position], Tasks]:
-        """Return what cuts the reading of a source into tasks."""
-        return source.tasks if self.inner is None else self.inner.tasks(source)
-
-    def task(self, source: Source) -> Callable[[int, NDArray[np.int64]], Task]:
-        """Return what makes a task of taking rows of a source by number."""
-        return source.task if self.inner is None else self.inner.task(source)
-
-    def exact_length(self, source: Source) -> Callable[[], int | None]:
-        """Return what counts the rows of a source, reading those that are kept if need be."""
-        return source.exact_length if self.inner is None else self.inner.exact_length(source)
-
-    def head(self, source: Source) -> Callable[[], Iterator[RecordBatch]]:
-        """Return what reads the first rows of a source, which schemas are inferred from."""
-        return source.head if self.inner is None else self.inner.head(source)
+    def source(self, source: Source) -> SourceCalls:
+        """Return the functions to call for a source."""
+        return calls_of(source) if self.inner is None else self.inner.source(source)
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
         """Return what declares the schema of the stage at a place."""
@@ -144,9 +137,9 @@ class AsWritten(Hooks):
     """Runs every stage as a step of its own, in the order and with the columns of the pipeline as it was written."""
 
     @property
-    def as_written(self) -> int:
-        """All of them."""
-        return ALL_STAGES
+    def changes(self) -> Changes:
+        """All stages run as written."""
+        return evolve(super().changes, as_written=ALL_STAGES)
 
 
 NO_HOOKS = Hooks()

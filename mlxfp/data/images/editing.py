@@ -6,14 +6,14 @@ from functools import partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.chunks import RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.nodes import label
 from mlxfp.core.row_names import PATH, file_of, row_at
-from mlxfp.core.stages import RowWise, Stage
+from mlxfp.core.stages import RowWise, Stage, Traits, seeded
 from mlxfp.data.images.columns import ImageKind, Load, kind_in, loads_of, tensors_of
 from mlxfp.data.images.files import Memory
 from mlxfp.data.images.pixels import Pixels, UnusableImageError
@@ -29,7 +29,6 @@ class ImageStage(RowWise):
     """A stage that changes each image of a column by itself. One that draws at random has a `seed`, and says how many numbers it draws."""
 
     __slots__ = ()
-    lengthens = False
     draws_each: ClassVar[int] = 0
     image: str
 
@@ -49,12 +48,12 @@ class ImageStage(RowWise):
         """Return the schema with the type of such images."""
         return set_field(schema, self.image, self.kind(kind_in(schema, self.image, name_of(self))).type)
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Return the column of images, and that of files, which messages name."""
-        return self.image, PATH
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read: that of images, and that of files, which messages name."""
+        return Traits(row_wise=True, draws=seeded(self), columns_read=(self.image, PATH), longest_row=identity, fuse=self._fused)
 
-    def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
-        """Return one stage for this and those before it that change the same images."""
+    def _fused(self, before: Stage, needed: Collection[str]) -> Stage | None:
         if isinstance(before, ImageStage) and before.image == self.image:
             return _Edits((before, self))
         return _Edits((*before.stages, self)) if isinstance(before, _Edits) and before.stages[0].image == self.image else None
@@ -68,14 +67,14 @@ class ImageStage(RowWise):
 class _Edits(RowWise):
     """Several of them in one. Only plans have it."""
 
-    stages: tuple[Any, ...]  # `ImageStage` each
-    lengthens = False
+    stages: tuple[ImageStage, ...]
 
     def schema(self, schema: Schema) -> Schema:
         return reduce(lambda before, stage: stage.schema(before), self.stages, schema)
 
-    def columns_read(self) -> tuple[str, ...]:
-        return self.stages[0].columns_read()  # type: ignore[no-any-return]  # see above
+    @property
+    def traits(self) -> Traits:
+        return evolve(self.stages[0].traits, draws=any(stage.traits.draws for stage in self.stages), fuse=None)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         return _edited(chunk, self.stages)

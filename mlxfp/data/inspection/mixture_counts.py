@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch
@@ -15,7 +15,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import execute, iterate
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import as_written
-from mlxfp.core.running.steps import Hooks
+from mlxfp.core.running.steps import Hooks, SourceCalls
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.rows.mixing import Mix
 from mlxfp.data.running.replaying import replay
@@ -60,7 +60,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     iterate(dataset, cursor)  # checks that they belong together
     owner, at = dataset, cursor
     while not isinstance(owner.source, Mix):
-        inside = tuple(owner.source.children_at(replay(owner, at).position)) if len(children(owner.source)) == 1 else ()
+        inside = tuple(owner.source.traits.children_at(replay(owner, at).position)) if len(children(owner.source)) == 1 else ()
         if not inside:
             raise PipelineError(
                 "There is nothing to count: the pipeline has no mixture, or a source after it reads everything at once or joins several "
@@ -79,9 +79,9 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
     """Return what each dataset gave, as the mixture counts it and in items: int64[2, N]."""
     base = cursor.base
-    with closing(dataset.hooks.read(mixture)(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
+    with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.level != "examples":  # no item yet, or one that came when the stages were finished
+    if chunk is None or mixture.traits.level != "examples":  # no item yet, or one that came when the stages were finished
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _made(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
@@ -107,9 +107,9 @@ class _OnlyChunk(Hooks):
     chunk: RecordBatch = field(kw_only=True)
     ended: list[bool] = field(factory=list, kw_only=True)
 
-    def read(self, source: Source) -> Any:
+    def source(self, source: Source) -> SourceCalls:
         def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
             yield self.chunk, None
             self.ended.append(True)
 
-        return read
+        return evolve(super().source(source), read=read)

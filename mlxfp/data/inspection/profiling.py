@@ -16,7 +16,7 @@ from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.execution import iterate
 from mlxfp.core.nodes import check_dataset, children
-from mlxfp.core.running.steps import Hooks, Step
+from mlxfp.core.running.steps import Changes, Hooks, SourceCalls, Step
 from mlxfp.core.sources import Source, Task, Tasks
 from mlxfp.core.stages import State
 from mlxfp.data.running.meters import Meter, QueueMeter
@@ -166,38 +166,29 @@ class Profile:
 class _Timed(Hooks):
     """Looks at the clock around every part of one dataset. Stages that are rows to rows run apart, so that each has its own time."""
 
-    source: Meter = field(factory=Meter)
+    meter: Meter = field(factory=Meter)  # of the source
     steps: tuple[Meter, ...] = ()  # by place
     queue: QueueMeter = field(factory=QueueMeter)  # where the source is a `prefetch`
 
     def reset(self) -> None:
         """Start again from nothing."""
-        for meter in (self.source, *self.steps):
+        for meter in (self.meter, *self.steps):
             meter.reset()
         self.queue.reset()
 
     @property
-    def fuses(self) -> bool:
-        return False
+    def changes(self) -> Changes:
+        return attrs.evolve(super().changes, fuses=False)
 
-    def read(self, source: Source) -> Any:
-        call = super().read(self._watched(source))
-        return lambda epoch, position: self.source.pass_on(call(epoch, position), lambda item: item[0])
-
-    def tasks(self, source: Source) -> Any:
-        call = super().tasks(self._watched(source))
-        return lambda epoch, position: _timed_tasks(call(epoch, position), self.source)
-
-    def task(self, source: Source) -> Any:
-        call = super().task(source)
-        return lambda epoch, indices: _TimedTask(call(epoch, indices), self.source)
-
-    def _watched(self, source: Source) -> Source:
-        return attrs.evolve(source, watch=self.queue) if isinstance(source, Prefetch) else source
-
-    def exact_length(self, source: Source) -> Any:
-        call = super().exact_length(source)  # of rows that are kept: reads them
-        return lambda: self.source.call(call)
+    def source(self, source: Source) -> SourceCalls:
+        calls = super().source(attrs.evolve(source, watch=self.queue) if isinstance(source, Prefetch) else source)
+        return attrs.evolve(
+            calls,
+            read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
+            tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
+            task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
+            exact_length=lambda: self.meter.call(calls.exact_length),  # of rows that are kept: reads them
+        )
 
     def step(self, step: Step) -> Any:
         call = super().step(step)
@@ -288,17 +279,17 @@ def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
     source, timed = dataset.plan.source, _clock(dataset)
     inner = [_measured(child) for child in children(source)]
     parts, within = [part for found, _ in inner for part in found], sum(seconds for _, seconds in inner)
-    meter, seconds = timed.source, timed.source.seconds
-    count = meter.rows if source.level == "examples" else meter.items
+    meter, seconds = timed.meter, timed.meter.seconds
+    count = meter.rows if source.traits.level == "examples" else meter.items
     if isinstance(source, Prefetch):
         parts.append(_of_prefetch(source, count, seconds, timed.queue))
     else:
-        parts.append(PartProfile(repr(source), count, max(0.0, seconds - within), advice=source.advice))
+        parts.append(PartProfile(repr(source), count, max(0.0, seconds - within), advice=source.traits.advice))
     for step in (step for step in dataset.plan.steps if step.text):
         level = attrs.evolve(dataset, stages=dataset.stages[: step.stop]).level
         meter = timed.steps[step.index]
         count = meter.rows if level == "examples" else meter.items
-        advice = next(filter(None, (stage.advice for stage in dataset.stages[step.index : step.stop])), "")
+        advice = next(filter(None, (stage.traits.advice for stage in dataset.stages[step.index : step.stop])), "")
         parts.append(PartProfile(step.text, count, meter.seconds, advice=advice))
         seconds += meter.seconds
     return parts, seconds

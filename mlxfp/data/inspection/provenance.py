@@ -14,12 +14,11 @@ from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.execution import execute, iterate, run, start
-from mlxfp.core.nodes import check_dataset, leaves
+from mlxfp.core.nodes import check_dataset, inner_parts, leaves
 from mlxfp.core.planning import as_written
 from mlxfp.core.row_names import Origin, locate
-from mlxfp.core.running.steps import ALL_STAGES, Hooks, Plan, Step
-from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import Level
+from mlxfp.core.running.steps import ALL_STAGES, Changes, Hooks, Plan, Step
+from mlxfp.core.sources import Position, Source, SourceTraits, exact_length
 from mlxfp.data.inspection.previews import show_value
 from mlxfp.data.running.error_rows import OnError
 from mlxfp.support.checks import check_not_negative
@@ -70,12 +69,8 @@ class _Uncollated(Hooks):
     passed: frozenset[int] = field(kw_only=True)  # their places
 
     @property
-    def as_written(self) -> int:
-        return ALL_STAGES
-
-    @property
-    def collates(self) -> bool:
-        return False
+    def changes(self) -> Changes:
+        return attrs.evolve(super().changes, as_written=ALL_STAGES, collates=False)
 
     def step(self, step: Step) -> Any:
         return (lambda state, chunk: (state, (chunk,))) if step.index in self.passed else super().step(step)
@@ -162,7 +157,7 @@ def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
 
 
 def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
-    held = source.read_parts
+    held = inner_parts(source)
     if not held:
         try:
             chunks = [_read(source, row, epoch)]
@@ -176,7 +171,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     firsts = np.cumsum([0, *(len(list(leaves(child))) for child in held)])
     place = int(np.searchsorted(firsts, leaf, side="right")) - 1
     chunks = yield from _through(held[place], leaf - int(firsts[place]), row, epoch)
-    if source.level != "batches":
+    if source.traits.level != "batches":
         joined = [number_joined(chunk, place, int(firsts[place])) for chunk in chunks] if len(held) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
     if chunks:
@@ -186,7 +181,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
 
 def _read(source: Source, row: int, epoch: int) -> RecordBatch:
     """Read one row of a source that holds no dataset."""
-    if source.indexable and row < (source.exact_length() or 0):
+    if source.indexable and row < (exact_length(source) or 0):
         return number_as(source.take(epoch, np.array([row])), epoch, np.array([row]))
     first = 0
     for chunk, _ in source.read(epoch, None):
@@ -221,9 +216,7 @@ class _Chunks(Source):
 
     chunks: tuple[Any, ...]
 
-    @property
-    def level(self) -> Level:
-        return "batches"
+    traits = SourceTraits(level="batches")
 
     def schema(self) -> Schema:
         return self.chunks[0].schema

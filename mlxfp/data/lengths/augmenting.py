@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.arrow.ragged import Ends, places_within, to_lists
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, check_tokens, read_aligned, read_tokens
 from mlxfp.support.arrow_types import is_tensor
 from mlxfp.support.checks import as_strings, check_columns, check_integer, check_text, check_types, check_unique, explain_call
@@ -94,7 +95,6 @@ class _DropFields(RowWise):
     rate: float
     columns: tuple[str, ...]
     seed: int
-    lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "drop_fields")
@@ -107,8 +107,9 @@ class _DropFields(RowWise):
             schema = set_field(schema, name, kind)
         return schema
 
-    def columns_read(self) -> tuple[str, ...]:
-        return self.columns
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, draws=True, columns_read=self.columns, longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
@@ -126,13 +127,13 @@ class _DropTokens(RowWise):
     keep: Sequence[int] = ()
     column: str = "input_ids"
     aligned: tuple[str, ...] = ()
-    lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
         return aligned_schema(schema, self.column, self.aligned, "drop_tokens")
 
-    def columns_read(self) -> tuple[str, ...]:
-        return (self.column, *self.aligned)
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, draws=True, columns_read=(self.column, *self.aligned), longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         tokens, ends = read_tokens(chunk, self.column, "drop_tokens")
@@ -152,14 +153,14 @@ class _ReplaceTokens(RowWise):
     seed: int
     keep: Sequence[int] = ()
     column: str = "input_ids"
-    lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
         check_tokens(schema, self.column, "replace_tokens")
         return set_field(schema, self.column, TOKENS)
 
-    def columns_read(self) -> tuple[str, ...]:
-        return (self.column,)
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, draws=True, columns_read=(self.column,), longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         tokens, ends = read_tokens(chunk, self.column, "replace_tokens")

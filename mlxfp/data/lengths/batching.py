@@ -10,12 +10,13 @@ from typing import Any
 
 import attrs
 from attrs import frozen
+from toolz import identity
 
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import Share, label
-from mlxfp.core.stages import Groups, Stage, State
+from mlxfp.core.stages import Groups, Stage, State, Traits
 from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 from mlxfp.support.checks import check_positive, explain_call
@@ -59,9 +60,28 @@ class Grouping(Stage):
     emits = "groups"
     column: str | None = None
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Name the column of tokens."""
-        return () if self.column is None else (self.column,)
+    @property
+    def traits(self) -> Traits:
+        """The column of tokens, which is read; the numbers and sizes of groups."""
+        columns = () if self.column is None else (self.column,)
+        return Traits(columns_read=columns, length=self.count, groups=self.groups, share=self.share, notes=self.notes)
+
+    def count(self, rows: int) -> int | None:
+        """Return the number of groups of so many rows; None if it depends on their lengths."""
+        return None
+
+    @abstractmethod
+    def groups(self, count: int | None) -> tuple[Groups, ...]:
+        """Return what is known of the groups of `count` rows, None if unknown."""
+
+    @property
+    def share(self) -> Share | None:
+        """How the groups depend on the number of ranks; None: not at all."""
+        return None
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how many rows are held, for `explain`."""
+        return ()
 
     def schema(self, schema: Schema) -> Schema:
         """Raise `SchemaError` unless the column holds tokens."""
@@ -144,8 +164,8 @@ class _Batch(Grouping):
     def missing(self, rest: RecordBatch | None) -> int:
         return self.size if rest is None else self.size - rest.num_rows
 
-    def length(self, count: int) -> int:
-        return count // self.size if self.drop_last else -(-count // self.size)
+    def count(self, rows: int) -> int:
+        return rows // self.size if self.drop_last else -(-rows // self.size)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
         return (Groups(group_sizes(self.size, count, drop_last=self.drop_last)),)
@@ -155,7 +175,7 @@ class _Batch(Grouping):
 class _Unbatch(Stage):
     accepts = frozenset({"groups"})
     emits = "examples"
-    lengthens = False
+    traits = Traits(longest_row=identity)
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         return state, (chunk,)

@@ -143,10 +143,10 @@ class _BucketByLength(Grouping):
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None else _taken(rest, list(self._leftover_groups(rest)))
 
-    def length(self, count: int) -> int | None:
+    def count(self, rows: int) -> int | None:
         if self.size is None:
             return None
-        return count // self.size if self.drop_last else -(-count // self.size)
+        return rows // self.size if self.drop_last else -(-rows // self.size)
 
     def notes(self) -> tuple[str, ...]:
         return (f"holds fewer than {sum(self.sizes):,} rows",)

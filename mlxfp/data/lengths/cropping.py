@@ -5,11 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
+from toolz import identity
 
 from mlxfp.core.arrow.ragged import column_without_nulls, ends_of, read_lists, to_lists
 from mlxfp.core.chunks import HIDDEN, Example, Indices, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits, seeded
 from mlxfp.support.arrow_types import is_list_like, is_number, is_tensor
 from mlxfp.support.checks import check_columns, check_integer, check_positive, check_text, explain_call
 from mlxfp.support.errors import SchemaError
@@ -45,7 +46,6 @@ class _CropWaveforms(RowWise):
     _length: int
     seed: int | None = None
     column: str = "waveform"
-    lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
         check_columns([self.column], [name for name in schema.names if name not in HIDDEN], _NAME)
@@ -56,8 +56,9 @@ class _CropWaveforms(RowWise):
             )
         return set_field(schema, self.column, pa.list_(kind.value_type))
 
-    def columns_read(self) -> tuple[str, ...]:
-        return (self.column,)
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, draws=seeded(self), columns_read=(self.column,), longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         values, ends = read_lists(column_without_nulls(chunk, self.column, _NAME))

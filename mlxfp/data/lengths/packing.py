@@ -12,7 +12,7 @@ from mlxfp.core.arrow.gathering import Rows, rows_in
 from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, read_aligned, read_tokens
 from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
 from mlxfp.support.errors import ArgumentError
@@ -111,11 +111,11 @@ class _Pack(Stage):
         lists = aligned_schema(schema, self.column, self.aligned, "pack")
         return pa.schema([*map(lists.field, (self.column, *self.aligned)), *(pa.field(name, TOKENS) for name in (SEGMENTS, POSITIONS))])
 
-    def longest_row(self, tokens: int | None) -> int | None:
-        return self._length if self.column == "input_ids" else None
-
-    def notes(self) -> tuple[str, ...]:
-        return (f"holds at most {1 if self.method == 'split' else self.open_rows:,} open rows of {self._length:,} tokens",)
+    @property
+    def traits(self) -> Traits:
+        longest = self._length if self.column == "input_ids" else None
+        rows = 1 if self.method == "split" else self.open_rows
+        return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds at most {rows:,} open rows of {self._length:,} tokens",))
 
     def _lengths(self, pieces: RecordBatch) -> Indices:
         return lengths_of(pieces, self.column, "pack")

@@ -1,7 +1,7 @@
 """Shapes of batches: few of them, since MLX keeps one compiled program for each, and with little padding.
 
-Parts say themselves which shapes are possible before any data is read: stages by `Stage.longest_row` and `Stage.groups`, collators by
-the methods of `Padding`.
+Parts declare the possible shapes before any data is read: stages by `Traits.longest_row` and `Traits.groups`, collators by the methods of
+`Padding`. Parts without these are run for an epoch, and their rows, groups or batches are measured.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,9 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from attrs import evolve, frozen
 
-from mlxfp.core.arrow.ragged import ends_of
+from mlxfp.core.arrow.ragged import ends_of, read_lists
 from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import schema
+from mlxfp.core.execution import read_all
 from mlxfp.core.nodes import brief, check_dataset, children, known_length
 from mlxfp.core.stages import Groups, Stage
 from mlxfp.support.checks import check_positive, check_types, explain_call
@@ -58,13 +60,15 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
 
 @explain_call
 def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
-    """Say which shapes [B, L] of tokens the batches of a pipeline can have, from what its parts are; reads no data.
+    """Return the shapes [B, L] of tokens that the batches of a pipeline can have. Reads no data if all parts declare their shapes.
 
     The grouping stage says how many rows a batch can have (all have the same but the last, where the number of rows is known), the collator
     to what lengths it pads, and `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` how long rows can be.
 
-    Raises `PipelineError`, saying what to do, where the set of shapes is not finite, and where a part does not say: a collator or grouping
-    stage of your own takes part with the methods of `mlxfp.data.lengths.shape_planning.Padding`, or with `Stage.groups`.
+    Stages and collators of your own, and functions of `map`, are run over one epoch, and the shapes are those of this epoch, unless they
+    declare shapes: stages with `longest_row` and `groups` of `Traits`, collators with the methods of
+    `mlxfp.data.lengths.shape_planning.Padding`. Raises `PipelineError` if the set of shapes is not finite, and for batches without
+    `input_ids`.
 
     >>> from mlxfp.collators.collating import collate
     >>> from mlxfp.collators.texts import text
@@ -80,7 +84,7 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     check_dataset(dataset, batch_shapes)
     if dataset.level != "batches":
         raise PipelineError(f"batch_shapes takes batches, got {dataset.level} from {dataset.parts[-1]!r}. Put collate(...) after it.")
-    return tuple(sorted(set(_found(dataset))))
+    return tuple(sorted(set(_facts(dataset))))
 
 
 @runtime_checkable
@@ -112,48 +116,84 @@ def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, 
     return (*((size,) if count is None or count >= size else ()), *(rest for rest in last if rest))
 
 
-def _found(dataset: Dataset[Any]) -> tuple[Any, ...]:
-    """Say what is known of what a dataset gives: `Groups` before collate, shapes after it."""
+def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
+    """Return the `Groups` that a dataset can have before collate, the shapes after it."""
     held = children(dataset.source)
-    facts = tuple(fact for child in held for fact in _found(child)) if held else (Groups(),)
-    for place, stage in enumerate(dataset.stages):
-        if stage.emits == "batches":
-            facts = tuple(shape for groups in facts for shape in _shapes(stage, groups))
+    facts = tuple(fact for child in held for fact in _facts(child)) if held else (Groups(),)
+    for index, stage in enumerate(dataset.stages):
+        before, after = (evolve(dataset, stages=dataset.stages[:stop]) for stop in (index, index + 1))
+        if before.level == "batches":
+            facts = tuple(_measured_shapes(stage, after))
+        elif stage.emits == "batches":
+            facts = tuple(_shapes(stage, facts, before, after))
         elif stage.emits == "groups":
-            before: Dataset[Any] = evolve(dataset, stages=dataset.stages[:place])
-            facts = tuple(_grouped(stage, facts, known_length(before)))
+            facts = tuple(_grouped(stage, facts, before, after))
         else:
-            facts = tuple(Groups(groups.sizes, 0, stage.longest_row(groups.most)) for groups in facts)  # rows may have become shorter
+            longest = stage.traits.longest_row or _any_length
+            facts = tuple(Groups(groups.sizes, 0, longest(groups.most)) for groups in facts)  # rows may have become shorter
     return facts
 
 
-def _grouped(stage: Stage, facts: tuple[Groups, ...], count: int | None) -> Iterator[Groups]:
-    made = stage.groups(count)
-    if made is None:
-        raise PipelineError(f"batch_shapes cannot know what groups {stage!r} makes. Give it the method `groups` of mlxfp.Stage.")
+def _any_length(tokens: int | None) -> None:
+    return None
+
+
+def _grouped(stage: Stage, facts: tuple[Groups, ...], before: Dataset[Any], after: Dataset[Any]) -> Iterator[Groups]:
+    declared = stage.traits.groups
+    if declared is None:
+        sizes = {chunk.num_rows for chunk in read_all(after, reader="batch_shapes")}
+        possible: tuple[Groups, ...] = (Groups(tuple(sizes)),)
+    else:
+        possible = declared(known_length(before))
     most = [rows.most for rows in facts if rows.most is not None]
-    for groups in made:
+    for groups in possible:
         if len(most) == len(facts):
             yield evolve(groups, most=max(most) if groups.most is None else min(max(most), groups.most))
         else:
             yield groups
 
 
-def _shapes(stage: Any, groups: Groups) -> Iterator[tuple[int, int]]:
+def _shapes(stage: Any, facts: tuple[Groups, ...], before: Dataset[Any], after: Dataset[Any]) -> Iterator[tuple[int, int]]:
     collator = getattr(stage, "collator", stage)
     if not isinstance(collator, Padding):
-        raise PipelineError(
-            f"batch_shapes cannot know to what lengths {brief(collator)} pads. Give it the method and the attribute of "
-            "mlxfp.data.lengths.shape_planning.Padding."
-        )
-    known = [most for most in (groups.most, collator.longest) if most is not None]
-    if not known:
-        raise PipelineError(
-            f"The set of shapes of these batches is not finite: rows can have any length, and {brief(collator)} pads a group to its "
-            "longest. Give the collator length= or lengths=, or tokenize rows to a max_length."
-        )
-    lengths = {collator.padded(longest) for longest in range(groups.least, min(known) + 1)}
-    return ((size, length) for size in groups.sizes for length in lengths)
+        yield from _measured_shapes(collator, after)
+        return
+    for groups in facts:
+        known = [most for most in (groups.most, collator.longest) if most is not None] or _longest(before)
+        if not known:
+            raise PipelineError(
+                f"The set of shapes of these batches is not finite: rows can have any length, and {brief(collator)} pads a group to its "
+                "longest. Give the collator length= or lengths=, or tokenize rows to a max_length."
+            )
+        lengths = {collator.padded(longest) for longest in range(groups.least, min(known) + 1)}
+        yield from ((size, length) for size in groups.sizes for length in lengths)
+
+
+def _longest(dataset: Dataset[Any]) -> list[int]:
+    """Return the length of the longest row of an epoch if a stage does not declare lengths, else nothing."""
+    if all(stage.emits is not None or stage.traits.longest_row is not None for stage in _stages(dataset)):
+        return []
+    if "input_ids" not in schema(dataset).names:
+        return []
+    columns = (chunk.column("input_ids") for chunk in read_all(evolve(dataset, columns=("input_ids",)), reader="batch_shapes"))
+    return [max((int(np.diff(read_lists(column)[1]).max(initial=0)) for column in columns), default=0)]
+
+
+def _stages(dataset: Dataset[Any]) -> Iterator[Stage]:
+    for child in children(dataset.source):
+        yield from _stages(child)
+    yield from dataset.stages
+
+
+def _measured_shapes(collator: Any, dataset: Dataset[Any]) -> Iterator[tuple[int, int]]:
+    for batch in read_all(dataset, reader="batch_shapes"):
+        ids = batch.get("input_ids")
+        if ids is None or ids.ndim < 2:  # [B, L]
+            raise PipelineError(
+                f"batch_shapes needs an array input_ids [B, L] in every batch, got {', '.join(batch) or 'none'} from {brief(collator)}. "
+                "Rename the array of tokens."
+            )
+        yield ids.shape[0], ids.shape[1]
 
 
 def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:

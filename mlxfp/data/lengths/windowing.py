@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from mlxfp.core.arrow.ragged import to_lists
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.tokens import TOKENS, check_tokens, lengths_of, read_tokens
 from mlxfp.support.checks import check_not_negative, check_positive, check_text, explain_call
 from mlxfp.support.errors import ArgumentError
@@ -91,11 +91,10 @@ class _Windows(Stage):
         check_tokens(schema, self.column, "windows")
         return pa.schema({self.column: TOKENS})
 
-    def longest_row(self, tokens: int | None) -> int | None:
-        return self._length if self.column == "input_ids" else None
-
-    def notes(self) -> tuple[str, ...]:
-        return (f"holds fewer than {self._length:,} tokens",)
+    @property
+    def traits(self) -> Traits:
+        longest = self._length if self.column == "input_ids" else None
+        return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds fewer than {self._length:,} tokens",))
 
     def _stream(self, chunk: RecordBatch) -> RecordBatch:
         """Insert the separators, and leave out documents without tokens, as no window can start in them."""

@@ -6,10 +6,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 from attrs import frozen
+from toolz import identity
 
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.stages import Projection, RowWise
+from mlxfp.core.stages import Projection, RowWise, Traits
 from mlxfp.support.checks import as_strings, check_columns, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, SchemaError
 
@@ -60,12 +61,15 @@ def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset
 @frozen(repr=False)
 class _SelectColumns(RowWise):
     columns: tuple[str, ...]
-    lengthens = False
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         return chunk.select([*self.columns, *(name for name in chunk.schema.names if name in HIDDEN)])
 
-    def projection(self, names: Sequence[str]) -> Projection:
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, projection=self._projection, longest_row=identity)
+
+    def _projection(self, names: Sequence[str]) -> Projection:
         return tuple((name, name) for name in self.columns)
 
     def schema(self, schema: Schema) -> Schema:
@@ -76,18 +80,21 @@ class _SelectColumns(RowWise):
 @frozen(repr=False)
 class _DropColumns(RowWise):
     columns: tuple[str, ...]
-    lengthens = False
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        return chunk.select([name for name, _ in self.projection(chunk.schema.names)])
+        return chunk.select([name for name, _ in self._projection(chunk.schema.names)])
 
-    def projection(self, names: Sequence[str]) -> Projection:
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, projection=self._projection, longest_row=identity)
+
+    def _projection(self, names: Sequence[str]) -> Projection:
         dropped = frozenset(self.columns)
         return tuple((name, name) for name in names if name not in dropped)
 
     def schema(self, schema: Schema) -> Schema:
         check_columns(self.columns, schema.names, "drop_columns")
-        return pa.schema([schema.field(name) for name, _ in self.projection(schema.names)])
+        return pa.schema([schema.field(name) for name, _ in self._projection(schema.names)])
 
 
 @frozen(repr=False)
@@ -98,7 +105,11 @@ class _RenameColumns(RowWise):
         new = dict(self.names)
         return chunk.rename_columns([new.get(name, name) for name in chunk.schema.names])
 
-    def projection(self, names: Sequence[str]) -> Projection:
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, projection=self._projection)
+
+    def _projection(self, names: Sequence[str]) -> Projection:
         new = dict(self.names)
         return tuple((new.get(name, name), name) for name in names)
 

@@ -4,7 +4,7 @@ The rows of each file are read by a dataset of its own, with the stages of the w
 the files that are still to come need none: their order follows from the seed and the epoch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import cached_property
 from typing import Any
@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_joined
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
 from mlxfp.core.execution import run, start
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.core.stages import starts_empty
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
@@ -35,7 +34,11 @@ class Shuffle(Wrapper):
     seed: int
     buffer: int
     files: int
-    reorders = True
+
+    @property
+    def traits(self) -> SourceTraits:
+        """The rows of `stream`, in another order in each epoch."""
+        return attrs.evolve(super().traits, reorders=True, read_parts=lambda: (self.stream,))
 
     def __attrs_post_init__(self) -> None:
         source = self.dataset.source
@@ -55,11 +58,6 @@ class Shuffle(Wrapper):
         """What is read."""
         return Dataset(_FilesInTurn(self.dataset, self.seed, self.files), (ShuffleBuffer(self.seed, self.buffer),))
 
-    @property
-    def read_parts(self) -> tuple[Dataset[Any], ...]:
-        """The datasets that are read in place of the one that is held."""
-        return (self.stream,)
-
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read the rows of the files in turn, through the buffer."""
         return run(self.stream, start(epoch, position))
@@ -70,7 +68,7 @@ class Shuffle(Wrapper):
 
     def notes(self) -> tuple[str, ...]:
         """Say what is held."""
-        return (f"mixes the rows of {self.files:,} open files in turn", *self.stream.stages[0].notes())
+        return (f"mixes the rows of {self.files:,} open files in turn", *self.stream.stages[0].traits.notes())
 
 
 @frozen(repr=False)
@@ -79,7 +77,10 @@ class _FilesInTurn(Wrapper):
 
     seed: int
     files: int
-    reorders = True
+
+    @property
+    def traits(self) -> SourceTraits:
+        return attrs.evolve(super().traits, reorders=True, read_parts=lambda: self.read_parts)
 
     @cached_property
     def read_parts(self) -> tuple[Dataset[Any], ...]:
@@ -171,15 +172,22 @@ class OneFile(Source):
         """Return the schema of all files."""
         return self.source.schema()
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        """Read less of the file."""
-        less: Any = self.source.restricted(columns, conditions)
-        return OneFile(less, self.number)
+    @property
+    def traits(self) -> SourceTraits:
+        """What the reader of all files can do, for this file."""
+        whole = self.source.traits
+        return SourceTraits(
+            restricted=whole.restricted and (lambda columns, conditions: self._of(whole.restricted(columns, conditions))),  # type: ignore[misc]  # not None
+            marking=whole.marking and (lambda: self._of(whole.marking())),  # type: ignore[misc]  # not None
+            file_of=lambda position: self._path,
+        )
 
-    def marking(self) -> Source:
-        """Let the reader of the file mark records."""
-        marking: Any = self.source.marking()
-        return OneFile(marking, self.number)
+    def _of(self, source: FileSource) -> "OneFile":
+        return OneFile(source, self.number)
+
+    @property
+    def _path(self) -> str:
+        return self.source.files()[self.number].path
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Read the files from the beginning of this one on, up to its end."""
@@ -198,9 +206,5 @@ class OneFile(Source):
                 if after[0] != self.number:
                     return
 
-    def file_of(self, position: Position) -> str | None:
-        """Return the path of the file."""
-        return self.source.files()[self.number].path
-
     def __repr__(self) -> str:
-        return repr(attrs.evolve(self.source, paths=(self.file_of(None),)))
+        return repr(attrs.evolve(self.source, paths=(self._path,)))

@@ -7,12 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
+from toolz import identity
 
 from mlxfp.core.arrow.conditions import OPERATORS, Condition, Operator
 from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import comparable
-from mlxfp.core.stages import Stage, State
+from mlxfp.core.stages import Stage, State, Traits
 from mlxfp.support.checks import check_choice, check_columns, check_text, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError
 
@@ -61,17 +62,18 @@ def _condition(condition: Any) -> tuple[str, Operator, Any]:
 @frozen(repr=False)
 class _FilterBy(Stage):
     conditions: tuple[tuple[str, Operator, Any], ...] = field(eq=comparable)
-    lengthens = False
 
-    def predicates(self) -> tuple[Condition, ...]:
+    @property
+    def traits(self) -> Traits:
+        return Traits(columns_read=tuple(column for column, *_ in self.conditions), predicates=self._predicates, longest_row=identity)
+
+    @property
+    def _predicates(self) -> tuple[Condition, ...]:
         return tuple(Condition(*each) for each in self.conditions)
-
-    def columns_read(self) -> tuple[str, ...]:
-        return tuple(column for column, *_ in self.conditions)
 
     def schema(self, schema: Schema) -> Schema:
         check_columns([column for column, *_ in self.conditions], schema.names, "filter_by")
-        for condition in self.predicates():
+        for condition in self._predicates:
             try:
                 condition.mask(no_rows(schema))
             except (pa.ArrowException, TypeError, OverflowError) as error:
@@ -83,4 +85,4 @@ class _FilterBy(Stage):
         return schema
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        return state, (chunk.filter(reduce(pc.and_, [condition.mask(chunk) for condition in self.predicates()])),)
+        return state, (chunk.filter(reduce(pc.and_, [condition.mask(chunk) for condition in self._predicates])),)

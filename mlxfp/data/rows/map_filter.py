@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
+from toolz import identity
 
 from mlxfp.core.chunks import (
     KEY,
@@ -32,8 +33,8 @@ from mlxfp.core.execution import run, start
 from mlxfp.core.identity import comparable
 from mlxfp.core.nodes import brief
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.sources import Position
-from mlxfp.core.stages import RowWise, Stage, State
+from mlxfp.core.sources import Position, SourceTraits
+from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
 from mlxfp.data.rows.calling import call, generators
 from mlxfp.data.rows.row_views import ByPlace
 from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, explain_call
@@ -161,6 +162,9 @@ def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
     return Combinator(_Skip, {"count": count} | ({"redraw": True} if redraw else {}))
 
 
+_MAP_ADVICE = 'map_chunks works on whole columns; or let several workers do it, with prefetch(2, workers=4, kind="processes") at the end.'
+
+
 @frozen(repr=False)
 class _UserFunction(Stage):
     """A function of the user's whose schema is declared, or that of what it returns for the first rows."""
@@ -178,8 +182,11 @@ class _UserFunction(Stage):
 
 @frozen(repr=False)
 class _Map(_UserFunction, RowWise):
-    advice = 'map_chunks works on whole columns; or let several workers do it, with prefetch(2, workers=4, kind="processes") at the end.'
     seed: int | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, draws=seeded(self), advice=_MAP_ADVICE)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
@@ -198,7 +205,7 @@ class _Map(_UserFunction, RowWise):
 
 @frozen(repr=False)
 class _MapChunks(_UserFunction, RowWise):
-    advice = "Look for loops over rows in it: pyarrow.compute and numpy work on whole columns."
+    traits = Traits(row_wise=True, advice="Look for loops over rows in it: pyarrow.compute and numpy work on whole columns.")
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True
@@ -222,7 +229,7 @@ class _MapChunks(_UserFunction, RowWise):
 
 @frozen(repr=False)
 class _FlatMap(_UserFunction):
-    advice = "Where one row gives one row, map_chunks works on whole columns."
+    traits = Traits(advice="Where one row gives one row, map_chunks works on whole columns.")
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True
@@ -239,9 +246,8 @@ class _FlatMap(_UserFunction):
 
 @frozen(repr=False)
 class _Filter(Stage):
-    advice = "Where rows are left out late, filter before the expensive stages."
     predicate: Callable[[dict[str, Any]], bool] = field(eq=comparable)
-    lengthens = False
+    traits = Traits(longest_row=identity, advice="Where rows are left out late, filter before the expensive stages.")
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True
@@ -253,7 +259,10 @@ class _Filter(Stage):
 @frozen(repr=False)
 class _Take(ByPlace):
     count: int
-    endless = False
+
+    @property
+    def traits(self) -> SourceTraits:
+        return attrs.evolve(super().traits, endless=False)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices
@@ -264,8 +273,8 @@ class _Take(ByPlace):
             return
         with closing(run(self.dataset, start(epoch, cursor))) as chunks:
             for chunk, cursor in chunks:
-                kept = chunk.slice(0, left) if self.level == "examples" else chunk
-                left -= kept.num_rows if self.level == "examples" else 1
+                kept = chunk.slice(0, left) if self.dataset.level == "examples" else chunk
+                left -= kept.num_rows if self.dataset.level == "examples" else 1
                 yield kept, (cursor, left)
                 if not left:
                     return
@@ -285,7 +294,7 @@ class _Skip(ByPlace):
         cursor, left = position or (None, self.count)
         with closing(run(self.dataset, start(epoch, cursor))) as chunks:
             for chunk, cursor in chunks:
-                size = chunk.num_rows if self.level == "examples" else 1
+                size = chunk.num_rows if self.dataset.level == "examples" else 1
                 if size > left:
                     yield chunk.slice(left) if left else chunk, (cursor, 0)
                 left = max(0, left - size)

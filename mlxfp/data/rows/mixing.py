@@ -1,5 +1,6 @@
 """Joining datasets: end to end, in turns, in proportion."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import read_lists
@@ -20,8 +21,7 @@ from mlxfp.core.describing import length
 from mlxfp.core.execution import row_count, row_task, run, start
 from mlxfp.core.nodes import check_dataset, known_length, leaves
 from mlxfp.core.planning import head
-from mlxfp.core.sources import Position, Source, Task, check_ends, warn_redrawn
-from mlxfp.core.stages import Level
+from mlxfp.core.sources import Position, Source, SourceTraits, Task, check_ends, warn_redrawn
 from mlxfp.data.rows.repeating import FOREVER
 from mlxfp.support.checks import check_choice, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, PipelineError, SchemaError
@@ -112,8 +112,12 @@ class _Joined(Source):
     datasets: tuple[Dataset[Any], ...]
 
     @property
-    def level(self) -> Level:
-        return self.datasets[0].level
+    def traits(self) -> SourceTraits:
+        return evolve(super().traits, level=self.datasets[0].level, head=self.head, children_at=self.children_at)
+
+    @abstractmethod
+    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
+        """Return the datasets that have begun, each with its cursor."""
 
     def schema(self) -> Schema:
         schemas = [dataset.plan.schema for dataset in self.datasets]
@@ -148,8 +152,12 @@ class _Joined(Source):
 @frozen(repr=False)
 class _Concat(_Joined):
     @property
+    def traits(self) -> SourceTraits:
+        return evolve(super().traits, costly=self.costly, task=self.task, exact_length=self.exact_length)
+
+    @property
     def indexable(self) -> bool:
-        return self.level == "examples" and all(dataset.indexable for dataset in self.datasets)
+        return self.datasets[0].level == "examples" and all(dataset.indexable for dataset in self.datasets)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         first, cursor = position or (0, None)
@@ -159,7 +167,6 @@ class _Concat(_Joined):
                     yield self.marked(chunk, place), (place, cursor)
             cursor = None
 
-    @property
     def costly(self) -> bool:
         return any(dataset.plan.costly for dataset in self.datasets)
 
@@ -220,10 +227,10 @@ class Mix(_Joined):
     stop: Stop
 
     @property
-    def endless(self) -> bool:
-        """Whether an epoch is known to have no end: it starts datasets again, or those that it waits for have none."""
+    def traits(self) -> SourceTraits:
+        """An epoch has no end if datasets start again, or if those that the mixture waits for have none."""
         held = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
-        return self.stop == "restart" or (all if self.stop == "first" else any)(held)
+        return evolve(super().traits, endless=self.stop == "restart" or (all if self.stop == "first" else any)(held))
 
     def schema(self) -> Schema:
         """Return the schema that the datasets share."""
@@ -272,7 +279,7 @@ class Mix(_Joined):
 
     def costs(self, chunk: Any) -> Indices:
         """Say what each item of a chunk counts, as `by` says: int64[N]."""
-        if self.level != "examples":
+        if self.traits.level != "examples":
             return np.ones(1, np.int64)
         if self.by == "examples":
             return np.ones(chunk.num_rows, np.int64)
@@ -292,7 +299,7 @@ class Mix(_Joined):
         }
         if not any(counts.values()):
             return None
-        if self.level != "examples":
+        if self.traits.level != "examples":
             place = min((place for place in readers if counts[place]), key=lambda place: (readers[place].times[0], place))
             return readers[place].take(1)
         times = np.concatenate([readers[place].times[:count] for place, count in counts.items()])
@@ -341,7 +348,7 @@ class _Reader:
 
     def take(self, count: int) -> Any:
         """Give the first items that are held."""
-        if self._mixture.level != "examples":
+        if self._mixture.traits.level != "examples":
             taken, rest = self._chunk, None
         else:
             taken = self._chunk.slice(0, count)
@@ -360,7 +367,7 @@ class _Reader:
         if chunk is None:
             self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._place]])
             return
-        if after is not None and self._mixture.level == "examples":
+        if after is not None and self._mixture.traits.level == "examples":
             self.cursor = after.back(chunk.num_rows)  # the rows at hand are still to come
         costs = self._mixture.costs(chunk)
         self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._place]

@@ -10,7 +10,7 @@ from attrs import frozen
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.execution import run, start
 from mlxfp.core.running.steps import NO_HOOKS
-from mlxfp.core.sources import Position, Source, warn_redrawn
+from mlxfp.core.sources import InTable, Position, Source, SourceTraits, warn_redrawn
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import DataError
 
@@ -44,7 +44,10 @@ def _repeat(dataset: Dataset[Any], epochs: int | None) -> Source:
 @frozen(repr=False)
 class _Repeat(Wrapper):
     epochs: int | None
-    keeps_rows = True
+
+    @property
+    def traits(self) -> SourceTraits:
+        return attrs.evolve(super().traits, keeps_rows=True, endless=self.epochs is None or self.dataset.endless, in_table=self._in_table)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         done, cursor = position or (0, None)
@@ -59,18 +62,12 @@ class _Repeat(Wrapper):
                 raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
             done, cursor = done + 1, None
 
-    @property
-    def table_holder(self) -> Any:
-        return self.dataset.plan.source.table_holder
-
-    def gathered_late(self) -> Source | None:
+    def _in_table(self) -> InTable | None:
         plan = self.dataset.plan
-        late = None if plan.steps or self.dataset.hooks != NO_HOOKS else plan.source.gathered_late()
-        return None if late is None else attrs.evolve(self, dataset=Dataset(late))
-
-    @property
-    def endless(self) -> bool:
-        return self.epochs is None or super().endless
+        table = None if plan.steps or self.dataset.hooks != NO_HOOKS else plan.source.traits.in_table()
+        if table is None or table.source is None:
+            return None
+        return attrs.evolve(table, source=attrs.evolve(self, dataset=Dataset(table.source)))
 
     def size(self, count: int) -> int | None:
         return None if self.epochs is None else count * self.epochs

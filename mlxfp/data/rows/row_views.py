@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
@@ -15,7 +15,7 @@ from mlxfp.core.datasets import Dataset, Wrapper
 from mlxfp.core.execution import row_task, run, start
 from mlxfp.core.running.runners import read_now
 from mlxfp.core.running.steps import NO_HOOKS
-from mlxfp.core.sources import ChunkTask, Position, Source, Task, Tasks, read_tasks
+from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
 from mlxfp.core.stages import Stage
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
@@ -67,8 +67,12 @@ class View(Wrapper):
         return self.dataset.indexable
 
     @property
+    def traits(self) -> SourceTraits:
+        """The costs of the dataset that is held, and the table that it is in."""
+        return evolve(super().traits, costly=self.costly, task=self.task, in_table=self.in_table)
+
     def costly(self) -> bool:
-        """Whether that of the dataset's source is, or the stages after that are; what is read in order has its own workers."""
+        """Return whether the dataset's source is costly, or the stages after it; what is read in order has its own workers."""
         return self.indexable and bool(self.dataset.plan.costly)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -82,8 +86,9 @@ class View(Wrapper):
     @property
     def first_rows(self) -> int:
         """How many rows to read at first: few, unless a table in memory tells how large they are."""
-        held = self.table_holder
-        return _FIRST_ROWS if held is None or not held.rows.chunks else _rows_like(held.rows.chunks[0](), CHUNK_ROWS)
+        table = self.in_table()
+        chunks = () if table is None else table.holder.rows.chunks
+        return _rows_like(chunks[0](), CHUNK_ROWS) if chunks else _FIRST_ROWS
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
         """Return the rows at `indices`, int64[N]."""
@@ -110,20 +115,15 @@ class View(Wrapper):
             yield task, (upto, size)
             first = upto
 
-    @property
-    def table_holder(self) -> Any:
-        """What holds the table of the dataset, if its rows come as they are in the table."""
+    def in_table(self) -> InTable | None:
+        """Return the table of the dataset, if its rows come unchanged from the table, with a source that reads the places of this view."""
         held = self.dataset
-        as_they_are = self.indexable and type(self).task is View.task and held.hooks == NO_HOOKS and not held.plan.steps
-        return held.plan.source.table_holder if as_they_are else None
-
-    def table_places(self, epoch: int, indices: Indices) -> RecordBatch:
-        """Return where the rows at `indices` are in the table."""
-        return self.dataset.plan.source.table_places(epoch, self.rows(indices, epoch))
-
-    def gathered_late(self) -> Source | None:
-        """Return this view of the table, reading places."""
-        return None if self.table_holder is None else _Places(self.dataset, self)
+        unchanged = self.indexable and type(self).task is View.task and held.hooks == NO_HOOKS and not held.plan.steps
+        table = held.plan.source.traits.in_table() if unchanged else None
+        if table is None:
+            return None
+        inner = table.places
+        return InTable(table.holder, lambda epoch, indices: inner(epoch, self.rows(indices, epoch)), _Places(self.dataset, self))
 
 
 @frozen(repr=False)
@@ -133,14 +133,16 @@ class _Places(Wrapper):
     view: View
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        held = self.view.table_holder.rows
+        table = self.view.in_table()
+        assert table is not None  # else this source was not made
+        held = table.holder.rows
         # A run that resumes makes the batches of one chunk again.
         size = _rows_like(held.chunks[0](), _PLACES_AT_ONCE) if held.chunks else CHUNK_ROWS
         first, size = position or (0, size)
-        count = self.view.exact_length() or 0
+        count = exact_length(self.view) or 0
         while first < count:
             upto = min((first // size + 1) * size, count)
-            yield self.view.table_places(epoch, np.arange(first, upto)), (upto, size)
+            yield table.places(epoch, np.arange(first, upto)), (upto, size)
             first = upto
 
     def __repr__(self) -> str:
@@ -151,13 +153,12 @@ class _Places(Wrapper):
 class ByPlace(View):
     """A view of rows that are chosen by their place alone: behind a shuffle these are other rows in each epoch."""
 
-    keeps_rows = True
     redraw: bool = field(default=False, eq=False, kw_only=True)  # that they are is meant
 
     @property
-    def redraws(self) -> bool:
-        """Whether each epoch has other rows, and this is not said to be meant."""
-        return (self.dataset.reorders and not self.redraw) or super().redraws
+    def traits(self) -> SourceTraits:
+        """Each epoch has other rows behind a shuffle, unless `redraw` says that this is meant."""
+        return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:
         """Say that each epoch has other rows."""

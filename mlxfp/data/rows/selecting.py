@@ -178,7 +178,7 @@ class _Splitting:
     def __call__(self, dataset: Dataset[Example]) -> tuple[Dataset[Example], ...]:
         check_level(dataset, self, frozenset({"examples"}))
         source = dataset.source
-        if isinstance(source, Wrapper) and source.permutes and dataset.indexable:
+        if isinstance(source, Wrapper) and getattr(source, "permutes", False) and dataset.indexable:
             inner = source.dataset  # rows have other places in each epoch: cut before that, with the columns that come after
             parts = self(attrs.evolve(inner, stages=(*inner.stages, *dataset.stages)))
             return tuple(attrs.evolve(dataset, source=attrs.evolve(source, dataset=part), stages=()) for part in parts)

@@ -13,7 +13,7 @@ from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chun
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.execution import row_count
 from mlxfp.core.nodes import Share
-from mlxfp.core.sources import Task
+from mlxfp.core.sources import SourceTraits, Task
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.row_views import View
 from mlxfp.support.checks import check_choice, check_integer, check_positive, explain_call
@@ -88,13 +88,9 @@ class _Shard(View):
     ends: Ends = "uneven"
 
     @property
-    def share(self) -> Share:
-        return Share(self.count, 0, attrs.evolve(self, index=0, count=1))
-
-    @property
-    def keeps_rows(self) -> bool:  # type: ignore[override]  # of a stream, the position holds rows
-        """Whether columns may be left out of the dataset that is held."""
-        return self.indexable
+    def traits(self) -> SourceTraits:
+        share = Share(self.count, 0, attrs.evolve(self, index=0, count=1))
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # of a stream, the position holds rows
 
     def schema(self) -> Schema:
         schema = super().schema()

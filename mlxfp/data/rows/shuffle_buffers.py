@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
+from toolz import identity
 
 from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, concat_chunks, row_keys
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, Traits
 from mlxfp.support.randomness import fold_into_rows
 
 
@@ -19,8 +20,6 @@ class ShuffleBuffer(Stage):
 
     seed: int
     buffer: int
-    reorders = True
-    lengthens = False
 
     def start(self, epoch: int) -> Any:
         """Return the state before the first row."""
@@ -49,13 +48,11 @@ class ShuffleBuffer(Stage):
         order = np.argsort(fold_into_rows(row_keys(left), "shuffle", self.seed, "finish"), kind="stable")
         return (left.take(pa.array(order)),)
 
-    def length(self, count: int) -> int:
-        """Return the number of rows: none is lost."""
-        return count
-
-    def notes(self) -> tuple[str, ...]:
-        """Say how many rows are held."""
-        return (f"holds {self.buffer:,} rows, at most about twice that with what left them",)
+    @property
+    def traits(self) -> Traits:
+        """All rows come out, in another order in each epoch."""
+        notes = (f"holds {self.buffer:,} rows, at most about twice that with what left them",)
+        return Traits(reorders=True, draws=True, length=identity, longest_row=identity, notes=lambda: notes)
 
     def __repr__(self) -> str:
         return f"shuffle(seed={self.seed}, buffer={self.buffer})"

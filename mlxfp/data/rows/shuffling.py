@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
 from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, no_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.execution import read_all, row_count
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import View
@@ -57,11 +57,12 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    advice = "load() or cache(path) before it makes rows quick to take by number."
-    gathers = True
-    keeps_rows = True
-    permutes = True
-    reorders = True
+    permutes = True  # all rows of the dataset come out unchanged, in another order: `split` and notebooks look inside
+
+    @property
+    def traits(self) -> SourceTraits:
+        advice = "load() or cache(path) before it makes rows quick to take by number."
+        return evolve(super().traits, gathers=True, keeps_rows=True, reorders=True, advice=advice)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return self._order(indices, row_count(self.dataset), epoch)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
@@ -33,9 +33,9 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.execution import read_all
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.nodes import known_length
-from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import Stage
+from mlxfp.core.nodes import inner_parts, known_length
+from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_as_numbered
+from mlxfp.core.stages import Batch
 from mlxfp.data.manifests import Manifest, is_written, read_manifest
 from mlxfp.data.rows.row_views import rows_at_once
 from mlxfp.data.running.part_files import FORMATS, ITEMS
@@ -43,7 +43,7 @@ from mlxfp.data.running.writing import AsChunks, rows_of_a_file, write_in_order
 from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.data.sources.row_chunks import chunk_end
 from mlxfp.support.checks import explain_call
-from mlxfp.support.errors import DataError
+from mlxfp.support.errors import DataError, PipelineError
 from mlxfp.support.randomness import fold_into_rows
 
 Item = TypeVar("Item")
@@ -110,16 +110,22 @@ def _cache(dataset: Dataset[Any], path: str) -> "_Cache | _CacheItems":
 class _Stored(Wrapper):
     """Rows in a table with their hidden columns, as they were in epoch 0."""
 
-    gathers = True
-    same_items = True
-    taken_in = frozenset({"threads"})  # other processes would each read all rows
-    reorders = False  # nor do they change with the epoch, whatever stands before
-    redraws = False
+    @property
+    def traits(self) -> SourceTraits:
+        return evolve(
+            super().traits,
+            gathers=True,
+            same_items=True,
+            reorders=False,  # nor do rows change with the epoch, whatever stands before
+            redraws=False,
+            taken_in=frozenset({"threads"}),  # other processes would each read all rows
+            in_table=lambda: InTable(self, places_as_numbered),
+        )
 
     @property
     def hidden(self) -> tuple[str, ...]:
         """The names of what is kept with the columns."""
-        return (*HIDDEN, self.dataset.hooks.marks)
+        return (*HIDDEN, self.dataset.hooks.changes.marks)
 
     @property
     @abstractmethod
@@ -145,10 +151,6 @@ class _Stored(Wrapper):
     def rows(self) -> Rows:
         """The rows, to be taken by number."""
         return rows_of(self.table)
-
-    @property
-    def table_holder(self) -> Source:
-        return self
 
     def exact_length(self) -> int:
         return int(self.table.num_rows)
@@ -226,10 +228,9 @@ class _Cache(_Stored):
 class _LoadItems(Wrapper):
     """Groups or batches, as they were in epoch 0. Positions are the number of items before them."""
 
-    gathers = True
-    same_items = True
-    reorders = False
-    redraws = False
+    @property
+    def traits(self) -> SourceTraits:
+        return evolve(super().traits, gathers=True, same_items=True, reorders=False, redraws=False)
 
     @cached_property
     def items(self) -> Sequence[Any]:
@@ -252,7 +253,7 @@ class _LoadItems(Wrapper):
         return known_length(self.dataset)
 
     def notes(self) -> tuple[str, ...]:
-        return (f"holds all {self.level} in memory from the first use on",)
+        return (f"holds all {self.dataset.level} in memory from the first use on",)
 
     def __repr__(self) -> str:
         return "load()"
@@ -265,12 +266,12 @@ class _CacheItems(_LoadItems):
     @cached_property
     def items(self) -> Sequence[Any]:
         """Each is read when it is asked for."""
-        if self.level == "batches" and not self.dataset.hooks.collates:
+        if self.dataset.level == "batches" and not self.dataset.hooks.changes.collates:
             return self._all()  # the files have none of the groups that are asked for
         folder = _folder(self.dataset, self.path)
         manifest = read_manifest(folder) or _written(self.dataset, folder)
         with _named(folder):
-            return _Items(_opened(folder, manifest), folder, _maker(self.dataset).restored if self.level == "batches" else None)
+            return _Items(_opened(folder, manifest), folder, _storing(self.dataset).restored if self.dataset.level == "batches" else None)
 
     def notes(self) -> tuple[str, ...]:
         return (f"memory-mapped from {self.path}",)
@@ -298,14 +299,29 @@ class _Items(Sequence[Any]):
         return len(self._places)
 
 
-def _maker(dataset: Dataset[Any]) -> Stage:
+@runtime_checkable
+class StoresBatches(Protocol):
+    """A stage such as `collate`, whose batches `cache` can keep."""
+
+    def stored(self, batch: Batch, like: Schema | None) -> RecordBatch:
+        """Return a batch as one row, with the schema `like` of the rows before it; raise if that is not possible."""
+
+    def restored(self, row: RecordBatch) -> Batch:
+        """Return the batch of such a row."""
+
+
+def _storing(dataset: Dataset[Any]) -> StoresBatches:
     """Return the stage that makes the batches of a dataset, or of the first of those that it joins."""
-    found = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
-    return _maker(dataset.source.read_parts[0]) if found is None else found
+    maker = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
+    if maker is None:
+        return _storing(inner_parts(dataset.source)[0])
+    if not isinstance(maker, StoresBatches):
+        raise PipelineError(f"cache cannot keep the batches of {maker!r}. Put cache before it, or use load(), which keeps them in memory.")
+    return maker
 
 
 def _folder(dataset: Dataset[Any], path: str) -> Path:
-    return Path(path).expanduser() / fingerprint((dataset, dataset.hooks.marks, dataset.source.version()))
+    return Path(path).expanduser() / fingerprint((dataset, dataset.hooks.changes.marks, dataset.source.version()))
 
 
 def _opened(folder: Path, manifest: Manifest) -> list[pa.ipc.RecordBatchFileReader]:
@@ -353,10 +369,10 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
 
 
 def _as_chunks(dataset: Dataset[Any]) -> AsChunks:
-    return partial(_rows_of_batches, _maker(dataset)) if dataset.level == "batches" else identity
+    return partial(_rows_of_batches, _storing(dataset)) if dataset.level == "batches" else identity
 
 
-def _rows_of_batches(maker: Stage, batches: Iterator[tuple[Any, Cursor]]) -> Iterator[tuple[RecordBatch, Cursor]]:
+def _rows_of_batches(maker: StoresBatches, batches: Iterator[tuple[Any, Cursor]]) -> Iterator[tuple[RecordBatch, Cursor]]:
     like = None
     for batch, cursor in batches:
         row = maker.stored(batch, like)

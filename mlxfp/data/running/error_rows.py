@@ -8,13 +8,14 @@ import attrs
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.chunks import Example, RecordBatch, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.nodes import check_dataset, children
 from mlxfp.core.row_names import Origin, locate, row_name
-from mlxfp.core.stages import Stage, State, check_level
+from mlxfp.core.stages import Stage, State, Traits, check_level
 from mlxfp.data.running.failed_rows import MarkFailed, split_failed
 from mlxfp.data.running.replaying import reached
 from mlxfp.data.sources.line_files import LineSource
@@ -106,7 +107,7 @@ def skips_rows(dataset: Dataset[Any]) -> bool:
 def lists_all(dataset: Dataset[Any]) -> bool:
     """Return whether the cursor at the end holds the whole list of `on_error`: nothing after it gathers an epoch, or joins datasets."""
     held = children(dataset.source)
-    inside = len(held) == 1 and not getattr(dataset.source, "gathers", False) and lists_all(held[0])
+    inside = len(held) == 1 and not dataset.source.traits.gathers and lists_all(held[0])
     return inside or any(isinstance(stage, OnError) for stage in dataset.stages)
 
 
@@ -151,7 +152,6 @@ class OnError(Stage):
 
     policy: Policy
     max_rate: float = 0.001
-    lengthens = False
 
     def start(self, epoch: int) -> State:
         """Return the state before the first row."""
@@ -168,9 +168,10 @@ class OnError(Stage):
             self._check(seen + places + 1, entries)
         return (seen + chunk.num_rows, entries), (well,)
 
-    def notes(self) -> tuple[str, ...]:
-        """Say what it does."""
-        return (f"skips rows that fail before it, up to {self.max_rate:.2%} of them",)
+    @property
+    def traits(self) -> Traits:
+        """A note on the rows that are left out."""
+        return Traits(longest_row=identity, notes=lambda: (f"skips rows that fail before it, up to {self.max_rate:.2%} of them",))
 
     def _check(self, seen: NDArray[np.int64], entries: tuple[Any, ...]) -> None:
         """Raise if at one of the last rows, the `seen`-th ones, too many had been left out."""

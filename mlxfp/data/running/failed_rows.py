@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_as, visible
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.running.steps import ALL_STAGES, Hooks, Rows, Step
-from mlxfp.core.sources import IndexTask, Position, Source, chunk_tasks
+from mlxfp.core.running.steps import ALL_STAGES, Changes, Hooks, Read, Rows, SourceCalls, Step
+from mlxfp.core.sources import IndexTask, Position, Source, SourceTraits, chunk_tasks, marked
 from mlxfp.core.stages import Stage, State
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import PipelineError, SchemaError
@@ -33,30 +33,34 @@ class MarkFailed(Hooks):
     as_written: int = ALL_STAGES  # the stages that are watched, which run as written: which of them failed on a row comes out, too
 
     @property
-    def marks(self) -> str:
-        """The column of errors."""
-        return ERROR
+    def changes(self) -> Changes:
+        """The watched stages run as written, and rows have a column of errors."""
+        return evolve(super().changes, as_written=self.as_written, marks=ERROR)
 
-    def schema(self, source: Source) -> Any:
-        """Find the schema without the records of files that cannot be parsed."""
-        return super().schema(source.marking())
-
-    def read(self, source: Source) -> Any:
-        """Read rows; records of files that cannot be parsed become failed ones.
-
-        Where a source with random access fails, go on by number, so that rows that cannot be read become failed ones.
-        """
-        source = source.marking()
-        call = super().read(source)
+    def source(self, source: Source) -> SourceCalls:
+        """Mark the rows that fail in a source that holds no dataset: records that cannot be parsed, and rows that cannot be taken."""
+        marking = marked(source)
+        calls = super().source(marking)
         if children(source):
-            return call
-        _check_reserved(source)
+            return calls
+        read = self._reading(marking, calls)
+        return evolve(
+            calls,
+            read=read,
+            tasks=lambda epoch, position: chunk_tasks(read(epoch, position)),
+            task=lambda epoch, indices: IndexTask(_Marked(self, source), epoch, indices),
+            head=lambda: (chunk for chunk, _ in read(0, None)),
+        )
+
+    def _reading(self, source: Source, calls: SourceCalls) -> Read:
+        """Return what reads rows: if a source with random access fails, by number, so that rows that cannot be read become failed ones."""
 
         def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+            _check_reserved(source)
             inner, at, by_number = position or (None, 0, False)
             if not by_number:
                 try:
-                    for chunk, after in call(epoch, inner):
+                    for chunk, after in calls.read(epoch, inner):
                         numbered = number_as(chunk, epoch, np.arange(at, at + chunk.num_rows))
                         at += chunk.num_rows
                         yield _as_marked(numbered), (after, at, False)
@@ -68,7 +72,7 @@ class MarkFailed(Hooks):
                         raise
                 else:
                     return
-            count = source.exact_length() or 0
+            count = calls.exact_length() or 0
             for first in range(at, count, _ROWS_RETRIED):
                 stop = min(first + _ROWS_RETRIED, count)
                 yield self.take(source)(epoch, np.arange(first, stop)), (None, stop, True)
@@ -97,22 +101,6 @@ class MarkFailed(Hooks):
 
         return take
 
-    def tasks(self, source: Source) -> Any:
-        """Let the tasks of datasets that a source holds be their own; what is read of others is read here."""
-        if children(source):
-            return super().tasks(source.marking())
-        return lambda epoch, position: chunk_tasks(self.read(source)(epoch, position))
-
-    def task(self, source: Source) -> Any:
-        """Let the tasks of datasets that a source holds be their own; rows of others are taken by `take`."""
-        return super().task(source) if children(source) else lambda epoch, indices: IndexTask(_Marked(self, source), epoch, indices)
-
-    def head(self, source: Source) -> Any:
-        """Read the first rows as `read` does."""
-        if children(source):
-            return super().head(source)
-        return lambda: (chunk for chunk, _ in self.read(source)(0, None))
-
     def infer(self, stage: Stage, place: int) -> Any:
         """Infer a schema from the rows that do not fail, before the stage or on it."""
         inner = super().infer(stage, place)
@@ -139,7 +127,7 @@ class MarkFailed(Hooks):
         def fed(state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
             out: list[RecordBatch] = []
             state = feed(state, chunk, out)
-            return state, (concat_chunks(out),) if step.stage.rowwise else out
+            return state, (concat_chunks(out),) if step.stage.traits.row_wise else out
 
         def feed(state: State, chunk: RecordBatch, out: list[RecordBatch]) -> State:
             """Give the stage a chunk: whole, if that goes well, else one half after the other. Chunk boundaries mean nothing."""
@@ -183,8 +171,8 @@ class _Marked:
     source: Source
 
     @property
-    def taken_in(self) -> frozenset[str]:
-        return self.source.taken_in
+    def traits(self) -> SourceTraits:
+        return self.source.traits
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         chunk: RecordBatch = self.hooks.take(self.source)(epoch, indices)

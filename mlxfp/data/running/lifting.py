@@ -4,7 +4,7 @@ An engine gives some of the rows at a time, in any order, in any process. So the
 schemas are declared, and the key of a row, which its randomness derives from, comes from the row itself or from its number.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -16,13 +16,12 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, one_chunk, visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import brief, flat_parts
 from mlxfp.core.running.steps import Hooks, Plan, Rows
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.core.stages import Stage, starts_empty
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.row_chunks import count_rows, most_rows
@@ -145,7 +144,7 @@ class _Lifted:
             check_columns([self.key], rows.column_names, "lift(key=)")
             return _numbers_of(rows.column(self.key), self.key)
         if offset is None:
-            drawing = next((stage for stage in self.stages if stage.draws), None)
+            drawing = next((stage for stage in self.stages if stage.traits.draws), None)
             if drawing is not None:
                 raise PipelineError(
                     f"{drawing!r} draws random numbers, and would draw the same ones in every table: got one without keys and offset, in "
@@ -203,8 +202,9 @@ class _Table(Source):
     def _needed(self) -> pa.Table:
         return self.table if self.columns is None else self.table.select([*self.columns, *HIDDEN])
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        return attrs.evolve(self, columns=tuple(columns))
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(restricted=lambda columns, conditions: attrs.evolve(self, columns=tuple(columns)))
 
     def __repr__(self) -> str:
         return "a table"

@@ -9,14 +9,14 @@ from sys import getsizeof
 from time import perf_counter
 from typing import Any, Literal, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import children
 from mlxfp.core.running.runners import RUNNER
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.data.rows.calling import context_until
 from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.pools import Pool, Threads
@@ -71,13 +71,16 @@ def prefetch(
 class Prefetch(Wrapper):
     """The dataset, read ahead in a thread. Its position is the dataset's cursor."""
 
-    keeps_rows = True
-    same_items = True
     depth: int = field(eq=False)  # how it runs, not what it gives: so are the others
     workers: int = field(default=1, eq=False)
     kind: Kind = field(default="threads", eq=False)
     max_bytes: int | None = field(default=None, eq=False)
     watch: QueueMeter | None = field(default=None, eq=False, repr=False)
+
+    @property
+    def traits(self) -> SourceTraits:
+        """The items of the dataset that is held."""
+        return evolve(super().traits, keeps_rows=True, same_items=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Start the thread, and yield what it makes."""
@@ -145,7 +148,7 @@ def _shared(dataset: Dataset[Any]) -> Iterator[str]:
     source = plan.source
     for held in children(source):
         yield from _shared(held)
-    if not children(source) and source.costly:
+    if not children(source) and source.traits.costly():
         yield repr(source)
     yield from (step.text for step in plan.segment if step.text)
     for step in plan.host:

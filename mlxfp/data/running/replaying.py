@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.execution import execute, first_states, iterate
 from mlxfp.core.nodes import Pipeline
 from mlxfp.core.planning import as_written
-from mlxfp.core.running.steps import Hooks, Step
+from mlxfp.core.running.steps import Hooks, SourceCalls, Step
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage, State
 
@@ -41,7 +41,7 @@ def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
 def _reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
     found = replay(dataset, cursor)
     yield found
-    for child, inside in dataset.source.children_at(found.position):
+    for child, inside in dataset.source.traits.children_at(found.position):
         yield from _reached(child, inside)
 
 
@@ -52,15 +52,15 @@ class _Record(Hooks):
     states: dict[int, State] = field(kw_only=True)
     positions: list[Position] = field(kw_only=True)
 
-    def read(self, source: Source) -> Any:
-        call = super().read(source)
+    def source(self, source: Source) -> SourceCalls:
+        calls = super().source(source)
 
         def read(epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-            for chunk, after in call(epoch, position):
+            for chunk, after in calls.read(epoch, position):
                 self.positions[:] = [after]
                 yield chunk, after
 
-        return read
+        return evolve(calls, read=read)
 
     def step(self, step: Step) -> Any:
         call = super().step(step)

@@ -192,7 +192,7 @@ def keeps_no_state(dataset: Dataset[Any]) -> bool:
 
 def rows_of_a_file(dataset: Dataset[Any]) -> int:
     """Return how many rows are about `_BYTES`, as the first rows of the source tell."""
-    first = next(iter(dataset.hooks.head(dataset.plan.source)()), None)
+    first = next(iter(dataset.planned_calls.head()), None)
     if first is None or not first.num_rows:
         return _MOST
     some = first.slice(0, _LOOKED_AT)

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
+from toolz import identity
 
 from mlxfp.core.arrow.ragged import check_values, column_without_nulls, read_lists, to_lists
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.row_names import row_at
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.sound.samples import as_samples
 from mlxfp.data.sound.spectrograms import LogMel
 from mlxfp.support.arrow_types import is_list_like, is_number, is_tensor, is_text
@@ -55,7 +56,6 @@ class _LogMel(RowWise):
     waveform: str = "waveform"
     features: str = "features"
     rate: str | None = "rate"
-    lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
         check_columns([self.waveform], [name for name in schema.names if name not in HIDDEN], _NAME)
@@ -69,8 +69,11 @@ class _LogMel(RowWise):
         frames = pa.list_(pa.list_(pa.float32(), self._spectrogram.mels))
         return schema.set(schema.get_field_index(self.waveform), pa.field(self.features, frames))
 
-    def columns_read(self) -> tuple[str, ...]:
-        return (self.waveform, _PATH, *(() if self.rate is None else (self.rate,)))
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            row_wise=True, columns_read=(self.waveform, _PATH, *(() if self.rate is None else (self.rate,))), longest_row=identity
+        )
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         self._check_rates(chunk)

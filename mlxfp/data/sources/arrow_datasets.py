@@ -1,16 +1,15 @@
 """Datasets of `pyarrow.dataset`: files of any format that pyarrow reads, with their partitions and conditions, read lazily."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, equal_chunks
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.data.sources.files import find_place, place
@@ -77,8 +76,9 @@ class _FromDataset(Source):
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema), end
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        return attrs.evolve(self, kept=tuple(columns))
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)), file_of=self.file_of)
 
     def length(self) -> int | None:
         known = self.filter is None and all(hasattr(each, "split_by_row_group") for each in self.fragments)

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.gathering import Rows
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.sources import SourceTraits
 from mlxfp.data.sources.column_source import ColumnSource, reading
 from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.partitions import fit
@@ -97,7 +98,10 @@ class _ReadArrow(ColumnSource):
     suffixes = (".arrow", ".feather", ".ipc")
     kind = "Arrow IPC"
     indexable = True
-    taken_in = frozenset({"threads", "processes"})
+
+    @property
+    def traits(self) -> SourceTraits:
+        return evolve(super().traits, taken_in=frozenset({"threads", "processes"}))
 
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
         return _without_hidden(file), _read_header(file)[1]

@@ -18,7 +18,7 @@ from attrs import field, frozen
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument
 from mlxfp.data.sources.files import FileSource, find_place, place
 from mlxfp.data.sources.partitions import check_partition, fit, partition_types
@@ -80,6 +80,11 @@ class ColumnSource(FileSource):
         files = self.files()
         with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
             return sum(map(self.rows_of, progress.over(files)))
+
+    @property
+    def traits(self) -> SourceTraits:
+        """Only the columns that are wanted are read."""
+        return attrs.evolve(super().traits, restricted=self.restricted)
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         """Return a source that reads only these columns."""

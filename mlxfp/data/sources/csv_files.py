@@ -13,10 +13,9 @@ import pyarrow.csv as arrow_csv
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.sources import Source
+from mlxfp.core.sources import SourceTraits
 from mlxfp.data.sources.columns import LONGEST_EXACT, SCAN, Declared, as_columns, as_types, check_names, joined_type, rounding_columns
 from mlxfp.data.sources.files import BLOCK, Paths, blocks
 from mlxfp.data.sources.line_files import LineSource
@@ -94,8 +93,9 @@ class _ReadCsv(LineSource):
     suffixes = with_compressions(".csv", ".tsv")
     transcoding = f"Name its encoding, as in encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        return attrs.evolve(self, kept=tuple(columns))
+    @property
+    def traits(self) -> SourceTraits:
+        return attrs.evolve(super().traits, restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)))
 
     def cut(self, data: bytes) -> int:
         return last_record_end(data, self.delimiter, self.quote)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.manifests import is_written, listed_files
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
@@ -161,6 +161,11 @@ class FileSource(Source):
     def select(self, schema: Schema) -> Schema:
         """Leave out the columns that the pipeline does not need."""
         return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
+
+    @property
+    def traits(self) -> SourceTraits:
+        """The file of a position, and notes on folders."""
+        return SourceTraits(file_of=self.file_of, notes=self.notes)
 
     def file_of(self, position: Position) -> str | None:
         """Return the path of the file, out of several, that a position is in."""

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -12,13 +12,12 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import brief
-from mlxfp.core.sources import Position, Source, read_tasks
+from mlxfp.core.sources import Position, Source, SourceTraits, read_tasks
 from mlxfp.data.sources.row_chunks import ROWS_PULLED, check_example, count_rows, infer_schema, read_table, rows_to_chunks, tasks_in_order
 from mlxfp.data.sources.torch_datasets import FromItems
 from mlxfp.support.checks import explain_call
@@ -116,8 +115,9 @@ class _FromHf(Source):
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.rows.take(indices if self.chosen is None else self.chosen.take(pa.array(indices)).to_numpy().astype(np.int64))
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        return attrs.evolve(self, kept=tuple(columns))
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)))
 
     def length(self) -> int:
         return int(self.table.num_rows if self.chosen is None else len(self.chosen))
@@ -204,6 +204,10 @@ class _FromHfStream(Source):
         for chunk, done in count_rows(rows_to_chunks(stream, schema, 0) if stream.features is None else typed, 0):
             if done > skipped:  # positions are ends of chunks, and the chunks are the same each time
                 yield chunk, json.dumps(stream.state_dict()) if exact else done
+
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(notes=self.notes)
 
     def notes(self) -> tuple[str, ...]:
         return () if _is_exact(self.held) else ("resuming reads the rows before the cursor again, and drops them",)

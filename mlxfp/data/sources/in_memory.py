@@ -11,12 +11,11 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of
 from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import comparable, fingerprint
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_as_numbered
 from mlxfp.data.sources.arrow_datasets import dataset_source
 from mlxfp.data.sources.foreign_tables import as_table
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
@@ -93,7 +92,14 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
 class _FromTable(Source):
     table: pa.Table = field(eq=fingerprint)  # by content, with nan equal to nan: a pickled copy is the same value
     indexable = True
-    taken_in = frozenset({"threads"})  # other processes would each get a copy of the table
+
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(
+            taken_in=frozenset({"threads"}),  # other processes would each get a copy of the table
+            restricted=lambda columns, conditions: attrs.evolve(self, table=self.table.select(list(columns))),
+            in_table=lambda: InTable(self, places_as_numbered),
+        )
 
     @cached_property
     def rows(self) -> Rows:
@@ -108,13 +114,6 @@ class _FromTable(Source):
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.rows.take(indices)
-
-    @property
-    def table_holder(self) -> Source:
-        return self
-
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        return attrs.evolve(self, table=self.table.select(list(columns)))
 
     def length(self) -> int:
         return int(self.table.num_rows)
@@ -146,9 +145,10 @@ class FromIterable(Source):
         first = position or 0
         yield from count_rows(rows_to_chunks(islice(self._examples(), first, None), self.schema(), first), first)
 
-    def notes(self) -> tuple[str, ...]:
-        """Say what resuming costs."""
-        return ("resuming reads the examples before the cursor again, and drops them",)
+    @property
+    def traits(self) -> SourceTraits:
+        """A note on the cost of resuming."""
+        return SourceTraits(notes=lambda: ("resuming reads the examples before the cursor again, and drops them",))
 
     def _examples(self) -> Iterator[Example]:
         examples = self.examples() if callable(self.examples) else self.examples

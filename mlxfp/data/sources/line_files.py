@@ -24,7 +24,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.sources import ChunkTask, Position, Tasks
+from mlxfp.core.sources import ChunkTask, Position, SourceTraits, Tasks
 from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_same_names, joined_type, schema_argument, settled, shown
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.partitions import check_partition, partition_types
@@ -52,12 +52,12 @@ class LineSource(FileSource):
     transcoding: ClassVar[str] = _CONVERT  # what to do where text is in another encoding
     marks: bool = field(default=False, kw_only=True, repr=False)  # whether records that cannot be parsed become rows marked as failed
     encoding: str = field(default="utf-8", kw_only=True)
-    costly = True  # parsing is worth a worker
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
 
-    def marking(self) -> "LineSource":
-        """Return the source whose records that cannot be parsed are marked rows."""
-        return attrs.evolve(self, marks=True)
+    @property
+    def traits(self) -> SourceTraits:
+        """Parsing is worth a worker, and records that cannot be parsed may become marked rows."""
+        return attrs.evolve(super().traits, costly=lambda: True, marking=lambda: attrs.evolve(self, marks=True))
 
     @abstractmethod
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:

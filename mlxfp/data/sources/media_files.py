@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.sources import Position, Source, Tasks, read_tasks
+from mlxfp.core.sources import Position, Source, SourceTraits, Tasks, read_tasks
 from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, check_installed, decode, resample
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
@@ -102,8 +102,7 @@ class _MediaSource(Source):
     suffixes: ClassVar[tuple[str, ...]]
     columns: ClassVar[dict[str, pa.DataType]]
     indexable = True
-    costly = True
-    taken_in = frozenset({"threads", "processes"})
+    traits = SourceTraits(costly=lambda: True, taken_in=frozenset({"threads", "processes"}))
 
     @abstractmethod
     def parse(self, data: bytes, path: str) -> dict[str, Any]:

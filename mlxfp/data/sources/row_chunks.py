@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, chunked, from_rows
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.sources import Position, Source, Tasks
+from mlxfp.core.sources import Position, Source, Tasks, take_task
 from mlxfp.support.errors import ArgumentTypeError
 
 ERROR = "__error__"  # the hidden column that says why a row failed, where it is not null
@@ -72,4 +72,4 @@ def tasks_in_order(source: Source, epoch: int, first: int, size: int) -> Tasks:
     count = source.length() or 0
     for at in range(first, count, size):
         stop = min(at + size, count)
-        yield source.task(epoch, np.arange(at, stop)), stop
+        yield take_task(source, epoch, np.arange(at, stop)), stop

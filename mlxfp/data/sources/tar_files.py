@@ -19,11 +19,10 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.data.sources.files import FileSource, Paths, find_place, open_bytes, packing, place
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
 from mlxfp.support.checks import as_strings, explain_call
@@ -87,7 +86,6 @@ def read_tar(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Ex
 @frozen(repr=False)
 class _ReadTar(FileSource):
     columns: tuple[str, ...] = ()
-    taken_in = frozenset({"threads", "processes"})
     suffixes = (".tar", ".tar.gz", ".tar.zst")
 
     def schema(self) -> Schema:
@@ -98,8 +96,13 @@ class _ReadTar(FileSource):
         found = self.columns or _first_extensions(self.files())
         return pa.schema({_KEY: pa.string(), **dict.fromkeys(found, pa.binary())})
 
-    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        return attrs.evolve(self, kept=tuple(columns))
+    @property
+    def traits(self) -> SourceTraits:
+        return attrs.evolve(
+            super().traits,
+            taken_in=frozenset({"threads", "processes"}),
+            restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)),
+        )
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         files = self.files()

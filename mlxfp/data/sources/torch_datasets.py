@@ -14,7 +14,7 @@ from mlxfp.core.arrow.array_values import without_arrays
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import comparable
-from mlxfp.core.sources import IndexTask, Position, Source, Task, Tasks, read_tasks
+from mlxfp.core.sources import IndexTask, Position, Source, SourceTraits, Task, Tasks, read_tasks
 from mlxfp.data.sources.columns import as_columns
 from mlxfp.data.sources.in_memory import FromIterable
 from mlxfp.data.sources.row_chunks import ROWS_PULLED, infer_schema, tasks_in_order
@@ -113,8 +113,11 @@ class FromItems(Source):
     items: Any = field(eq=comparable)
     declared: Schema | None = None
     indexable = True
-    costly = True
-    taken_in = frozenset({"processes"})  # not in threads: items need not expect several calls at once
+
+    @property
+    def traits(self) -> SourceTraits:
+        """Items are taken in processes, not in threads: items need not expect several calls at once."""
+        return SourceTraits(costly=lambda: True, task=self.task, taken_in=frozenset({"processes"}))
 
     @cached_property
     def inferred(self) -> Schema:

@@ -116,7 +116,7 @@ def predict_table(model: nn.Module, rows: Dataset[Any]) -> NDArray[np.float64]:
     config = model.config if is_table_model(model) else None
     if config is None:
         raise ArgumentTypeError(f"predict_table needs a network for tables, got {type(model).__name__}. Make a RealMLP or a TabM.")
-    table = one_chunk(to_table(select_columns(list(config.columns.columns_read()))(rows)))
+    table = one_chunk(to_table(select_columns(list(config.columns.names))(rows)))
     config.columns.schema(table.schema)  # raises for columns of other types
     arrays, training = config.columns.arrays(table), model.training
     model.eval()

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import evolve, frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, set_column, set_field
 from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.stages import RowWise
+from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.support.arrow_types import decoded, is_number_like, is_text, value_type
 from mlxfp.support.checks import as_strings, check_columns, check_not_negative, check_types, explain_call
@@ -139,13 +140,19 @@ class TableColumns(RowWise):
         flags = ((0, *column.counts) if column.counts else () for column in self.numbers if column.flag)
         return (*(column.counts for column in self.categories), *flags)
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Say which columns are read."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are read."""
         return (*(column.name for column in self._measured()), *self._named())
+
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, columns_read=self.names, longest_row=identity)
 
     def schema(self, schema: Schema) -> Schema:
         """Add the columns; raise `SchemaError` for columns that are missing, and for numbers that are none."""
-        check_columns(self.columns_read(), [name for name in schema.names if name not in HIDDEN], "fit_columns")
+        check_columns(self.names, [name for name in schema.names if name not in HIDDEN], "fit_columns")
         _check_kinds(schema, [column.name for column in self._measured()], self._named())
         made = schema
         for name, kind in self._kinds().items():

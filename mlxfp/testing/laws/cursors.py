@@ -77,7 +77,7 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: the plan of a dataset gives the same items, source rows and keys as the pipeline as written, and its cursors mean the same.
 
     A run that was started as written continues with the plan, and the other way round, after every item and through bytes. Check it for
-    stages and sources that state capabilities: `projection`, `columns_read`, `predicates`, `fuse_with_previous`, `restricted`. The time
+    stages and sources with traits: `projection`, `columns_read`, `predicates`, `fuse`, `restricted`. The time
     grows with the square of the number of items: use a short dataset.
 
     >>> import mlxfp as fp

@@ -17,7 +17,7 @@ from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.execution import iterate, run, start, take_rows
 from mlxfp.core.identity import fingerprint, identify
 from mlxfp.core.nodes import Part, flat_parts, known_length
-from mlxfp.core.sources import Source
+from mlxfp.core.sources import Source, exact_length
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.probing import from_chunks
 
@@ -177,7 +177,7 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
     """
     read = list(source.read(epoch, None))
     chunks = [chunk for chunk, _ in read]
-    for chunk in () if source.level == "batches" else chunks:
+    for chunk in () if source.traits.level == "batches" else chunks:
         assert visible(chunk).schema.equals(source.schema()), (
             f"{source!r} states the schema\n{source.schema()}\nbut reads a chunk with\n{chunk.schema}"
         )
@@ -186,8 +186,8 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
         for again in (position, through_bytes(position)):
             claim = f"reading {source!r} from position {again!r} gives what follows chunk {place - 1}"
             assert_same(_joined(source, source.read(epoch, again)), _joined(source, read[place:]), claim)
-    count = sum(chunk.num_rows for chunk in chunks) if source.level == "examples" else len(chunks)
-    for stated in (source.length(), source.exact_length()):
+    count = sum(chunk.num_rows for chunk in chunks) if source.traits.level == "examples" else len(chunks)
+    for stated in (source.length(), exact_length(source)):
         assert stated in (None, count), f"{source!r} states the length {stated}, but reads {count}"
 
 
@@ -209,4 +209,4 @@ def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, e
 def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
     """Join chunks of examples, whose boundaries mean nothing; groups and batches are compared one by one."""
     chunks = [chunk for chunk, _ in read]
-    return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.level == "examples" else chunks
+    return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.traits.level == "examples" else chunks

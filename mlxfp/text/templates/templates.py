@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
+from toolz import identity
 
 from mlxfp.core.arrow.light_arrays import text_scalar
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.row_names import row_at
-from mlxfp.core.stages import CACHE_ADVICE, RowWise
+from mlxfp.core.stages import CACHE_ADVICE, RowWise, Traits, seeded
 from mlxfp.support.checks import check_choice, check_columns, check_integer, check_text, explain_call
 from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.randomness import Keys, fold_into_rows
@@ -203,7 +204,6 @@ class _Template(RowWise):
     policy: Policy = "say"
     into: str = "text"
     seed: int | None = None
-    advice = CACHE_ADVICE
 
     @property
     def template(self) -> Template:
@@ -213,8 +213,9 @@ class _Template(RowWise):
         self.template.check(schema)
         return set_field(schema, self.into, pa.string())
 
-    def columns_read(self) -> tuple[str, ...]:
-        return self.template.columns
+    @property
+    def traits(self) -> Traits:
+        return Traits(row_wise=True, draws=seeded(self), columns_read=self.template.columns, longest_row=identity, advice=CACHE_ADVICE)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "template", self.seed)

@@ -128,7 +128,7 @@ def test_a_damaged_file_is_a_skipped_row(tmp_path: Path, stages: list[Any]):
     assert all("cannot be decoded" in row.reason for row in skipped_rows(dataset, cursor))
 
 
-@pytest.mark.parametrize("name", [name for name, (stage, _) in MEMBERS.items() if stage.draws])
+@pytest.mark.parametrize("name", [name for name, (stage, _) in MEMBERS.items() if stage.traits.draws])
 def test_what_is_drawn_depends_on_the_row_and_the_epoch_only(name: str):
     rows = from_table({"image": np.repeat(PIXELS[:1], 40, axis=0), "row": np.arange(40)})
     dataset = pipe(rows, MEMBERS[name][0])

@@ -14,8 +14,8 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.row_names import Origin, locate
-from mlxfp.core.sources import Source
-from mlxfp.core.stages import Stage
+from mlxfp.core.sources import Source, SourceTraits
+from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.inspection.provenance import row_origins, trace_row
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.packing import pack
@@ -112,9 +112,7 @@ def test_rows_of_groups_are_located():
 
 @frozen(repr=False)
 class _OfBatches(Source):
-    @property
-    def level(self):
-        return "batches"
+    traits = SourceTraits(level="batches")
 
     def schema(self):
         return pa.schema([])
@@ -126,12 +124,10 @@ class _OfBatches(Source):
 @frozen(repr=False)
 class _Doubled(Stage):
     accepts = frozenset({"batches"})
+    traits = Traits(length=lambda count: count)
 
     def step(self, state, batch):
         return state, ({name: value * 2 for name, value in batch.items()},)
-
-    def length(self, count):
-        return count
 
 
 def test_stages_over_batches_are_passed():

@@ -216,7 +216,7 @@ def test_they_are_values_that_print_as_they_were_written():
     ):
         assert_value(stage)
         assert_prints(stage, {"drop_fields": drop_fields, "drop_tokens": drop_tokens, "replace_tokens": replace_tokens})
-        assert stage.longest_row(7) == 7
+        assert stage.traits.longest_row(7) == 7
     assert_told_apart(drop_tokens(0.5, seed=1), drop_tokens(0.5, seed=2))
     assert schema(drop_tokens(0.5, seed=1)(from_examples([{"input_ids": [1]}]))) == pa.schema({"input_ids": pa.list_(pa.int32())})
 

@@ -204,7 +204,7 @@ def test_the_number_of_groups_is_known_where_all_have_one_size(count: int, size:
 def test_fewer_rows_are_held_than_the_buckets_have_room_for():
     stage: Any = bucket_by_length([2, 7, 20], tokens=20)
     assert stage.sizes == (10, 2, 1)
-    assert "holds fewer than 13 rows" in stage.notes()
+    assert "holds fewer than 13 rows" in stage.traits.notes()
     state = stage.start(0)
     for chunk, _ in chunks_of(from_table(numbered([1, 2, 5, 20] * 30)), start(0, None)):
         state, _ = stage.step(state, chunk)

@@ -249,9 +249,9 @@ def test_stages_print_as_they_are_called():
     stage: Any = pack(8, method="first_fit", open_rows=3, column="ids", aligned=["mask"])
     assert repr(stage) == "pack(length=8, method='first_fit', open_rows=3, column='ids', aligned=('mask',))"
     laws.assert_prints(stage, {"pack": pack})
-    assert "holds at most 3 open rows of 8 tokens" in stage.notes()
+    assert "holds at most 3 open rows of 8 tokens" in stage.traits.notes()
     split: Any = pack(8, method="split")
-    assert "holds at most 1 open rows of 8 tokens" in split.notes()
+    assert "holds at most 1 open rows of 8 tokens" in split.traits.notes()
 
 
 def test_arguments_that_cannot_work_are_refused_at_once():

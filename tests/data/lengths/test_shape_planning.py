@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from attrs import frozen
@@ -15,7 +16,7 @@ from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths import shape_planning as shaping
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
@@ -207,12 +208,36 @@ class _Pairs(Stage):
 
 
 @frozen(repr=False)
+class _SameBatches(Stage):
+    """A stage of a user's, which passes batches on."""
+
+    accepts = frozenset({"batches"})
+
+    def step(self, state: Any, batch: Any) -> Any:
+        return state, (batch,)
+
+
+@frozen(repr=False)
 class _Told(_Pairs):
-    def groups(self, count: int | None) -> tuple[shaping.Groups, ...]:
-        return (shaping.Groups((1, 2)),)
+    traits = Traits(groups=lambda count: (shaping.Groups((1, 2)),))
 
 
-def test_a_part_that_does_not_tell_is_named():
+def test_parts_that_do_not_declare_shapes_are_run():
+    table, group = from_table(numbered([2, 3, 4])), bucket_by_length([8], size=2)
+    ours: Any = _Pairs()
+    assert batch_shapes(pipe(table, ours, collate(causal(pad_id=0, length=4)))) == ((1, 4), (2, 4))
+    assert batch_shapes(pipe(table, ours, collate(lambda rows: {"input_ids": mx.zeros((len(rows), 5))}))) == ((1, 5), (2, 5))
+    padded = pipe(table, group, collate(causal(pad_id=0, length=4)))
+    assert batch_shapes(_SameBatches()(padded)) == batch_shapes(padded) == ((1, 4), (2, 4))
+    with pytest.raises(
+        PipelineError, match=r"batch_shapes needs an array input_ids \[B, L\] in every batch, got none from .*<lambda>\. Rename"
+    ):
+        batch_shapes(pipe(table, group, collate(lambda examples: {})))
+    with pytest.raises(PipelineError, match=r"batch_shapes needs data that ends: .*Put take\(count\) before it"):
+        batch_shapes(pipe(table, repeat(None), ours, collate(causal(pad_id=0, length=4))))
+
+
+def test_batch_shapes_is_for_batches():
     table, group = from_table(numbered([2, 3])), bucket_by_length([4], size=2)
     with pytest.raises(
         PipelineError, match=r"batch_shapes takes batches, got groups from bucket_by_length\(.*Put collate\(\.\.\.\) after it"
@@ -220,13 +245,6 @@ def test_a_part_that_does_not_tell_is_named():
         batch_shapes(pipe(table, group))
     with pytest.raises(ArgumentTypeError, match="shapes works on a dataset, got int"):
         batch_shapes(3)  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(
-        PipelineError, match=r"batch_shapes cannot know to what lengths .*<lambda> pads\. Give it the method and the attribute of"
-    ):
-        batch_shapes(pipe(table, group, collate(lambda examples: {})))
-    ours: Any = _Pairs()
-    with pytest.raises(PipelineError, match=r"batch_shapes cannot know what groups pairs\(\) makes\. Give it the method `groups`"):
-        batch_shapes(pipe(table, ours, collate(causal(pad_id=0, length=4))))
     told: Any = _Told()
     assert batch_shapes(pipe(table, told, collate(causal(pad_id=0, length=4)))) == ((1, 4), (2, 4))
 
@@ -241,14 +259,14 @@ def test_shapes_without_end_say_what_to_do():
         batch_shapes(pipe(from_table(numbered([2])), told, collate(causal(pad_id=0, pad_multiple=8))))
 
 
-def test_a_function_of_a_user_may_make_rows_of_any_length():
+def test_the_rows_of_a_function_of_a_user_are_measured():
     told: Any = _Told()
     longer = map(lambda row: {"input_ids": row["input_ids"] * 2})
     collator = collate(causal(pad_id=0, pad_multiple=4))
     assert batch_shapes(pipe(from_table(numbered([2])), windows(5), told, collator)) == ((1, 4), (2, 4))
     for stages in ((windows(5), longer, told), (windows(5), told, longer)):
-        with pytest.raises(PipelineError, match="is not finite"):
-            batch_shapes(pipe(from_table(numbered([2])), *stages, collator))
+        assert batch_shapes(pipe(from_table(numbered([2])), *stages, collator)) == ((1, 4), (2, 4))
+        assert batch_shapes(pipe(from_table(numbered([5])), *stages, collator)) == ((1, 4), (1, 8), (1, 12), (2, 4), (2, 8), (2, 12))
 
 
 def test_lengths_of_another_column_say_nothing():

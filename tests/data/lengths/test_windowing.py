@@ -150,7 +150,7 @@ def test_what_is_held_is_less_than_a_window():
     for chunk, _ in chunks_of(from_table(numbered([7, 300, 0, 45, 5] * 40)), start(0, None)):
         state, _ = stage.step(state, chunk)
         assert sum(map(len, state[0]["tokens"].to_pylist())) < 50
-    assert "holds fewer than 50 tokens" in stage.notes()
+    assert "holds fewer than 50 tokens" in stage.traits.notes()
 
 
 def test_windows_print_as_they_are_called_and_the_length_is_the_stride_by_default():

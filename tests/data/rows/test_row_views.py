@@ -149,7 +149,7 @@ def test_iterating_from_every_cursor_of_large_rows_gives_the_rest():
 def test_places_of_rows_in_a_table_are_read_as_rows_are(stage):
     table = pa.table({"x": np.arange(1000) * 3})
     view = stage(from_table(table)).source
-    late = view.gathered_late()
+    late = view.in_table().source
     places = np.concatenate([source_rows(chunk) for chunk, _ in late.read(1, None)])
     assert (places * 3).tolist() == [value for chunk, _ in view.read(1, None) for value in chunk.column("x").to_pylist()]
     assert repr(late) == repr(view)

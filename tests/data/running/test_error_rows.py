@@ -483,7 +483,7 @@ def test_it_is_a_value_that_prints_as_it_was_written():
     assert_told_apart(dataset, pipe(numbers(3), map(dict), batch(2)))
     assert fingerprint(dataset) != fingerprint(pipe(numbers(3), map(dict), on_error("skip", max_rate=0.6), batch(2)))
     assert length(dataset) is None
-    assert OnError("skip").longest_row(7) == 7
+    assert OnError("skip").traits.longest_row(7) == 7
     assert dataset.stages[-1] == batch(2)
 
 

@@ -170,7 +170,7 @@ def test_a_stream_resumes_by_its_state_where_that_is_exact():
     for dataset in (exact, again):
         laws.assert_reads(dataset.source)
         laws.assert_repeatable(dataset)
-    assert exact.source.notes() == ()
+    assert exact.source.traits.notes() == ()
 
 
 class Grid(pa.ExtensionType):
@@ -431,7 +431,7 @@ def test_real_streams_obey_the_laws_of_sources(name: str, epoch: int):
     laws.assert_repeatable(dataset, epoch=epoch)
     laws.assert_value(dataset)
     assert fingerprint(dataset) == fingerprint(from_hf(make()))
-    assert dataset.source.notes() == (() if exact else ("resuming reads the rows before the cursor again, and drops them",))
+    assert dataset.source.traits.notes() == (() if exact else ("resuming reads the rows before the cursor again, and drops them",))
 
 
 @needs_datasets

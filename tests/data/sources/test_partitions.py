@@ -295,7 +295,7 @@ def test_explain_says_which_folders_make_columns(hive: Path):
     assert "columns from the names of folders: year, month" in str(explain(read_parquet(hive)))
     named = str(explain(read_parquet(hive / "year=2024" / "month=1" / "a.parquet")))
     assert "the folder 'year=2024' makes no column, as it is named in the path; name the folder that it is in" in named
-    assert read_parquet(hive / "*.parquet").source.notes() == ()
+    assert read_parquet(hive / "*.parquet").source.traits.notes() == ()
 
 
 def test_what_no_percent_sign_encodes_is_text():

@@ -143,7 +143,7 @@ def test_texts_are_numbers_that_depend_on_the_training_rows_alone(train, others)
     columns = fit_columns(rows, numbers=["x"], texts=["said"])
     assert columns == fit_columns(select(range(len(train)))(every), numbers=["x"], texts=["said"])
     assert structure(unstructure(columns), TableColumns) == columns
-    assert columns.columns_read() == (("x", "said") if columns.texts else ("x",))
+    assert columns.names == (("x", "said") if columns.texts else ("x",))
     made = to_table(columns(every))["numbers"].combine_chunks().to_numpy_ndarray()
     assert made.shape == (len(train) + len(others), 1 + sum(len(text.components) for text in columns.texts))
     assert np.isfinite(made).all()

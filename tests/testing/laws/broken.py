@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, set_column, set_field
 from mlxfp.core.datasets import Dataset, Wrapper
 from mlxfp.core.execution import run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import RowWise, Stage
+from mlxfp.core.stages import RowWise, Stage, Traits
 
 TABLE = pa.table({"x": range(7)})
 
@@ -183,11 +184,10 @@ class WrongSchema(RowWise):
 class WrongLength(Stage):
     """Doubles every row and says that it does not."""
 
+    traits = Traits(length=identity)
+
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         return state, (chunk, chunk)
-
-    def length(self, count: int) -> int:
-        return count
 
 
 @frozen(repr=False)

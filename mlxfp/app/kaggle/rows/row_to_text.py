@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 from pyarrow import RecordBatch, Schema
+from toolz import identity
 
-from mlxfp import Dataset, RowWise, Template, select_columns, to_table
+from mlxfp import Dataset, RowWise, Template, Traits, select_columns, to_table
 from mlxfp.app.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.app.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
@@ -194,9 +195,10 @@ class RowToText(RowWise):
             _check_type(column, schema.field(column.name).type)
         return set_field(schema, self.into, pa.string())
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Return the columns that are read."""
-        return self.columns
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, draws=self.seed is not None, columns_read=self.columns, longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Write each row into the column of text."""

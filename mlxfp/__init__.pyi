@@ -2,7 +2,6 @@
 # To add a name, add a line. A name of a module is a value in it; a name of a package is a module in it, such as `fp.losses`.
 
 from mlxfp import audio as audio
-from mlxfp import chunks as chunks
 from mlxfp import collators as collators
 from mlxfp import distributed as distributed
 from mlxfp import errors as errors
@@ -15,6 +14,7 @@ from mlxfp import metrics as metrics
 from mlxfp import models as models
 from mlxfp import observers as observers
 from mlxfp import optimizers as optimizers
+from mlxfp import parts as parts
 from mlxfp import runners as runners
 from mlxfp import runs as runs
 from mlxfp import runtime as runtime
@@ -24,9 +24,7 @@ from mlxfp.batches import language_model_batches as language_model_batches
 from mlxfp.batches import train_valid_batches as train_valid_batches
 from mlxfp.collators.collating import collate as collate
 from mlxfp.core.cursors import Cursor as Cursor
-from mlxfp.core.datasets import Combinator as Combinator
 from mlxfp.core.datasets import Dataset as Dataset
-from mlxfp.core.datasets import Wrapper as Wrapper
 from mlxfp.core.datasets import to_table as to_table
 from mlxfp.core.describing import explain as explain
 from mlxfp.core.describing import length as length
@@ -37,10 +35,8 @@ from mlxfp.core.execution import iterate as iterate
 from mlxfp.core.pipelines import compose as compose
 from mlxfp.core.pipelines import pipe as pipe
 from mlxfp.core.sources import Source as Source
-from mlxfp.core.sources import SourceTraits as SourceTraits
 from mlxfp.core.stages import RowWise as RowWise
 from mlxfp.core.stages import Stage as Stage
-from mlxfp.core.stages import Traits as Traits
 from mlxfp.data.lengths.augmenting import drop_fields as drop_fields
 from mlxfp.data.lengths.augmenting import drop_tokens as drop_tokens
 from mlxfp.data.lengths.augmenting import replace_tokens as replace_tokens

@@ -81,7 +81,7 @@ def source_rows(chunk: RecordBatch) -> Indices:
 
     >>> import mlxfp as fp
     >>> rows = fp.skip(1)(fp.from_examples([{"x": 5}, {"x": 6}, {"x": 7}]))
-    >>> [fp.chunks.source_rows(chunk).tolist() for chunk in fp.chunks.read_all(rows)]
+    >>> [fp.parts.source_rows(chunk).tolist() for chunk in fp.parts.read_all(rows)]
     [[1, 2]]
     """
     if ROW not in chunk.schema.names:
@@ -93,8 +93,8 @@ def row_keys(chunk: RecordBatch) -> Keys:
     """Return the key of each row, uint64[N]: a hash of epoch and row. Derive the key of a stage with `fold_into_rows`.
 
     >>> import mlxfp as fp
-    >>> [chunk] = fp.chunks.read_all(fp.from_examples([{"x": 5}, {"x": 6}]))
-    >>> keys = fp.chunks.fold_into_rows(fp.chunks.row_keys(chunk), "my_stage")
+    >>> [chunk] = fp.parts.read_all(fp.from_examples([{"x": 5}, {"x": 6}]))
+    >>> keys = fp.parts.fold_into_rows(fp.parts.row_keys(chunk), "my_stage")
     >>> keys.dtype, keys.shape
     (dtype('uint64'), (2,))
     """

@@ -168,6 +168,7 @@ _MOVED: Mapping[str, str] = {
     "kaggle": "tasks",
     "observers": "Control plot_run",
     "optimizers": "ema_weights",
+    "parts": "Combinator Wrapper",
     "runs": "config report",
 }
 

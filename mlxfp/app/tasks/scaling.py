@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from pyarrow import RecordBatch, Schema
 from toolz import identity
 
-from mlxfp import Dataset, RowWise, Traits, select_columns, to_table
+from mlxfp import Dataset, RowWise, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec
-from mlxfp.chunks import set_column, set_field
+from mlxfp.parts import Traits, set_column, set_field
 from mlxfp.support.arrow_types import is_number_like, value_type
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError

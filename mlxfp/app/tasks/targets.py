@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from pyarrow import RecordBatch, Schema
 from toolz import identity
 
-from mlxfp import Dataset, RowWise, Traits, schema, select_columns
+from mlxfp import Dataset, RowWise, schema, select_columns
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.tasks.scaling import check_number, nonzero_sd
-from mlxfp.chunks import read_all, set_column, set_field, source_rows
+from mlxfp.parts import Traits, read_all, set_column, set_field, source_rows
 from mlxfp.support.arrow_types import is_binary
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError

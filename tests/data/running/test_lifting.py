@@ -238,7 +238,7 @@ def test_stages_that_draw_are_refused_where_rows_have_no_keys():
 class Signed(fp.RowWise):
     """Gives rows a sign by their key."""
 
-    traits = fp.Traits(row_wise=True, draws=True)
+    traits = fp.parts.Traits(row_wise=True, draws=True)
 
     def apply(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
         return chunk.set_column(0, "id", pa.array((row_keys(chunk) % 2).astype(np.int64)))

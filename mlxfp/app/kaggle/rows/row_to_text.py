@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from pyarrow import RecordBatch, Schema
 from toolz import identity
 
-from mlxfp import Dataset, RowWise, Template, Traits, select_columns, to_table
+from mlxfp import Dataset, RowWise, Template, select_columns, to_table
 from mlxfp.app.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.app.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
-from mlxfp.chunks import Example, fold_into_rows, row_keys, set_column, set_field
+from mlxfp.parts import Example, Traits, fold_into_rows, row_keys, set_column, set_field
 from mlxfp.support.arrow_types import is_binary, is_number_like, value_type
 from mlxfp.support.checks import check_choice, check_columns, check_integer, check_text, check_types
 from mlxfp.support.errors import ArgumentError, SchemaError

@@ -11,7 +11,7 @@ from pyarrow import RecordBatch
 
 from mlxfp import Dataset, Tokenizer, from_table, pipe, to_table, tokenize
 from mlxfp.app.kaggle.rows.row_to_text import RowToText
-from mlxfp.chunks import one_chunk, read_all
+from mlxfp.parts import one_chunk, read_all
 from mlxfp.support.checks import check_choice, check_positive, check_text, check_types
 from mlxfp.support.errors import DataError
 

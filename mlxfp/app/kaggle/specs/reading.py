@@ -17,7 +17,7 @@ from pyarrow import RecordBatch, Schema
 from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, read_text, schema, take, to_table
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
-from mlxfp.chunks import Example, set_column, set_field, source_rows
+from mlxfp.parts import Example, set_column, set_field, source_rows
 from mlxfp.support.arrow_types import is_number_like
 from mlxfp.support.checks import check_choice, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name

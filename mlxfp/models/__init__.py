@@ -13,7 +13,7 @@ from mlxfp.models.generating import generate
 from mlxfp.models.heads import HEADS, CausalLM, Classifier, MaskedLM, Regressor, TokenClassifier
 from mlxfp.models.modernbert import ModernBert, ModernBertConfig
 from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.models.tables.catalogue import TABLE_MODELS, TableModel, create_table_model, predict_table
+from mlxfp.models.tables.catalogue import TABLE_MODELS, GroupedRates, QuickTraining, TableModel, create_table_model, predict_table
 from mlxfp.models.tables.columns import CategoryColumn, NumberColumn, TableColumns, TextColumn, fit_columns
 from mlxfp.models.tables.embeddings import PeriodicEmbedding, PiecewiseLinearEmbedding
 from mlxfp.models.tables.realmlp import FadingDropout, MixedActivation, NTKLinear, RealMLP, RealMLPConfig
@@ -39,6 +39,7 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "FadingDropout",
+    "GroupedRates",
     "LoRALinear",
     "MaskedLM",
     "MixedActivation",
@@ -48,6 +49,7 @@ __all__ = [
     "NumberColumn",
     "PeriodicEmbedding",
     "PiecewiseLinearEmbedding",
+    "QuickTraining",
     "RealMLP",
     "RealMLPConfig",
     "Regressor",

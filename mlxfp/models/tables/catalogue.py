@@ -29,7 +29,10 @@ _OPTIONS = ("columns", "target", "dropout", "steps")
 
 @frozen
 class GroupedRates:
-    """The rates of a network that `optimizers.fading_adam` trains: peak rates by the kind of target, and its groups of parameters."""
+    """The rates of a network that `optimizers.fading_adam` trains.
+
+    `peaks` are the peak learning rates by the kind of target, and `groups` the groups of parameters that `fading_adam` takes.
+    """
 
     peaks: Mapping[str, float]
     groups: tuple[tuple[tuple[str, ...], float, float], ...]
@@ -39,8 +42,8 @@ class GroupedRates:
 class QuickTraining:
     """Changes of the defaults of a network that `model.name=auto` trains within minutes.
 
-    `values` are settings for targets of values. The others are for machines without a GPU: `slow` are settings, `rows` is the largest
-    number of rows of a table, and `updates` the largest number of updates of a fold. None is unbounded.
+    `values` are settings for targets of values. For machines without a GPU, `slow` are settings, `rows` is the largest number of rows of a
+    table, and `updates` is the largest number of updates of a fold. None is unbounded.
     """
 
     values: Mapping[str, Mapping[str, Any]] = Factory(dict)

@@ -1,6 +1,6 @@
 """The networks for tables by name: their configs and sizes, how they are made, written, read, and asked for predictions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -32,10 +32,13 @@ class GroupedRates:
     """The rates of a network that `optimizers.fading_adam` trains.
 
     `peaks` are the peak learning rates by the kind of target, and `groups` the groups of parameters that `fading_adam` takes.
+
+    >>> GroupedRates(peaks={"class": 0.04, "value": 0.2}, groups=((["*.bias"], 0.1, 0.0),)).peaks["class"]
+    0.04
     """
 
     peaks: Mapping[str, float]
-    groups: tuple[tuple[tuple[str, ...], float, float], ...]
+    groups: Sequence[tuple[Sequence[str], float, float]]
 
 
 @frozen(kw_only=True)
@@ -44,6 +47,9 @@ class QuickTraining:
 
     `values` are settings for targets of values. For machines without a GPU, `slow` are settings, `rows` is the largest number of rows of a
     table, and `updates` is the largest number of updates of a fold. None is unbounded.
+
+    >>> QuickTraining(slow={"model": {"size": "tiny"}}, rows=5000).updates is None
+    True
     """
 
     values: Mapping[str, Mapping[str, Any]] = Factory(dict)

@@ -20,6 +20,7 @@ from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fol
 from mlxfp.app.runs.auto import running
 from mlxfp.app.runs.auto.choosing import choose
 from mlxfp.app.runs.auto.members import Facts, Member, members
+from mlxfp.app.runs.problems import config_problems
 from mlxfp.models import TABLE_MODELS
 from tests.app.runs.competitions import competition, table, texts, write
 
@@ -107,13 +108,13 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
 def test_the_configuration_of_each_member_is_valid(changes, tmp_path):
     for member in members(evolve(TABLE, **changes)):
         made = member.config(auto(tmp_path, "training.seed=3", "validation.repeats=2"), data="ship", spec=None, output="out")
-        assert not list(fp.runs.problems.config_problems(evolve(made, data=evolve(made.data, path=None)))), member.name
+        assert not list(config_problems(evolve(made, data=evolve(made.data, path=None)))), member.name
         assert (made.training.seed, made.validation.repeats, made.name) == (3, 2, member.name)
 
 
 def test_members_are_followed_by_the_trackers_of_the_run_under_its_name(tmp_path):
     run = auto(tmp_path, "observers.tensorboard=board", "observers.trackio=ships", "observers.mlflow=sqlite:///a.db")
-    assert not [path for path, _ in fp.runs.problems.config_problems(run) if path.startswith("observers")]
+    assert not [path for path, _ in config_problems(run) if path.startswith("observers")]
     made = members(TABLE)[0].config(run, data="ship", spec=None, output="out").observers
     assert (made.tensorboard, made.trackio, made.mlflow, made.progress) == ("board/out", "ships-out", "sqlite:///a.db", False)
 

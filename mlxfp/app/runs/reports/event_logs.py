@@ -13,10 +13,9 @@ from mlxfp.app.runs.files import write_text
 from mlxfp.app.runs.reports.charts import line_chart
 from mlxfp.app.runs.reports.sections import section
 from mlxfp.app.runs.reports.writing import page
+from mlxfp.observers import log_panels, read_log
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
-from mlxfp.training.observers.logs import read_log
-from mlxfp.training.observers.plotting import log_panels
 
 _NAME, _TEXT, _OPTION = 60, 2000, 200  # characters of a name, a warning and a value of the configuration
 _CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # at most

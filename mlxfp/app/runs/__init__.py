@@ -3,7 +3,7 @@
 from mlxfp.app.runs.blending import Blended, blend
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, FoldEnded, LeftOut, Noted, RunEvent, Trained, Weighed
 from mlxfp.app.runs.finished import export, predict
-from mlxfp.app.runs.from_config import CHOICES
+from mlxfp.app.runs.from_config import CHOICES, load_config
 from mlxfp.app.runs.plans import Plan, plan
 from mlxfp.app.runs.quickstart import PreparedFold, prepare
 from mlxfp.app.runs.reports.comparing import Disagreement, Pair, RunComparison, compare
@@ -37,6 +37,7 @@ __all__ = [
     "blend",
     "compare",
     "export",
+    "load_config",
     "plan",
     "predict",
     "prepare",

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from mlxfp import Dataset, length, select_columns, to_table
 from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.app.kaggle.validation.scoring import Metric
 from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
@@ -142,7 +141,7 @@ def duplicated(made: Plan) -> NDArray[np.bool_]:
 def _missing_classes(made: Plan) -> Iterator[str]:
     """Say which classes some folds lack; of several labels, each by its name."""
     spec, targets = made.data.spec, made.data.targets
-    if spec.kind in CLASSED:
+    if spec.task.has_classes:
         for place, column in enumerate(targets.reshape(len(targets), -1).T):
             said = missing_classes(made.folds, column, spec.classes)
             if said is not None:
@@ -152,9 +151,8 @@ def _missing_classes(made: Plan) -> Iterator[str]:
 def _check_sample(data: CompetitionData, *, decided: bool) -> None:
     """Make a submission of arbitrary predictions: mistakes in the files are found now, and not after all folds are trained."""
     spec, count = data.spec, 0 if data.test is None else length(data.test) or 0
-    single = spec.kind in CLASSED and spec.kind != "multilabel"
-    width = len(spec.classes) if single else len(spec.target)
-    flat = width == 1 or (single and (width == 2 or decided))
+    width = len(spec.outputs)
+    flat = width == 1 or (spec.task.one_class and (width == 2 or decided))
     try:
         predictions = np.full(count if flat else (count, width), 0.0 if decided else 0.4)
         make_submission(data, predictions)

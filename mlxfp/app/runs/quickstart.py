@@ -89,7 +89,7 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     check_types(RunConfig, config=config)
     made = plan(config, code=code)
     if config.model.name == AUTO:
-        raise ConfigError("model.name=auto stands for several models. Prepare one of them, as in model.name=realmlp.")
+        raise ConfigError("model.name=auto stands for several models. Prepare one of them, as in model.name=modernbert.")
     if is_estimator(config):
         raise ConfigError(f"model.name={config.model.name} is fitted, not trained in batches. Fit it: fp.kaggle.estimator, or fp.runs.run.")
     prepared = prepare_fold(made, next(iter(made.folds)))

@@ -14,13 +14,14 @@ from attrs import evolve
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.config.presets import MODEL_DEFAULTS
 from mlxfp.app.kaggle import METRICS, DatasetSpec
 from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fold
 from mlxfp.app.runs.auto import running
 from mlxfp.app.runs.auto.choosing import choose
 from mlxfp.app.runs.auto.members import Facts, Member, members
+from mlxfp.app.runs.problems import config_problems
+from mlxfp.models import TABLE_MODELS
 from tests.app.runs.competitions import competition, table, texts, write
 
 TREES = Member("trees", {"model": {"name": "lightgbm", "arguments": {"n_estimators": 8, "min_child_samples": 2}}})
@@ -98,7 +99,7 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
     assert networks(rows=20_000) == (38, None)
     assert networks(rows=200_000) == (16, None)
     assert networks(rows=20_000, gpu=True) == (256, "base")
-    assert MODEL_DEFAULTS["realmlp"]["training"]["epochs"] == 256
+    assert TABLE_MODELS["realmlp"].defaults["training"]["epochs"] == 256
 
 
 @pytest.mark.parametrize(
@@ -107,13 +108,13 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
 def test_the_configuration_of_each_member_is_valid(changes, tmp_path):
     for member in members(evolve(TABLE, **changes)):
         made = member.config(auto(tmp_path, "training.seed=3", "validation.repeats=2"), data="ship", spec=None, output="out")
-        assert not list(fp.runs.problems.config_problems(evolve(made, data=evolve(made.data, path=None)))), member.name
+        assert not list(config_problems(evolve(made, data=evolve(made.data, path=None)))), member.name
         assert (made.training.seed, made.validation.repeats, made.name) == (3, 2, member.name)
 
 
 def test_members_are_followed_by_the_trackers_of_the_run_under_its_name(tmp_path):
     run = auto(tmp_path, "observers.tensorboard=board", "observers.trackio=ships", "observers.mlflow=sqlite:///a.db")
-    assert not [path for path, _ in fp.runs.problems.config_problems(run) if path.startswith("observers")]
+    assert not [path for path, _ in config_problems(run) if path.startswith("observers")]
     made = members(TABLE)[0].config(run, data="ship", spec=None, output="out").observers
     assert (made.tensorboard, made.trackio, made.mlflow, made.progress) == ("board/out", "ships-out", "sqlite:///a.db", False)
 
@@ -241,7 +242,7 @@ def test_several_targets_are_blended(kind, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("compiling", "kept"), [(50.0, True), (70.0, False)])
 def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kept, binary, monkeypatch):
     small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 2, "size": 8}, "observers": {"every": 1}}
-    network = Member("network", {**MODEL_DEFAULTS["realmlp"], **small})
+    network = Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})
     monkeypatch.setattr(running, "members", lambda facts: (TREES, network))
     clock, out = 0.0, []
     monkeypatch.setattr(running, "monotonic", lambda: clock)

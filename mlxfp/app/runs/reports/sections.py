@@ -5,9 +5,8 @@ from math import isnan
 from typing import Any
 
 from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.config.loading import load_config
+from mlxfp.app.config.loading import resolve_config
 from mlxfp.app.config.presets import PRESETS
-from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.out_of_fold import Score
 from mlxfp.app.runs import folders
 from mlxfp.app.runs.folders import BLENDED
@@ -127,7 +126,7 @@ def predictions(run: FinishedRun) -> Html:
         parts.append(section("Calibration", *_calibrated(scored)))
     else:
         parts.append(section("Residuals", *_residuals(scored)))
-    if scored.spec.kind in CLASSED:
+    if scored.spec.task.has_classes:
         counts = class_counts(scored)
         total = max(1, len(scored.ids))
         shown = sorted(counts.items(), key=lambda pair: -pair[1])[:_CLASSES]
@@ -236,7 +235,7 @@ def cautions(run: FinishedRun) -> Html:
 def configuration(run: FinishedRun) -> Html:
     """List the options; those that differ from the nearest preset, or from the defaults, are marked and come first."""
     values = folders.flat(run.config)
-    known = {"the defaults": RunConfig(), **{f"the preset {name}": load_config(preset=name).config for name in PRESETS}}
+    known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
     bases = {name: folders.flat(config) for name, config in known.items()}
     base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))  # a run does not say its own
     usual = bases[base]

@@ -137,7 +137,7 @@ def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
 def known_names() -> Choices:
     """Return the known names of parts, such as optimizers; this imports MLX, whose rooms have them."""
     start_mlx()
-    from mlxfp.app.runs.from_config import CHOICES
+    from mlxfp.app.runs.from_config.parts import CHOICES
 
     return CHOICES
 
@@ -180,7 +180,7 @@ def _yaml_lines(values: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[t
 def _check(options: Namespace) -> int:
     """Check a configuration, and list all mistakes at once, each with its line."""
     resolved = loaded(options, known_names())
-    from mlxfp.app.runs.problems import config_problems
+    from mlxfp.app.runs.from_config.problems import config_problems
 
     found = [f"\n  {path} ({resolved.origin(path)}): {problem}" for path, problem in config_problems(resolved.config)]
     if found:

@@ -82,7 +82,8 @@ def _of_run(folder: Path) -> _Candidate:
     from mlxfp.app.kaggle.specs.reading import column_names
     from mlxfp.app.kaggle.specs.spec_files import load_spec
     from mlxfp.app.kaggle.validation.scoring import METRICS
-    from mlxfp.app.runs.folders import SPEC, data_folder, read_config
+    from mlxfp.app.runs.folders import SPEC, data_folder
+    from mlxfp.app.runs.from_config.stored import read_config
     from mlxfp.app.runs.submission import spelling_of
 
     config = read_config(folder)
@@ -90,7 +91,7 @@ def _of_run(folder: Path) -> _Candidate:
     if not file.is_file():
         raise MissingFileError(f"The run in {folder} has no {file.name}. Continue it first: mlxfp resume {folder}")
     spec = load_spec(folder / SPEC)
-    named = None if spec.sample is None else data_folder(folder, config) / spec.sample.name
+    named = None if spec.sample is None else data_folder(folder, config.data.path) / spec.sample.name
     sample = named if named is not None and named.is_file() else None
     return _Candidate(
         file,

@@ -3,8 +3,9 @@
 from mlxfp.app.runs.blending import Blended, blend
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, FoldEnded, LeftOut, Noted, RunEvent, Trained, Weighed
 from mlxfp.app.runs.finished import export, predict
-from mlxfp.app.runs.from_config import CHOICES
-from mlxfp.app.runs.plans import Plan, plan
+from mlxfp.app.runs.from_config.parts import CHOICES
+from mlxfp.app.runs.from_config.planning import plan
+from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.quickstart import PreparedFold, prepare
 from mlxfp.app.runs.reports.comparing import Disagreement, Pair, RunComparison, compare
 from mlxfp.app.runs.reports.reporting import report

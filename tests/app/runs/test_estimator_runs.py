@@ -122,7 +122,7 @@ def test_options_that_cannot_work_are_named(data, overrides, message):
 
 
 def problems(config):
-    from mlxfp.app.runs.problems import config_problems
+    from mlxfp.app.runs.from_config.problems import config_problems
 
     raise fp.errors.ConfigError("".join(f"{path}: {said}" for path, said in config_problems(config)))
 

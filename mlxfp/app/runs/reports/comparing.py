@@ -21,6 +21,7 @@ from mlxfp.app.runs.reports.sections import section
 from mlxfp.app.runs.reports.writing import page
 from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError
 from mlxfp.support.html import Html, clip, element, number, table
+from mlxfp.support.structuring import flatten
 from mlxfp.support.terminal import one_line
 
 ASSUMPTION = (
@@ -120,7 +121,7 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
         raise ArgumentError(f"A comparison needs at least two runs, got {len(runs)}. Name more folders of runs.")
     every = [read_run(run, code=code) for run in runs]
     names = tuple(fspath(run) for run in runs)
-    values = [{path: value for path, value in folders.flat(run.config).items() if path not in _PATHS} for run in every]
+    values = [{path: value for path, value in flatten(run.settings).items() if path not in _PATHS} for run in every]
     options = {path: tuple(each.get(path) for each in values) for path in values[0]}
     differing = {path: found for path, found in options.items() if any(value != found[0] for value in found)}
     pairs = tuple(_pair(name, every[0], run) for name, run in zip(names[1:], every[1:], strict=True))

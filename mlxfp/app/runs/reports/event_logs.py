@@ -10,11 +10,13 @@ from attrs import frozen
 
 from mlxfp.app.runs import folders
 from mlxfp.app.runs.files import write_text
+from mlxfp.app.runs.from_config.stored import stored_settings
 from mlxfp.app.runs.reports.charts import line_chart
 from mlxfp.app.runs.reports.sections import section
 from mlxfp.app.runs.reports.writing import page
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
+from mlxfp.support.structuring import flatten
 from mlxfp.training.observers.logs import read_log
 from mlxfp.training.observers.plotting import log_panels
 
@@ -87,7 +89,7 @@ def _names(files: Sequence[Path]) -> list[str]:
 def _read(file: Path, name: str) -> Log:
     places = (each / folders.CONFIG for each in file.resolve().parents[:2])  # of a fold, it is in the folder around
     config = next((place for place in places if place.is_file()), None)
-    return Log(name, read_log(file), {} if config is None else folders.flat(folders.read_config(config.parent)))
+    return Log(name, read_log(file), {} if config is None else flatten(stored_settings(config.parent)))
 
 
 def _ends(logs: Sequence[Log]) -> Html:

@@ -10,7 +10,6 @@ import pyarrow.csv as pc
 from attrs import evolve, field, frozen
 
 from mlxfp import pipe, select, select_columns, to_table, tokenize
-from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
@@ -19,10 +18,11 @@ from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers, labels_of
 from mlxfp.app.runs import folders
 from mlxfp.app.runs.files import read_json
-from mlxfp.app.runs.folders import BLENDED, FoldFolder
+from mlxfp.app.runs.folders import BLENDED, FoldFolder, Settings
+from mlxfp.app.runs.from_config.stored import plan_in, settings_in
 from mlxfp.app.runs.outcomes import is_done
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Plan, plan
+from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.reports.linear_models import LinearModel
 from mlxfp.app.tasks.recipes import Recipe
 from mlxfp.support.errors import ArgumentError, DataError, MlxfpError
@@ -85,10 +85,10 @@ class Scored:
 
 @frozen(eq=False)
 class FinishedRun:
-    """A finished run: its configuration, files and, where they can still be read, its rows; made by `read_run`."""
+    """A finished run: its options as plain data, files and, where they can still be read, its rows; made by `read_run`."""
 
     folder: Path
-    config: RunConfig
+    settings: Settings
     metrics: dict[str, Any]
     environment: dict[str, Any]
     receipt: dict[str, Any]
@@ -100,7 +100,7 @@ class FinishedRun:
     @property
     def plan(self) -> Plan | None:
         """The plan of the run; None where its rows cannot be read."""
-        return None if self.linear is None else evolve(self.linear.plan, config=self.config)
+        return None if self.linear is None else self.linear.plan
 
     @property
     def blended(self) -> bool:
@@ -153,17 +153,17 @@ def read_run(folder: str | PathLike[str], *, linear: LinearModel | None = None, 
     Raises `DataError` for a run that is not done.
     """
     run = Path(folder)
-    config = folders.located_config(run)
+    settings = settings_in(run)
     if not is_done(run):
         raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
     folds = tuple(FoldFolder(run, place + 1) for place in range(sum(each.is_dir() for each in run.glob("fold-*"))))
     metrics, environment, receipt = (read_json(run / name) for name in (folders.METRICS, folders.ENVIRONMENT, folders.RECEIPT))
-    found = FinishedRun(run, config, metrics, environment, receipt, folds)
-    if config.task != "competition":
+    found = FinishedRun(run, settings, metrics, environment, receipt, folds)
+    if settings["task"] != "competition":
         return found
     missing = ""
     try:
-        linear = linear or LinearModel(plan(config, code=code))
+        linear = linear or LinearModel(plan_in(run, code))
     except (MlxfpError, OSError) as error:
         missing = str(error)
     made = None if linear is None else linear.plan
@@ -180,9 +180,9 @@ def read_blend(folder: Path, *, linear: LinearModel | None = None, code: Code = 
     """Read a blend as a run without folds of its own: rows and folds are those of its first run. Raises what `read_run` does of that."""
     metrics = read_json(folder / folders.METRICS)
     first = read_run(next(iter(metrics[BLENDED])), linear=linear, code=code)
-    config = evolve(first.config, output=fspath(folder.parent), name=folder.name)
+    settings = {**first.settings, "output": fspath(folder.parent), "name": folder.name}
     scored = _scored(folder, first.folder, metrics, first.plan)
-    return FinishedRun(folder, config, metrics, {}, {}, (), scored, first.linear, first.missing)
+    return FinishedRun(folder, settings, metrics, {}, {}, (), scored, first.linear, first.missing)
 
 
 def _scored(folder: Path, run: Path, metrics: dict[str, Any], made: Plan | None) -> Scored:

@@ -4,19 +4,17 @@ from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import Any
 
-from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.config.loading import load_config
-from mlxfp.app.config.presets import PRESETS
 from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.out_of_fold import Score
-from mlxfp.app.runs import folders
 from mlxfp.app.runs.folders import BLENDED
+from mlxfp.app.runs.from_config.stored import usual_settings
 from mlxfp.app.runs.plans import run_warnings
 from mlxfp.app.runs.reports.baselines import baseline_scores
 from mlxfp.app.runs.reports.charts import histogram, line_chart, scatter
 from mlxfp.app.runs.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
 from mlxfp.app.runs.reports.reading import FinishedRun, Scored
 from mlxfp.support.html import Html, clip, element, joined, number, share_bar, table
+from mlxfp.support.structuring import flatten
 from mlxfp.training.observers.logs import read_log
 from mlxfp.training.observers.plotting import log_panels
 
@@ -236,9 +234,7 @@ def cautions(run: FinishedRun) -> Html:
 
 def configuration(run: FinishedRun) -> Html:
     """List the options; those that differ from the nearest preset, or from the defaults, are marked and come first."""
-    values = folders.flat(run.config)
-    known = {"the defaults": RunConfig(), **{f"the preset {name}": load_config(preset=name).config for name in PRESETS}}
-    bases = {name: folders.flat(config) for name, config in known.items()}
+    values, bases = flatten(run.settings), usual_settings()
     base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))  # a run does not say its own
     usual = bases[base]
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]

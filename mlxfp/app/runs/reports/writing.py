@@ -74,8 +74,8 @@ def report_page(run: FinishedRun) -> str:
         )
     )
     rows = "" if run.scored is None else f"{len(run.scored.ids):,} rows, {run.scored.oof.folds.count} folds, "
-    said = element("p", f"{rows}task {run.config.task}", class_="muted")
-    return page(f"{'Blend' if run.blended else 'Run'} {run.config.name}", said, *(part(run) for part in parts))
+    said = element("p", f"{rows}task {run.settings['task']}", class_="muted")
+    return page(f"{'Blend' if run.blended else 'Run'} {run.settings['name']}", said, *(part(run) for part in parts))
 
 
 def page(title: str, *content: Html) -> str:

@@ -5,16 +5,14 @@ from typing import Any, Literal, get_args
 
 from attrs import field, fields, frozen
 
-from mlxfp.app.config.classes import RunConfig, hint, meant, option_paths
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
-from mlxfp.app.runs.folders import flat
-from mlxfp.app.runs.from_config import CHOICES, estimator_of, is_estimator
+from mlxfp.app.config.classes import meant, option_paths
+from mlxfp.app.kaggle.specs.specs import CLASSED
+from mlxfp.app.runs.from_config.planning import changed, plan_problem
 from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.problems import config_problems
 from mlxfp.models import MODELS, TABLE_MODELS
 from mlxfp.support.errors import ConfigError, suggest
 from mlxfp.support.registries import Registry
-from mlxfp.support.structuring import structure, unstructure
+from mlxfp.support.structuring import flatten
 from mlxfp.support.yaml_files import read_value
 
 Kind = Literal["float", "log", "int", "choice"]
@@ -129,14 +127,14 @@ SPACES: Registry[Space] = Registry(
 )
 
 
-def space_of(config: RunConfig, spec: DatasetSpec, vary: Sequence[str] = ()) -> Space:
-    """Return the search space of the model of a configuration, changed by `vary`: KEY={KIND: [...]} sets a parameter, KEY=null removes one.
+def space_of(plan: Plan, vary: Sequence[str] = ()) -> Space:
+    """Return the search space of the model of a plan, changed by `vary`: KEY={KIND: [...]} sets a parameter, KEY=null removes one.
 
     Raises `ConfigError` for a model without a search space of its own where `vary` names no parameter, and for text that is not of this
     form.
     """
-    name = "pretrained" if config.model.path is not None else config.model.name or "modernbert"
-    name = "tfidf of values" if name == "tfidf" and spec.kind not in CLASSED else name
+    name = "pretrained" if plan.models.pretrained else plan.models.name or "modernbert"
+    name = "tfidf of values" if name == "tfidf" and plan.data.spec.kind not in CLASSED else name
     found = {parameter.key: parameter for parameter in SPACES.get(name, ())}
     for each in vary:
         key, changed = _parsed(each)
@@ -179,36 +177,20 @@ def check_space(plan: Plan, space: Space) -> None:
     for parameter in space:
         _check_key(parameter.key)
         for value in parameter.values:
-            config = with_values(plan.config, {parameter.key: value})
-            if problem := next(config_problems(config), None):
+            trial = changed(plan, {parameter.key: value})
+            if problem := plan_problem(trial):
                 raise ConfigError(f"{parameter.key}={value!r} cannot be tried. {problem[0]}: {problem[1]}.")
-            if is_estimator(config):
-                estimator_of(config, plan.data.spec, plan.own, rows=_rows(plan), seed=0)
-
-
-def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration with other values, by their paths.
-
-    >>> with_values(RunConfig(), {"training.epochs": 3, "model.arguments.C": 0.5}).model.arguments
-    (('C', 0.5),)
-    """
-    tree = unstructure(config)
-    for path, value in values.items():
-        *sections, name = path.split(".")
-        inner = tree
-        for section in sections:
-            inner = inner[section]
-        inner[name] = value
-    return structure(tree, RunConfig, what="a trial", choices=CHOICES, hint=hint)
+            if trial.models.estimator is not None:
+                trial.models.estimator(plan.data.spec, rows=_rows(plan), seed=0)
 
 
 def values_of(plan: Plan, space: Space) -> dict[str, Any]:
-    """Return the values that a configuration has for the parameters of a space, as far as they are known and the space allows them."""
-    known = flat(plan.config)
-    if is_estimator(plan.config):
-        model = estimator_of(plan.config, plan.data.spec, plan.own, rows=_rows(plan), seed=0).model
+    """Return the values that a plan has for the parameters of a space, as far as they are known and the space allows them."""
+    known = flatten(plan.settings)
+    if plan.models.estimator is not None:
+        model = plan.models.estimator(plan.data.spec, rows=_rows(plan), seed=0).model
         known = {f"{_ARGUMENTS}{name}": value for name, value in _arguments(model)} | known
-    elif (name := plan.config.model.name) is not None and name in TABLE_MODELS:
+    elif (name := plan.models.name) is not None and name in TABLE_MODELS:
         usual = {each.name: each.default for each in fields(TABLE_MODELS[name].config)}
         known = {f"{_ARGUMENTS}{name}": value for name, value in usual.items()} | known
     return {parameter.key: known[parameter.key] for parameter in space if parameter.allows(known.get(parameter.key))}

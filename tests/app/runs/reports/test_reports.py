@@ -106,7 +106,7 @@ def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
 @pytest.mark.parametrize("preset", ["titanic", "auto", "house_prices"])
 def test_options_are_compared_with_the_preset_that_is_nearest(preset, binary):
     config = fp.runs.load_config(preset=preset, overrides=["data.path=mine", "training.seed=7"]).config
-    said = Page(configuration(evolve(read_run(binary), config=config))).text
+    said = Page(configuration(evolve(read_run(binary), settings=fp.runs.unstructure(config)))).text
     assert f"2 options differ from the preset {preset}" in said
 
 

@@ -13,10 +13,11 @@ from mlxfp.app.kaggle.specs.inferring import find_files
 from mlxfp.app.kaggle.specs.reading import folder_of
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
 from mlxfp.app.runs.folders import is_csv_name
-from mlxfp.app.runs.from_config import AUTO, CONVNET, REALMLP, TOKENIZERS, is_estimator
+from mlxfp.app.runs.from_config.parts import AUTO, CONVNET, REALMLP, TOKENIZERS, has_members, is_estimator
 from mlxfp.app.tasks.competition_data import CompetitionData
+from mlxfp.distributed import Ranks
 from mlxfp.models import TABLE_MODELS
-from mlxfp.support.errors import MlxfpError, suggest
+from mlxfp.support.errors import ConfigError, MlxfpError, suggest
 
 Problem = tuple[str, str]  # the path of an option, and a sentence
 
@@ -194,6 +195,30 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
         yield "competition.ensemble", f"ranks are for metrics of order, roc_auc and spearman, and this is {metric.name}; take mean"
     if competition.threshold and not (spec.kind == "binary" and metric.needs == "labels" and competition.ensemble == "mean"):
         yield "competition.threshold", "only the mean of binary decisions has one, with a metric of labels"
+
+
+def check_ranks(config: RunConfig, ranks: Ranks) -> None:
+    """Raise `ConfigError` for a run that ranks cannot share."""
+    size, count = config.training.size, ranks.world.copies
+    if is_estimator(config) or config.model.name == AUTO:
+        raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run it without ranks.")
+    if has_members(config):
+        raise ConfigError(f"training.seeds: ranks train one model of each fold, got {config.training.seeds}. Run it without ranks.")
+    if config.own.observers:
+        raise ConfigError(
+            "own.observers see the events of one rank, and one that ends the run there would leave the others waiting. Leave them out, or "
+            "run without ranks."
+        )
+    if size % count:
+        raise ConfigError(f"training.size: batches of {size} rows cannot be divided among {count} ranks. Give a multiple of {count}.")
+
+
+def check_tunable(config: RunConfig) -> None:
+    """Raise `ConfigError` for a run whose options cannot be tuned."""
+    if config.task != "competition":
+        raise ConfigError(f"task: a run of {config.task} has no folds to tune by. Only runs of the task competition can be tuned.")
+    if config.training.seeds > 1:
+        raise ConfigError("training.seeds: trials train one model of each fold. Leave it out, and set it in the best configuration.")
 
 
 def _path_problems(path: str, spec: DatasetSpec | None) -> Iterator[str]:

@@ -2,6 +2,7 @@
 # To add a name, add a line. A name of a module is a value in it; a name of a package is a module in it, such as `fp.losses`.
 
 from mlxfp import audio as audio
+from mlxfp import chunks as chunks
 from mlxfp import collators as collators
 from mlxfp import distributed as distributed
 from mlxfp import errors as errors
@@ -38,8 +39,6 @@ from mlxfp.core.pipelines import pipe as pipe
 from mlxfp.core.sources import Source as Source
 from mlxfp.core.stages import RowWise as RowWise
 from mlxfp.core.stages import Stage as Stage
-from mlxfp.data.inspection.column_stats import column_stats_at as column_stats_at
-from mlxfp.data.inspection.write_places import explain_write as explain_write
 from mlxfp.data.lengths.augmenting import drop_fields as drop_fields
 from mlxfp.data.lengths.augmenting import drop_tokens as drop_tokens
 from mlxfp.data.lengths.augmenting import replace_tokens as replace_tokens
@@ -69,9 +68,7 @@ from mlxfp.data.rows.selecting import select as select
 from mlxfp.data.rows.selecting import split as split
 from mlxfp.data.rows.selecting import train_valid_test as train_valid_test
 from mlxfp.data.rows.sharding import shard as shard
-from mlxfp.data.rows.shuffling import ShuffleQuality as ShuffleQuality
 from mlxfp.data.rows.shuffling import shuffle as shuffle
-from mlxfp.data.rows.shuffling import shuffle_quality as shuffle_quality
 from mlxfp.data.running.caching import cache as cache
 from mlxfp.data.running.caching import load as load
 from mlxfp.data.running.error_rows import on_error as on_error

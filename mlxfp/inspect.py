@@ -13,9 +13,11 @@ from mlxfp.data.inspection.provenance import row_origins, trace_row
 from mlxfp.data.lengths.shape_planning import ShapePlan, batch_shapes
 from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import SkippedRow, skipped_rows
+from mlxfp.text.engines.choosing import EngineStatus, token_engines
 
 __all__ = [
     "BatchView",
+    "EngineStatus",
     "Manifest",
     "Origin",
     "Profile",
@@ -33,6 +35,7 @@ __all__ = [
     "row_origins",
     "show_batch",
     "skipped_rows",
+    "token_engines",
     "trace_row",
 ]
 

@@ -18,8 +18,7 @@ from mlxfp.app.cli.ranks import _free, _threads, start
 from mlxfp.data.running.writing import write
 from mlxfp.distributed import connect
 from mlxfp.runners import ranks as on_ranks
-from mlxfp.runtime import VARIABLES
-from mlxfp.support.blas import free_cores
+from mlxfp.support.blas import THREAD_VARIABLES, free_cores
 from mlxfp.support.errors import ArgumentError
 from tests.compiling import nothing_compiled
 from tests.rank_programs import WRITTEN, breaking, measured, train
@@ -235,7 +234,7 @@ def wait_until(condition):
 
 
 def test_ranks_on_one_machine_share_its_cores(monkeypatch):
-    for name in VARIABLES:
+    for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     _, cores = free_cores()
     assert _threads(1) == ["--env", f"OPENBLAS_NUM_THREADS={cores}"]

@@ -89,7 +89,7 @@ class _Collate(Stage):
 
     def halves(self, schema: Schema) -> Halves | None:
         prepared = self.collator.prepared(schema) if isinstance(self.collator, Choosing) else None
-        return None if prepared is None else Halves(None, prepared.stages, _Collate(prepared.collator), self)
+        return None if prepared is None else Halves(prepared.stages, _Collate(prepared.collator))
 
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
         return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Cutting) else None
@@ -118,10 +118,6 @@ class _CollateCuts(Stage):
 
     def length(self, count: int) -> int | None:
         return self.grouping.length(count)
-
-    def halves(self, schema: Schema) -> Halves | None:
-        halves = self.collate.halves(schema)
-        return None if halves is None else halves._replace(grouping=self.grouping)
 
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:

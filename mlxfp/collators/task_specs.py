@@ -20,8 +20,8 @@ from mlxfp.collators import (
 )
 from mlxfp.collators.built_in import Setting
 from mlxfp.collators.columns import Collator
-from mlxfp.core.arrow.types import is_text, value_type
 from mlxfp.core.chunks import Schema
+from mlxfp.support.arrow_types import is_text, value_type
 from mlxfp.support.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, SchemaError, unknown_name
 from mlxfp.support.registries import Registry

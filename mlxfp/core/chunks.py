@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
-from mlxfp.core.arrow.types import is_tensor
+from mlxfp.support.arrow_types import is_tensor
 from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from mlxfp.support.user_cache import user_cache
 
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads them when it is loaded
 SYSTEM_LIBRARY = "libopenblas.so.0"  # from the package libopenblas0 of Debian and Ubuntu; other distributions use the same file name
 
 # The wheel scipy-openblas32 exports every function with the prefix scipy_; the shim exports three of them without it.

@@ -110,14 +110,12 @@ def _compiles() -> Finding:
 
 def _engines() -> Iterator[Finding]:
     """Say of each engine for tokens that is installed whether its version was tried."""
-    from mlxfp.text.engines.choosing import ENGINES, is_tried
+    from mlxfp.inspect import token_engines
 
-    for kind in ENGINES:
-        if kind.version is not None:
-            others = "not tried with this version of tokenizers: used for ASCII alone, and only after its probe has passed"
-            tried = is_tried(kind)
-            said = f"{kind.version}, {'tried with this version of tokenizers' if tried else others}"
-            yield Finding(kind.name, said, value={"version": kind.version, "tried": tried})
+    for engine in token_engines():
+        untested = "not tried with this version of tokenizers: used for ASCII alone, and only after its probe has passed"
+        text = f"{engine.version}, {'tried with this version of tokenizers' if engine.tested else untested}"
+        yield Finding(engine.name, text, value={"version": engine.version, "tried": engine.tested})
 
 
 def _credentials() -> Iterator[Finding]:

@@ -22,8 +22,8 @@ from mlxfp.app.cli import (
 )
 from mlxfp.app.cli.parsing import SUBCOMMANDS, described, warn
 from mlxfp.app.config.classes import meant
-from mlxfp.core.running.showing import lines_in_logs
 from mlxfp.support.errors import MlxfpError
+from mlxfp.support.progress import lines_in_logs
 
 # The files whose `add` adds commands; the order is that of the help.
 GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, law_checks, checking, completing)

@@ -79,15 +79,15 @@ def _synthetic(options: Namespace) -> int:
 def _scanned(options: Namespace) -> str:
     """Find the types that fit every row of a file, as code."""
     from mlxfp import read_csv, read_jsonl, read_parquet
-    from mlxfp.data.sources.columns import SCAN, schema_code
-    from mlxfp.data.sources.files import packed
+    from mlxfp.support.arrow_types import schema_code
+    from mlxfp.support.file_formats import with_compressions
 
     if options.target or options.out:
         raise ArgumentError("--schema prints the types of a file, got --target or --out as well. Leave these out.")
     readers: dict[tuple[str, ...], Callable[..., Any]] = {
-        packed(".csv"): read_csv,
-        packed(".tsv"): partial(read_csv, delimiter="\t"),
-        packed(".jsonl", ".ndjson"): read_jsonl,
+        with_compressions(".csv"): read_csv,
+        with_compressions(".tsv"): partial(read_csv, delimiter="\t"),
+        with_compressions(".jsonl", ".ndjson"): read_jsonl,
         (".parquet",): read_parquet,
     }
     path = str(options.path).lower()
@@ -95,7 +95,7 @@ def _scanned(options: Namespace) -> str:
     if read is None:
         known = ", ".join(suffix for suffixes in readers for suffix in suffixes)
         raise ArgumentError(f"--schema needs a file that ends in one of {known}, got {options.path!r}. Name the file, or a pattern.")
-    return schema_code(read(options.path, schema=SCAN).source.declared())
+    return schema_code(read(options.path, schema="scan").source.declared())
 
 
 def _inferred(options: Namespace) -> "DatasetSpec":

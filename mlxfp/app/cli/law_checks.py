@@ -10,7 +10,7 @@ from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx, warn
 from mlxfp.support.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from mlxfp.testing.laws import Law
+    from mlxfp.testing import laws
 
 _BROKEN = 1  # the exit code
 
@@ -33,31 +33,31 @@ def _laws(options: Namespace) -> int:
     from hypothesis import settings
 
     from mlxfp.app.runs.own_parts import import_part
-    from mlxfp.core.nodes import brief
-    from mlxfp.testing.laws import laws_of
+    from mlxfp.testing import laws
 
     part = _made(import_part(options.part, Path.cwd(), asked_by="mlxfp laws"))
     try:
-        laws = laws_of(part)
+        selected = laws.laws_of(part)
     except ArgumentError as error:
         error.add_note(f"On the command line: name a function that returns laws.Subject(part, ...) with these arguments, not {name}.")
         raise
-    say(f"{options.part}: {brief(laws[0].subject.part)}")
+    subject = selected[0].subject
+    say(f"{options.part}: {getattr(subject.part, '__name__', None) or repr(subject.part)}")
     before = settings.get_current_profile_name()
     settings.register_profile("mlxfp laws", settings.get_profile(before), derandomize=True)  # the same cases each time
     settings.load_profile("mlxfp laws")
     try:
-        found = [reason for law in laws if (reason := _told(law)) is not None]
+        found = [reason for law in selected if (reason := _told(law)) is not None]
     finally:
         settings.load_profile(before)
-    broken, subject = len(found), laws[0].subject
+    broken = len(found)
     if subject.schema is None and "schema" in subject.family.takes and any(isinstance(reason, KeyError) for reason in found):
         say(f"The rows have any columns. If {name} needs some, name a function that returns laws.Subject(part, schema=...), not {name}.")
-    say(f"{len(laws)} laws, {broken} broken." if broken else f"{len(laws)} laws, all held.")
+    say(f"{len(selected)} laws, {broken} broken." if broken else f"{len(selected)} laws, all held.")
     return _BROKEN if broken else 0
 
 
-def _told(law: "Law") -> Exception | None:
+def _told(law: "laws.Law") -> Exception | None:
     """Check a law and say how it went; return what broke it."""
     from hypothesis.errors import HypothesisException
 
@@ -81,9 +81,9 @@ def _made(value: Any) -> Any:
 
 
 def _makes(value: Any) -> bool:
-    from mlxfp.core.nodes import Part
+    from mlxfp import Dataset, Source, Stage
 
-    if not callable(value) or isinstance(value, Part):
+    if not callable(value) or isinstance(value, Dataset | Source | Stage):
         return False
     needed = (one for one in signature(value).parameters.values() if one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD))
     return all(one.default is not Parameter.empty for one in needed)

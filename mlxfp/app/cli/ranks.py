@@ -13,8 +13,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from mlxfp.app.cli.parsing import say, warn
-from mlxfp.runtime import VARIABLES
-from mlxfp.support.blas import free_cores
+from mlxfp.support.blas import THREAD_VARIABLES, free_cores
 from mlxfp.support.checks import check_positive
 from mlxfp.support.errors import ArgumentError, MissingFileError
 
@@ -127,9 +126,9 @@ def _threads(count: int) -> list[str]:
 
     OpenBLAS would take all of them in each rank, and its threads wait by spinning.
     """
-    if any(os.environ.get(name) for name in VARIABLES):
+    if any(os.environ.get(name) for name in THREAD_VARIABLES):
         return []
-    return ["--env", f"{VARIABLES[0]}={max(1, free_cores()[1] // count)}"]
+    return ["--env", f"{THREAD_VARIABLES[0]}={max(1, free_cores()[1] // count)}"]
 
 
 def _free(count: int) -> int:

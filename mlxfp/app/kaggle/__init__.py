@@ -23,7 +23,6 @@ from mlxfp.app.kaggle.validation.cross_validation import CrossValidation, cross_
 from mlxfp.app.kaggle.validation.out_of_fold import Comparison, FoldPredictions, OutOfFold, Score, compare, out_of_fold, score
 from mlxfp.app.kaggle.validation.pseudolabels import Confidence, pseudo_label
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, labels_of, map_at
-from mlxfp.app.kaggle.validation.small_models import SmallFit, small_fit
 
 __all__ = [
     "METRICS",
@@ -44,7 +43,6 @@ __all__ = [
     "RowToText",
     "Score",
     "SecondStage",
-    "SmallFit",
     "Submission",
     "SubmissionSpec",
     "Threshold",
@@ -80,7 +78,6 @@ __all__ = [
     "scan",
     "score",
     "second_stage",
-    "small_fit",
     "submission",
     "submit",
     "test_time_augmentation",

@@ -26,9 +26,9 @@ from mlxfp.app.tasks.own_rows import own_part
 from mlxfp.distributed import Ranks
 from mlxfp.inspect import fingerprint
 from mlxfp.models import save
+from mlxfp.observers import Observer
 from mlxfp.support.errors import ConfigError, DataError
 from mlxfp.support.structuring import flatten, unstructure
-from mlxfp.training.loop.events import Observer
 
 MODEL_FOLDER = "model"  # of a language model, as the hub of Hugging Face has it
 _SCORES = {"images": "accuracy", "audio": "accuracy", "language_model": "perplexity"}

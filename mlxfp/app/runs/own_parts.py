@@ -13,9 +13,9 @@ from mlx import nn
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.tasks.competition_data import ReadRows
 from mlxfp.app.tasks.objectives import Loss
+from mlxfp.observers import Observer
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, ConfigError, unknown_name
-from mlxfp.training.loop.events import Observer
 
 _PARTS = {"model.name": "estimator"}  # where the part of a configuration has another name
 Code = str | PathLike[str] | None  # the folder of the modules that may be imported; None: none may

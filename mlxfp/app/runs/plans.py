@@ -22,8 +22,8 @@ from mlxfp.app.runs.folders import Settings
 from mlxfp.app.runs.own_parts import Code, OwnParts
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.app.tasks.recipes import AnyRecipe
+from mlxfp.observers import Observer
 from mlxfp.support.randomness import fold_in
-from mlxfp.training.loop.events import Observer
 from mlxfp.training.steps.steps import TrainStep
 
 _FOLD, _ROW = "__fold__", "__place__"  # names that no column of data has

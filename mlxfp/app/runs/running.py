@@ -25,9 +25,9 @@ from mlxfp.app.runs.plans import FilePlan, Plan, Start, run_warnings
 from mlxfp.app.runs.reports.linear_models import LinearModel
 from mlxfp.app.runs.reports.writing import write_at_the_end
 from mlxfp.app.runs.tracking import score_metrics, track
-from mlxfp.core.running.showing import Showing
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_types
+from mlxfp.support.progress import Progress
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
@@ -153,12 +153,12 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         return
     tracking = yield from track(made.trackers, folder, made.data.spec.name)
     done = {each.fold for each in files if each.done}
-    with Showing("folds", unit="fold", total=lambda: len(files), done=len(done), steady=True) as shown:
+    with Progress("folds", unit="fold", total=lambda: len(files), done=len(done), lines=True) as progress:
         for fold, each in zip(made.folds, files, strict=True):
             tracked = () if each.done else (yield from tracking.fold(each.fold))
             yield from run_fold(made, fold, each, tracked, ranks=ranks)
             if made.training.progress and each.fold not in done:
-                shown.add()
+                progress.update()
     for event in finish(made, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))

@@ -17,8 +17,8 @@ from mlxfp.app.runs.events import Noted, RunEvent
 from mlxfp.app.runs.files import read_json, write_json
 from mlxfp.app.runs.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, RECEIPT, SYNTHETIC
 from mlxfp.app.runs.plans import Trackers
+from mlxfp.observers import Observer
 from mlxfp.support.optional import optional
-from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers import event_files, trackio_runs
 from mlxfp.training.observers.mlflow_runs import MlflowRun, begin_run, connect
 from mlxfp.training.observers.tracking import Number, Tracker, failure_text

@@ -33,18 +33,16 @@ from mlxfp import (
 from mlxfp.app.kaggle.specs.reading import TYPED
 from mlxfp.app.tasks.objectives import Loss, Objective
 from mlxfp.audio import crop_waveforms
-from mlxfp.collators import NORMALIZATIONS, LogMel, audio, vision
-from mlxfp.collators.columns import Collator
-from mlxfp.data.sources.files import packed
+from mlxfp.collators import NORMALIZATIONS, Collator, LogMel, audio, vision
 from mlxfp.losses import causal_lm, cross_entropy
 from mlxfp.metrics import perplexity
-from mlxfp.models import ConvNet, ConvNetConfig, create
-from mlxfp.models.convolutional.convnet import CONVNET_SIZES
+from mlxfp.models import CONVNET_SIZES, ConvNet, ConvNetConfig, create
 from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.randomness import fold_in, generator
 
 _VALID = ("valid", "val", "validation", "test")  # names of the folder that validates
-_READERS = {**dict.fromkeys(packed(".csv"), read_csv), **TYPED}  # of texts in a column, by suffix; other files are texts themselves
+_READERS = {**dict.fromkeys(with_compressions(".csv"), read_csv), **TYPED}  # of texts in a column; other files are texts themselves
 
 
 @frozen

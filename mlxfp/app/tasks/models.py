@@ -5,9 +5,7 @@ from typing import Any
 from mlx import nn
 
 from mlxfp.app.tasks.recipes import Recipe
-from mlxfp.models import Classifier, Regressor, WithNumbers, create, load_body
-from mlxfp.models.catalogue import with_dropout
-from mlxfp.models.layers import Dropout
+from mlxfp.models import Classifier, Dropout, Regressor, WithNumbers, create, load_body, with_dropout
 from mlxfp.support.errors import ArgumentError
 
 

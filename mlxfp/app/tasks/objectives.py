@@ -13,8 +13,7 @@ from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.tasks.recipes import AnyRecipe
 from mlxfp.app.tasks.targets import Answer
 from mlxfp.losses import binary_cross_entropy, cross_entropy, huber, mse
-from mlxfp.models import TabM
-from mlxfp.models.tables.columns import CATEGORIES, NUMBERS
+from mlxfp.models import CATEGORIES, NUMBERS, TabM
 from mlxfp.optimizers import ema_weights
 
 Batch = Mapping[str, Any]

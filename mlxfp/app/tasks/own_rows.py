@@ -11,7 +11,7 @@ from mlxfp import Dataset, Splits, schema, select_columns, train_valid_test
 from mlxfp.app.kaggle.specs.cells import are_numbers, spell
 from mlxfp.app.tasks.file_tasks import limited
 from mlxfp.app.tasks.targets import NumberClasses
-from mlxfp.core.execution import read_all
+from mlxfp.chunks import read_all
 from mlxfp.support.checks import check_columns, check_types
 from mlxfp.support.errors import DataError
 

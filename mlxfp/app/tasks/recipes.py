@@ -29,10 +29,9 @@ from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.tasks.scaling import NUMBERS, Scales, fit_scales
 from mlxfp.app.tasks.tables import TableRecipe
 from mlxfp.app.tasks.targets import LABELS, Labelled, Target, fit_target
+from mlxfp.collators import Collator
 from mlxfp.collators import text as text_collator
-from mlxfp.collators.columns import Collator
 from mlxfp.support.errors import ArgumentError
-from mlxfp.text.tokenizers.training import Kind
 
 _MULTIPLE = 32  # batch lengths are multiples of it: few shapes, so few compilations
 
@@ -181,6 +180,7 @@ class Recipe:
 
 
 AnyRecipe = Recipe | TableRecipe
+TokenizerKind = Literal["bpe", "wordpiece", "unigram"]
 
 
 def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
@@ -189,7 +189,7 @@ def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
     *,
     format: TextFormat | None = None,
     tokenizer: Tokenizer | None = None,
-    kind: Kind = "wordpiece",
+    kind: TokenizerKind = "wordpiece",
     vocab_size: int = 2000,
     max_length: int = 128,
     overflow: Literal["refuse", "cut"] = "refuse",

@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
+from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec
-from mlxfp.core.arrow.types import is_number_like, value_type
-from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
+from mlxfp.chunks import set_column, set_field
+from mlxfp.support.arrow_types import is_number_like, value_type
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError
 
@@ -68,7 +69,7 @@ class Scales(RowWise):
 
     def schema(self, schema: Schema) -> Schema:
         """Add the column; raise `SchemaError` for columns that are missing or not numerical."""
-        check_columns([scale.column for scale in self.scales], [name for name in schema.names if name not in HIDDEN], "fit_scales")
+        check_columns([scale.column for scale in self.scales], schema.names, "fit_scales")
         for scale in self.scales:
             check_number(schema, scale.column, f"Column {scale.column!r}")
         return set_field(schema, NUMBERS, pa.list_(pa.float32(), self.count))

@@ -12,11 +12,9 @@ from mlxfp import Dataset, length, schema, select, select_columns, to_table
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS
 from mlxfp.app.tasks.targets import LABELS, Labelled, Target, fit_target
-from mlxfp.collators import default
-from mlxfp.collators.columns import Collator
-from mlxfp.core.arrow.types import is_list_like
-from mlxfp.models import TABLE_MODELS, TableColumns, TableTarget, create_table_model, fit_columns
-from mlxfp.models.tables.columns import CATEGORIES, NUMBERS
+from mlxfp.collators import Collator, default
+from mlxfp.models import CATEGORIES, NUMBERS, TABLE_MODELS, TableColumns, TableTarget, create_table_model, fit_columns
+from mlxfp.support.arrow_types import is_list_like
 
 _SMOOTHING = 0.1
 _EXAMPLES = 1024  # training rows by which the weights of a network are scaled: the standard deviations are then off by 2 %

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
+from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, schema, select_columns
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.tasks.scaling import check_number, nonzero_sd
-from mlxfp.core.arrow.types import is_binary
-from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field, source_rows
-from mlxfp.core.execution import read_all
+from mlxfp.chunks import read_all, set_column, set_field, source_rows
+from mlxfp.support.arrow_types import is_binary
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError
 
@@ -33,7 +33,7 @@ class NumberClasses(RowWise):
 
     def schema(self, schema: Schema) -> Schema:
         """Make the columns int64; raise `SchemaError` for columns that are missing or have no text."""
-        check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "the target")
+        check_columns(self.columns, schema.names, "the target")
         for name in self.columns:
             kind = schema.field(name).type
             if pa.types.is_nested(kind) or is_binary(kind):
@@ -146,7 +146,7 @@ class Labelled(RowWise):
 
     def schema(self, schema: Schema) -> Schema:
         """Add the column; raise `SchemaError` for targets that are missing or not numerical."""
-        check_columns(self.target.columns, [name for name in schema.names if name not in HIDDEN], "the target")
+        check_columns(self.target.columns, schema.names, "the target")
         for name in self.target.columns:
             check_number(schema, name, f"The target {name!r}")
         single = pa.int64() if self.target.answer == "class" else pa.float32()

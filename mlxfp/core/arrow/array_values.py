@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.types import is_text
+from mlxfp.support.arrow_types import is_text
 from mlxfp.support.errors import SchemaError
 
 _OFFERS = ("__array__", "__array_interface__", "__dlpack__")

@@ -78,7 +78,7 @@ class _Uncollated(Hooks):
         return False
 
     def step(self, step: Step) -> Any:
-        return (lambda state, chunk: (state, (chunk,))) if step.place in self.passed else super().step(step)
+        return (lambda state, chunk: (state, (chunk,))) if step.index in self.passed else super().step(step)
 
 
 def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
@@ -207,7 +207,8 @@ def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
 
 def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
     """Run one stage on what has come so far of the row."""
-    alone = Plan(_Chunks(tuple(chunks)), (attrs.evolve(step, place=0),), (step.stage,), "groups", step.schema, step.text)
+    steps = (attrs.evolve(step, index=0),)
+    alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
         return chunks  # batch(drop_last=True) would leave it out for want of others

@@ -153,7 +153,7 @@ class _Open:
         """Give the first rows that are held."""
         taken, left = self.held.slice(0, count), self.held.num_rows - count
         self.held = self.held.slice(count) if left else None
-        self.cursor = Cursor(self._after.base, self._after.done - left)  # the rows at hand are still to come
+        self.cursor = self._after.back(left)  # the rows at hand are still to come
         return taken
 
 

@@ -161,7 +161,7 @@ class _Concat(_Joined):
 
     @property
     def costly(self) -> bool:
-        return any(dataset.plan.source.costly or dataset.through.costly for dataset in self.datasets)
+        return any(dataset.plan.costly for dataset in self.datasets)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.task(epoch, indices).read()
@@ -361,7 +361,7 @@ class _Reader:
             self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._place]])
             return
         if after is not None and self._mixture.level == "examples":
-            self.cursor = Cursor(after.base, after.done - chunk.num_rows)  # the rows at hand are still to come
+            self.cursor = after.back(chunk.num_rows)  # the rows at hand are still to come
         costs = self._mixture.costs(chunk)
         self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._place]
 

@@ -16,7 +16,6 @@ from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import children
 from mlxfp.core.running.runners import RUNNER
-from mlxfp.core.running.segments import leading, on_groups
 from mlxfp.core.sources import Position
 from mlxfp.data.rows.calling import context_until
 from mlxfp.data.running.meters import QueueMeter
@@ -142,16 +141,16 @@ class Prefetch(Wrapper):
 
 def _shared(dataset: Dataset[Any]) -> Iterator[str]:
     """Yield what workers do of a dataset: of those that its source holds, its source, its first stages."""
-    source = dataset.plan.source
+    plan = dataset.plan
+    source = plan.source
     for held in children(source):
         yield from _shared(held)
     if not children(source) and source.costly:
         yield repr(source)
-    yield from (step.text for step in leading(dataset.plan.steps, dataset.hooks).steps if step.text)
-    groups = on_groups(dataset.plan, dataset.hooks)
-    for step in () if groups is None else groups.segment.steps:
+    yield from (step.text for step in plan.segment if step.text)
+    for step in plan.host:
         if step.text:
-            yield step.text if step.stop > step.place else f"{step.stage!r} for collate"
+            yield step.text if step.stop > step.index else f"{step.stage!r} for collate"
 
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:

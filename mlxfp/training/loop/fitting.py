@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
-from mlxfp.core.cursors import Cursor
+from mlxfp.core.cursors import Cursor, resharded
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.data.running.resharding import resharded
 from mlxfp.evaluation.metrics.totals import Totals, compute, merge
 from mlxfp.models.bounds import BoundError
 from mlxfp.runtime import warn_if_slow

@@ -7,9 +7,9 @@ from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.event_files import log_tensorboard
-from mlxfp.training.observers.logs import log_memory, log_metrics
+from mlxfp.training.observers.logs import log_memory, log_metrics, read_log
 from mlxfp.training.observers.mlflow_runs import log_mlflow
-from mlxfp.training.observers.plotting import plot_run
+from mlxfp.training.observers.plotting import log_panels, plot_run
 from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
@@ -27,11 +27,13 @@ __all__ = [
     "log_memory",
     "log_metrics",
     "log_mlflow",
+    "log_panels",
     "log_tensorboard",
     "log_trackio",
     "on_event",
     "plot_run",
     "progress",
+    "read_log",
     "reduce_on_plateau",
     "stop_on_signal",
     "time_budget",

@@ -158,9 +158,9 @@ def test_an_extra_that_is_missing_says_how_to_install_it(monkeypatch):
 
 def test_it_says_which_engines_for_tokens_were_tried(capsys, monkeypatch):
     pytest.importorskip("gigatoken")
-    monkeypatch.setattr(choosing, "is_tried", lambda kind: True)  # of the version of tokenizers that is installed, it may not be true
+    monkeypatch.setattr(choosing, "_is_tested", lambda kind: True)  # of the version of tokenizers that is installed, it may not be true
     _, said, _ = found(capsys)
     assert said["gigatoken"].endswith(", tried with this version of tokenizers")
-    monkeypatch.setattr(choosing, "is_tried", lambda kind: False)
+    monkeypatch.setattr(choosing, "_is_tested", lambda kind: False)
     _, said, _ = found(capsys)
     assert said["gigatoken"].endswith("used for ASCII alone, and only after its probe has passed")

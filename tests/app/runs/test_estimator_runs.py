@@ -1,7 +1,6 @@
 """Runs of estimators of other libraries: the same folders, receipts and laws as those of networks."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -9,8 +8,6 @@ import pytest
 import mlxfp as fp
 from mlxfp.app.cli import main
 from mlxfp.app.runs.files import read_array
-from mlxfp.core.running import showing
-from mlxfp.core.running.showing import Showing, lines_in_logs
 from tests.app.runs.competitions import competition, configured, table, texts
 
 BOOSTED = ("model.name=lightgbm", "model.arguments.n_estimators=8", "model.arguments.min_child_samples=2")
@@ -27,20 +24,6 @@ def data(tmp_path):
 def ran(data, *overrides):
     *_, end = fp.runs.run(configured(data, *overrides))
     return end
-
-
-def test_a_log_says_how_many_folds_are_left_unless_it_is_to_be_quiet(data, monkeypatch, capsys):
-    now = iter(range(1_000_000))
-    monkeypatch.setattr(showing, "monotonic", lambda: 40.0 * next(now))
-    monkeypatch.setattr(Showing, "over", lambda self, items: iter(items))  # reading the rows is not of interest
-    monkeypatch.delenv(showing.SETTING, raising=False)
-    with lines_in_logs():
-        end = ran(data, "model.name=tfidf")
-        assert "folds" not in capsys.readouterr().err
-        (end.folder / "fold-01" / "result.json").unlink()
-        list(fp.runs.resume(end.folder, overrides=["observers.progress=true"]))
-    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("folds:"))
-    assert re.fullmatch(r"folds: 100% 2/2 \[.*/fold\]", line)
 
 
 @pytest.mark.parametrize(

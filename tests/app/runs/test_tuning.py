@@ -1,7 +1,6 @@
 """Tuning: one study for all processes, which may be killed; the best configuration is one that runs, and gives the score that it says."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -13,8 +12,6 @@ import mlxfp as fp
 from mlxfp.app.cli import main
 from mlxfp.app.runs.tuning import searching
 from mlxfp.app.runs.tuning.studies import opened
-from mlxfp.core.running import showing
-from mlxfp.core.running.showing import Showing, lines_in_logs
 from tests.app.runs.competitions import competition, configured
 
 pytest.importorskip("optuna")
@@ -119,19 +116,6 @@ def test_the_best_configuration_runs_and_gives_the_best_score(data, tmp_path, ca
     assert round(score, 4) == max(float(line.split(": ")[2]) for line in trials if line.split(": ")[2][0] == "0")
     assert main(["run", str(file)]) == 0  # the folder of the study does not keep the run itself from having its own
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["oof"] == pytest.approx(float(trials[0].split(": ")[2]), abs=5e-5)
-
-
-def test_a_log_says_how_many_trials_are_left_unless_it_is_to_be_quiet(data, monkeypatch, capsys):
-    now = iter(range(1_000_000))
-    monkeypatch.setattr(showing, "monotonic", lambda: 40.0 * next(now))
-    monkeypatch.setattr(Showing, "over", lambda self, items: iter(items))  # reading the rows is not of interest
-    monkeypatch.delenv(showing.SETTING, raising=False)
-    with lines_in_logs():
-        ended(data, trials=1)
-        assert "trials" not in capsys.readouterr().err
-        ended(data, "observers.progress=true", trials=3)
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("trials:")]
-    assert [re.match(r"trials: +\d+% (\d/3) \[", line)[1] for line in lines] == ["1/3", "1/3", "2/3", "2/3", "2/3", "3/3"]
 
 
 def study(data, name, **options):

@@ -81,9 +81,9 @@ def test_neighbours_that_run_as_one_give_what_they_give_one_after_the_other(name
         assert stage in apart.stages
     whole = pipe(dataset, select_columns(["image"]))
     assert any("run as one" in line for line in whole.plan.rewrites)
-    (step,) = (step for step in whole.plan.steps if step.stop - step.place > 1)
+    (step,) = (step for step in whole.plan.steps if step.stop - step.index > 1)
     assert np.array_equal(pixels_of(whole), pixels_of(unoptimized(whole)))
-    assert step.place == 0
+    assert step.index == 0
 
 
 @settings(deadline=None)

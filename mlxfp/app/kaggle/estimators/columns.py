@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
 from numpy.typing import NDArray
+from pyarrow import RecordBatch
 
 from mlxfp import Dataset, schema, select_columns, to_table
 from mlxfp.app.kaggle.estimators.dates import PARTS, are_dates, date_numbers
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
-from mlxfp.core.chunks import RecordBatch
+from mlxfp.models import WordCounts, fit_word_counts
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
-from mlxfp.text.word_counts import WordCounts, fit_word_counts
 
 # codes: missing values are NaN and categories are numbers; scaled: no missing values, categories one-hot, texts as components;
 # sparse: the same with all counts of words.

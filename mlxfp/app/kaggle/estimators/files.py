@@ -4,7 +4,7 @@ import json
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
@@ -15,10 +15,10 @@ from mlxfp.app.kaggle.estimators.fitting import FittedEstimator, FittedTarget
 from mlxfp.app.kaggle.estimators.libraries import LIBRARIES
 from mlxfp.app.kaggle.estimators.skops_files import dump, load
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.models import WordCounts
 from mlxfp.support.atomic_files import write_whole, written_whole
 from mlxfp.support.errors import DataError, MissingFileError
 from mlxfp.support.structuring import structure, unstructure
-from mlxfp.text.word_counts import Analyzer, WordCounts
 
 RECIPE, _ARRAYS, _SCALER = "recipe.json", "model-texts.npz", "model-columns.skops"
 
@@ -26,7 +26,7 @@ RECIPE, _ARRAYS, _SCALER = "recipe.json", "model-texts.npz", "model-columns.skop
 @frozen
 class _Texts:
     column: str
-    analyzer: Analyzer
+    analyzer: Literal["words", "characters"]
 
 
 @frozen

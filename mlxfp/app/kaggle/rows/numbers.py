@@ -8,7 +8,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.app.kaggle.specs.cells import as_floats, shortest, write_distinct
-from mlxfp.core.arrow.types import decoded
+from mlxfp.support.arrow_types import decoded
 
 NumberStyle = Literal["raw", "round", "significant", "quantile"]
 

@@ -8,18 +8,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
+from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, Template, select_columns, to_table
 from mlxfp.app.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.app.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
-from mlxfp.core.arrow.types import is_binary, is_number_like, value_type
-from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
-from mlxfp.core.nodes import check_dataset
+from mlxfp.chunks import Example, fold_into_rows, row_keys, set_column, set_field
+from mlxfp.support.arrow_types import is_binary, is_number_like, value_type
 from mlxfp.support.checks import check_choice, check_columns, check_integer, check_text, check_types
 from mlxfp.support.errors import ArgumentError, SchemaError
-from mlxfp.support.randomness import Keys, fold_into_rows
+from mlxfp.support.randomness import Keys
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
@@ -86,13 +86,13 @@ def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; eac
     See also: `template` for a pattern of your own; `token_budget` for what the text costs; `drop_fields`, which hides values at random.
     """
     check_types(DatasetSpec, spec=spec)
-    check_dataset(rows, fit_row_to_text)
+    check_types(Dataset, rows=rows)
     check_choice(get_args(Form), form=form)
     check_choice(get_args(Missing), missing=missing)
     check_choice(get_args(NumberStyle), numbers=numbers)
     check_integer(digits=digits, **({} if seed is None else {"seed": seed}))
     check_text(into=into)
-    if into in HIDDEN or not into:
+    if into in ("__row__", "__key__") or not into:
         raise ArgumentError(f"into={into!r} cannot name a column; choose another name.")
     _check_written(spec, numbers, digits)
     bins = _find_bins(spec, rows, digits) if numbers == "quantile" else {}
@@ -189,7 +189,7 @@ class RowToText(RowWise):
 
     def schema(self, schema: Schema) -> Schema:
         """Add the column of text; raise `SchemaError` for a column that is missing, or does not have the type of the spec."""
-        check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "fit_row_to_text")
+        check_columns(self.columns, schema.names, "fit_row_to_text")
         for column in self.written:
             _check_type(column, schema.field(column.name).type)
         return set_field(schema, self.into, pa.string())

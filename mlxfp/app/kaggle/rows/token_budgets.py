@@ -7,17 +7,13 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
+from pyarrow import RecordBatch
 
-from mlxfp import Dataset, Tokenizer, pipe, tokenize
+from mlxfp import Dataset, Tokenizer, from_table, pipe, to_table, tokenize
 from mlxfp.app.kaggle.rows.row_to_text import RowToText
-from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.execution import read_all
-from mlxfp.core.nodes import check_dataset, flat_parts
-from mlxfp.support.checks import check_choice, check_positive, check_text
+from mlxfp.chunks import one_chunk, read_all
+from mlxfp.support.checks import check_choice, check_positive, check_text, check_types
 from mlxfp.support.errors import DataError
-from mlxfp.text.encoding.encoding import encode_chunk
-from mlxfp.text.templates.formatting import check_text_column
-from mlxfp.text.tokenizers.tokenizer import check_tokenizer
 
 Overflow = Literal["refuse", "cut"]
 Counts = NDArray[np.int64]
@@ -89,13 +85,11 @@ def token_budget(
 
     See also: `tokenize(truncation="error")`, which refuses single rows; `tokenize(stride=)`, which cuts a long row into several.
     """
-    check_dataset(dataset, token_budget)
-    check_tokenizer(tokenizer=tokenizer)
+    check_types(Dataset, dataset=dataset)
     check_positive(max_length=max_length)
     check_text(column=column)
     check_choice(get_args(Overflow), overflow=overflow)
-    check_text_column(dataset.resolved.schemas[-1], column, "token_budget")
-    writer = next((part for part in flat_parts(dataset) if isinstance(part, RowToText) and part.into == column), None)
+    writer = next((stage for stage in dataset.stages if isinstance(stage, RowToText) and stage.into == column), None)
     tokens = pipe(dataset, tokenize(tokenizer, column=column, into=_IDS))
     counted = [dict(_count(chunk, tokenizer, writer)) for chunk in read_all(tokens, reader="token_budget")]
     if not sum(len(counts[""]) for counts in counted):
@@ -131,7 +125,8 @@ def _count(chunk: RecordBatch, tokenizer: Tokenizer, writer: RowToText | None) -
     yield "", _lengths(chunk.column(_IDS))
     if writer is not None and set(writer.columns) <= set(chunk.schema.names):
         for name, phrases in writer.phrases(chunk).items():
-            yield name, _lengths(encode_chunk(tokenizer, phrases.fill_null("")))
+            texts = from_table(pa.table({"text": phrases.fill_null("")}))
+            yield name, _lengths(one_chunk(to_table(pipe(texts, tokenize(tokenizer, special=False)))).column("input_ids"))
 
 
 def _lengths(tokens: pa.ListArray) -> Counts:

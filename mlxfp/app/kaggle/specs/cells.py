@@ -7,11 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow import RecordBatch
 
-from mlxfp.core.arrow.types import decoded
-from mlxfp.core.chunks import RecordBatch
-from mlxfp.text.templates.formatting import format_column
-from mlxfp.text.templates.random_templates import Field
+from mlxfp import Template
+from mlxfp.support.arrow_types import decoded
 
 _EXACT = 2**53  # floats above it skip integers: their last digits would be invented
 
@@ -42,7 +41,8 @@ def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
     column = decoded(chunk.column(name))
     if pa.types.is_floating(column.type):
         return write_distinct(column.cast(pa.float64()), shortest)
-    return format_column(chunk, Field(name)).cast(pa.string())
+    texts = Template("{cell}", policy="drop").render(pa.record_batch([column], ["cell"]))
+    return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
 def are_numbers(texts: pa.Array) -> bool:

@@ -11,7 +11,6 @@ from mlxfp.app.kaggle.specs.cells import not_numbers
 from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, kept_null_texts, part_file, read_strings
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
-from mlxfp.core.running.showing import Showing
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import DataError, MlxfpError
 
@@ -73,8 +72,7 @@ def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str],
         return [f"{file.name}: {error}"], None
     cells = dict(zip(table.column_names, table.columns, strict=True))
     found = _check_sample(spec, cells) if part == "sample" else _check_rows(spec, cells, spec.target if part == "train" else ())
-    with Showing(f"check {file.name}", unit="rows", done=table.num_rows) as shown, shown.ticking():
-        return [f"{file.name}: {problem}" for problem in (*_file_problems(file, path, table.num_rows), *found)], cells.get(spec.id)
+    return [f"{file.name}: {problem}" for problem in (*_file_problems(file, path, table.num_rows), *found)], cells.get(spec.id)
 
 
 def _file_problems(file: FileSpec, path: Path, rows: int) -> Iterator[str]:

@@ -13,10 +13,10 @@ from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
 from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
 from mlxfp.app.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec, Kind, SubmissionSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
-from mlxfp.core.running.showing import Showing
-from mlxfp.data.sources.csv_files import NULL_VALUES
 from mlxfp.support.checks import check_text, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
+from mlxfp.support.file_formats import NULL_VALUES
+from mlxfp.support.progress import Progress
 
 _CLASSES = 20  # up to so many consecutive whole numbers, from 0 or 1 on, are classes; more are amounts
 _METRICS: dict[Kind, str] = {
@@ -68,8 +68,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     if not cells.num_rows:
         raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
     test, sample = (None if file is None else read_strings(file) for file in files[1:])
-    with Showing(f"look at {files[0].name}", unit="rows", done=cells.num_rows) as shown, shown.ticking():
-        return _spec_of(path, files, (cells, test, sample), target)
+    return _spec_of(path, files, (cells, test, sample), target)
 
 
 def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], target: str | Sequence[str] | None) -> DatasetSpec:
@@ -78,7 +77,8 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
     names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in tables], target)
     train = _with_classes(as_strings(files[0], cells), names, cells)
     found = _id(train, () if sample is None else sample.column_names[:1], names)
-    columns = tuple(_columns(train, test, {*names, found}))
+    with Progress(f"look at {files[0].name}", unit="columns", total=lambda: train.num_columns) as progress:
+        columns = tuple(progress.over(_columns(train, test, {*names, found})))
     texts = [column.name for column in columns if not column.kind.is_number]
     time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
     kind = _kind(str(files[0]), train, names, time)

@@ -12,16 +12,16 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
+from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, read_text, schema, take, to_table
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
-from mlxfp.core.arrow.types import is_number_like
-from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_field, source_rows
-from mlxfp.data.sources.csv_files import NULL_VALUES
-from mlxfp.data.sources.files import packed
+from mlxfp.chunks import Example, set_column, set_field, source_rows
+from mlxfp.support.arrow_types import is_number_like
 from mlxfp.support.checks import check_choice, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
+from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
 Part = Literal["train", "test", "sample"]
 PARTS: tuple[Part, ...] = ("train", "test", "sample")
@@ -29,9 +29,9 @@ PARTS: tuple[Part, ...] = ("train", "test", "sample")
 # Files whose values have types of their own, by suffix; all others are CSV.
 TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
     ".parquet": read_parquet,
-    **dict.fromkeys(packed(".jsonl", ".ndjson"), read_jsonl),
+    **dict.fromkeys(with_compressions(".jsonl", ".ndjson"), read_jsonl),
 }
-SUFFIXES = (*packed(".csv"), *TYPED)
+SUFFIXES = (*with_compressions(".csv"), *TYPED)
 _OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
 _LINES = 20  # of a file with another delimiter that are looked at for numbers with a comma
 _DECIMAL = re.compile(r"\s*-?\d+,\d+\s*")

@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol
 
 from attrs import frozen
 
-from mlxfp.core.running.showing import Showing, shows_bars
 from mlxfp.support.checks import check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, MissingFileError
 from mlxfp.support.optional import optional
+from mlxfp.support.progress import Progress, shows_bars
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
 
@@ -176,7 +176,7 @@ def _cure(error: BaseException, competition: str) -> str:
 
 def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float) -> Verdict:
     end, trouble = monotonic() + wait, "It has not been scored yet."
-    with Showing("wait for the score", unit="s", total=lambda: round(wait)) as shown:
+    with Progress("wait for the score", unit="s", total=lambda: round(wait)) as progress:
         while True:
             try:
                 found = next(
@@ -193,7 +193,7 @@ def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float
             if monotonic() + poll > end:
                 return Verdict("pending", f"Submission {ref} of {competition} has arrived. {trouble}")
             sleep(poll)
-            shown.add(round(poll))
+            progress.update(round(poll))
 
 
 def _number(score: Any) -> float | None:

@@ -12,9 +12,9 @@ from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.folds import Fold, Folds
 from mlxfp.app.kaggle.validation.out_of_fold import FoldPredictions, OutOfFold, fold_predictions, out_of_fold
 from mlxfp.app.kaggle.validation.scoring import Numbers, finite_numbers
-from mlxfp.core.running.showing import Showing
 from mlxfp.support.checks import check_callable, check_choice, check_columns, check_types
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.progress import Progress
 
 Predict = Callable[[Dataset[Any]], Any]
 Names = str | Sequence[str]
@@ -104,9 +104,9 @@ def cross_validate(  # noqa: PLR0913  # each is one choice of how folds are run
         predictions = [fold_predictions(fold, model(unseen(fold, rows, target))) for fold, model in zip(folds, models, strict=True)]
         return CrossValidation(out_of_fold(folds, targets, predictions), models)
     every = list(folds)
-    with Showing("folds", unit="fold", total=lambda: len(every), steady=True) as shown:
+    with Progress("folds", unit="fold", total=lambda: len(every), lines=True) as progress:
         run = partial(validate_fold, rows=rows, fit=fit, target=target, stopping=stopping, share=share)
-        done = [run(fold) for fold in shown.over(every)]
+        done = [run(fold) for fold in progress.over(every)]
     return CrossValidation(out_of_fold(folds, targets, [each.predictions for each in done]), tuple(each.model for each in done))
 
 

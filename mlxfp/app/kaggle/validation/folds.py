@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 from attrs.converters import optional
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mlxfp import Dataset, select_columns, to_table
 from mlxfp.app.kaggle.validation.scoring import read_only
-from mlxfp.core.chunks import Indices
 from mlxfp.inspect import fingerprint
 from mlxfp.support.checks import check_integer, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.randomness import fold_in, generator
 
+Indices = NDArray[np.int64]
 _SHOWN = 5  # classes in a warning
 
 

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mlxfp import Dataset, Splits, drop_columns, from_table, schema, to_table
 from mlxfp.app.kaggle.validation.cross_validation import Fit, Predict
 from mlxfp.app.kaggle.validation.scoring import finite_numbers
-from mlxfp.core.chunks import Indices
 from mlxfp.support.checks import check_callable, check_columns, check_text, check_types
 from mlxfp.support.errors import ArgumentError
 
@@ -39,7 +38,7 @@ class Confidence:
                 f"most={self.most}."
             )
 
-    def choose(self, probabilities: ArrayLike, labels: ArrayLike) -> tuple[Indices, Indices]:
+    def choose(self, probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the numbers of the chosen rows, ascending, and their classes, int64[n] each.
 
         `probabilities` are [N] of class 1 or [N, C]; `labels` are those of the labelled rows.

@@ -12,10 +12,8 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from mlxfp.evaluation.metrics.classification import Ranking
-from mlxfp.evaluation.metrics.regression import Explained
 from mlxfp.losses import mae
-from mlxfp.metrics import accuracy, f1, log_loss, r2, rmse, roc_auc
+from mlxfp.metrics import Explained, Ranking, accuracy, f1, log_loss, r2, rmse, roc_auc
 from mlxfp.support.checks import check_positive
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.optional import optional

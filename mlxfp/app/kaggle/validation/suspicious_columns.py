@@ -13,7 +13,7 @@ from mlxfp import Dataset, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.app.kaggle.specs.spellings import NUMBER
-from mlxfp.core.chunks import one_chunk
+from mlxfp.chunks import one_chunk
 from mlxfp.support.errors import listed
 
 _FEWEST = 50  # rows: fewer are different, or tell the target, by chance

@@ -26,20 +26,18 @@ from mlxfp.app.runs.plans import Trackers, Training
 from mlxfp.app.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.app.tasks.models import make_model, make_pretrained
 from mlxfp.app.tasks.objectives import Goal
-from mlxfp.app.tasks.recipes import AnyRecipe, Recipe, TextFormat, fit_recipe
+from mlxfp.app.tasks.recipes import AnyRecipe, Recipe, TextFormat, TokenizerKind, fit_recipe
 from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
 from mlxfp.distributed import Ranks, World
 from mlxfp.models import MODELS, TABLE_MODELS
-from mlxfp.observers import Control
+from mlxfp.observers import Control, Observer
 from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.options import NamesOrParts
 from mlxfp.support.structuring import flatten, unstructure
-from mlxfp.text.tokenizers.training import Kind
-from mlxfp.training.loop.events import Observer
 from mlxfp.training.steps.steps import TrainStep
 
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
-TOKENIZERS = get_args(Kind)  # the kinds that can be trained
+TOKENIZERS = get_args(TokenizerKind)  # the kinds that can be trained
 _NONE = OwnParts()
 _REALMLP_RATES = {"class": 0.04, "labels": 0.04, "value": 0.2}  # of its authors
 CONVNET = "convnet"  # the model of pictures and sounds

@@ -14,11 +14,10 @@ from mlxfp.app.runs.from_config.stored import stored_settings
 from mlxfp.app.runs.reports.charts import line_chart
 from mlxfp.app.runs.reports.sections import section
 from mlxfp.app.runs.reports.writing import page
+from mlxfp.observers import log_panels, read_log
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
 from mlxfp.support.structuring import flatten
-from mlxfp.training.observers.logs import read_log
-from mlxfp.training.observers.plotting import log_panels
 
 _NAME, _TEXT, _OPTION = 60, 2000, 200  # characters of a name, a warning and a value of the configuration
 _CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # at most

@@ -15,8 +15,8 @@ from mlxfp.app.kaggle.validation.folds import Fold
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
 from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.runs.plans import Plan
-from mlxfp.core.running.showing import Showing
 from mlxfp.support.optional import optional
+from mlxfp.support.progress import Progress
 
 _MOST_ROWS = 20_000  # that a simple model trains on in a fold: its score hardly changes beyond, its time does
 _PARTS_ROWS = (
@@ -40,9 +40,9 @@ class LinearModel:
         Raises `MissingExtraError` without scikit-learn, and what it raises for rows that it cannot be fitted to.
         """
         folds, targets = list(self.plan.folds), self.plan.data.targets
-        with warnings.catch_warnings(), Showing("linear model to compare with", unit="fold", total=lambda: len(folds)) as shown:
+        with warnings.catch_warnings(), Progress("linear model to compare with", unit="fold", total=lambda: len(folds)) as progress:
             warnings.simplefilter("ignore")  # of a linear model that has not converged: it is good enough to compare with
-            made = [fold_predictions(fold, _predicted(self.plan, fold, targets[fold.train])) for fold in shown.over(folds)]
+            made = [fold_predictions(fold, _predicted(self.plan, fold, targets[fold.train])) for fold in progress.over(folds)]
         return out_of_fold(self.plan.folds, targets, made)
 
 

@@ -13,10 +13,9 @@ from mlxfp.app.runs.reports.baselines import baseline_scores
 from mlxfp.app.runs.reports.charts import histogram, line_chart, scatter
 from mlxfp.app.runs.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
 from mlxfp.app.runs.reports.reading import FinishedRun, Scored
+from mlxfp.observers import log_panels, read_log
 from mlxfp.support.html import Html, clip, element, joined, number, share_bar, table
 from mlxfp.support.structuring import flatten
-from mlxfp.training.observers.logs import read_log
-from mlxfp.training.observers.plotting import log_panels
 
 _MISTAKES, _TEXT = 20, 400  # rows that are shown, and characters of each
 _MATRIX, _PAIRS = 12, 20  # classes of a matrix, and pairs of classes where there are more

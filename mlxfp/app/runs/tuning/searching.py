@@ -21,8 +21,8 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.events import TrialEnded
 from mlxfp.app.runs.tuning.spaces import Space, values_of
 from mlxfp.app.runs.tuning.studies import Found, Study, Trial, opened
-from mlxfp.core.running.showing import Showing
 from mlxfp.support.errors import MlxfpError
+from mlxfp.support.progress import Progress
 
 
 @frozen
@@ -46,22 +46,22 @@ def search(plan: Plan, space: Space, folder: Path, limits: Limits, note: Callabl
         return end is not None and monotonic() >= end
 
     with opened(folder, space, values_of(plan, space), note, **how) as study:
-        with Showing("trials", unit="trial", total=lambda: limits.trials, done=study.ended, steady=True) as shown:
+        with Progress("trials", unit="trial", total=lambda: limits.trials, done=study.ended, lines=True) as progress:
             while (task := study.next(limits.trials, late=late())) is not None:
                 if isinstance(task, Trial):
                     with closing(_run(study, task, plan, late)) as events:
-                        yield from _shown(events, shown) if plan.training.progress else events
+                        yield from _shown(events, progress) if plan.training.progress else events
                 else:
                     _wait(task, None if end is None or late() else end - monotonic())
         return study.best()
 
 
-def _shown(events: Iterator[RunEvent], shown: Showing) -> Iterator[RunEvent]:
+def _shown(events: Iterator[RunEvent], progress: Progress) -> Iterator[RunEvent]:
     """Yield the events of a trial, and show how far the search is when a fold or the trial has ended."""
     for event in events:
         yield event
         if isinstance(event, FoldEnded | TrialEnded):
-            shown.add(int(isinstance(event, TrialEnded)))
+            progress.update(int(isinstance(event, TrialEnded)))
 
 
 def _wait(lock: Any, seconds: float | None) -> None:

@@ -24,8 +24,8 @@ from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, Subm
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 from mlxfp.app.kaggle.submitting.submissions import check_submission, submission
 from mlxfp.core.datasets import to_table
-from mlxfp.data.sources.csv_files import NULL_VALUES
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.file_formats import NULL_VALUES
 from tests.app.kaggle.drawing import dataset_specs
 
 _SERIES = DatasetSpec(

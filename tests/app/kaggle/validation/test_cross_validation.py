@@ -1,4 +1,3 @@
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,8 @@ from mlxfp.app.kaggle.validation.cross_validation import cross_validate, validat
 from mlxfp.app.kaggle.validation.folds import Folds, grouped, kfold
 from mlxfp.app.kaggle.validation.out_of_fold import out_of_fold
 from mlxfp.core.describing import length, schema
-from mlxfp.core.running import showing
 from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
-from tests.screens import Terminal
 
 GROUPS = np.arange(24) // 3
 
@@ -74,16 +71,6 @@ def test_folds_may_be_run_one_at_a_time():
     whole = cross_validate(folds, numbered(), recording([]), target="y")
     parts = [validate_fold(fold, numbered(), recording([]), target="y").predictions for fold in reversed(list(folds))]
     assert out_of_fold(folds, np.arange(24) % 2, parts) == whole.oof
-
-
-def test_how_many_folds_are_done_is_shown(monkeypatch):
-    screen, now = Terminal(), count()
-    monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr(showing, "monotonic", lambda: 20.0 * next(now))
-    monkeypatch.delenv(showing.SETTING, raising=False)
-    cross_validate(kfold(24, count=3, seed=0), numbered(), recording([]), target="y")
-    said = screen.getvalue().splitlines()
-    assert [line.partition(" [")[0] for line in said if line.startswith("folds")][-1] == "folds: 100% 3/3"
 
 
 def test_every_model_predicts_rows_that_none_has_seen():

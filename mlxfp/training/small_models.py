@@ -11,21 +11,22 @@ from attrs import frozen
 from mlx import nn, optimizers
 from numpy.typing import NDArray
 
-from mlxfp import Dataset, Splits, TrainState, functional, jit, train_state, train_step
-from mlxfp.app.kaggle.validation.cross_validation import Predict
+from mlxfp.core.datasets import Dataset
+from mlxfp.data.rows.selecting import Splits
 from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.models.layers import random_key
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.randomness import fold_in, generator
 from mlxfp.support.trees import flatten, tree_map
-from mlxfp.training.steps.state import evaluate_state, trees_of
-from mlxfp.training.steps.steps import Loss, TrainStep, Trees
-from mlxfp.training.steps.transforms import Functional
+from mlxfp.training.steps.state import TrainState, evaluate_state, train_state, trees_of
+from mlxfp.training.steps.steps import Loss, TrainStep, Trees, train_step
+from mlxfp.training.steps.transforms import Functional, functional, jit
 
 Arrays = Mapping[str, NDArray[Any]]
 Encode = Callable[[Dataset[Any]], Arrays]
 Prepare = Callable[[Dataset[Any]], Encode]
+Predict = Callable[[Dataset[Any]], NDArray[Any]]  # rows to predictions
 
 
 def small_fit(  # noqa: PLR0913  # each is one choice of how to train
@@ -50,20 +51,16 @@ def small_fit(  # noqa: PLR0913  # each is one choice of how to train
     float precision, in less time if a step of one model is too small to fill the device. MLX cannot do this with convolutions, and MLX
     0.32.4 computes `&`, `|` and `^` wrongly there, of integers of a fold and an array of integers that all folds share.
 
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> from mlxfp.app.kaggle.validation.folds import kfold
-    >>> from mlxfp.core.datasets import to_table
-    >>> from mlxfp.app.kaggle.validation.cross_validation import cross_validate
-    >>> from mlxfp.training.losses import mse
+    >>> import mlxfp as fp
     >>> def prepare(rows):
-    ...     return lambda rows: {name: np.float32(values)[:, None] for name, values in to_table(rows).to_pydict().items()}
+    ...     return lambda rows: {name: np.float32(values)[:, None] for name, values in fp.to_table(rows).to_pydict().items()}
     >>> def loss(model, batch):
-    ...     return mse(model(batch["x"]), batch["y"])
+    ...     return fp.losses.mse(model(batch["x"]), batch["y"])
     >>> def outputs(model, batch):
     ...     return model(batch["x"])[:, 0]
     >>> fit = small_fit(nn.Linear(1, 1), loss, optimizers.SGD(0.1), prepare=prepare, outputs=outputs, steps=200, size=4)
-    >>> rows = from_table({"x": np.linspace(-1, 1, 12), "y": np.linspace(-1, 1, 12) * 3})
-    >>> run = cross_validate(kfold(12, count=3, seed=0), rows, fit, target="y", together=True)
+    >>> rows = fp.from_table({"x": np.linspace(-1, 1, 12), "y": np.linspace(-1, 1, 12) * 3})
+    >>> run = fp.kaggle.cross_validate(fp.kaggle.folds.kfold(12, count=3, seed=0), rows, fit, target="y", together=True)
     >>> bool(np.abs(run.oof.predictions - run.oof.targets).max() < 0.01)
     True
 
@@ -79,12 +76,12 @@ def small_fit(  # noqa: PLR0913  # each is one choice of how to train
 class SmallFit:
     """How to train a small model; made by `small_fit`.
 
-    >>> from mlxfp.training.losses import mse
-    >>> made = small_fit(
-    ...     nn.Linear(1, 1), lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizers.SGD(0.1),
+    >>> import mlxfp as fp
+    >>> fit = small_fit(
+    ...     nn.Linear(1, 1), lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizers.SGD(0.1),
     ...     prepare=lambda rows: (lambda rows: {}), outputs=lambda model, batch: model(batch["x"]), steps=3, size=4,
     ... )
-    >>> isinstance(made, SmallFit), made.steps
+    >>> isinstance(fit, SmallFit), fit.steps
     (True, 3)
     """
 

@@ -1,7 +1,11 @@
-"""Tests of Arrow types, by what a column holds rather than by how Arrow lays it out."""
+"""Tests of Arrow types by the values of a column, not by the memory layout, and types as code."""
+
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+TEXT_OF_JSON = pa.json_()  # a column that keeps each JSON value as text
 
 _TEXT = {pa.string().id, pa.large_string().id, pa.string_view().id}
 _BINARY = {pa.binary().id, pa.large_binary().id, pa.binary_view().id}
@@ -67,3 +71,33 @@ def decoded(column: pa.Array) -> pa.Array:
     if pa.types.is_string_view(kind):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_binary_view(kind) else column
+
+
+def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
+    """Write declared types as the argument that declares them, to print and paste.
+
+    >>> schema_code([("age", pa.float64())])
+    "schema={'age': pa.float64()}"
+    """
+    return f"schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in types)}}}"
+
+
+def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one for each way that a type is made
+    """Write a type as the code that makes it, for messages."""
+    if kind == TEXT_OF_JSON:
+        return "pa.json_()"
+    if is_tensor(kind):
+        return f"pa.fixed_shape_tensor({type_code(kind.value_type)}, {tuple(kind.shape)})"
+    if is_list_like(kind):
+        size = f", {kind.list_size}" if pa.types.is_fixed_size_list(kind) else ""
+        return f"pa.{'large_list' if is_large(kind) else 'list_'}({type_code(kind.value_type)}{size})"
+    if pa.types.is_struct(kind):
+        return f"pa.struct({{{', '.join(f'{f.name!r}: {type_code(f.type)}' for f in kind)}}})"
+    if pa.types.is_dictionary(kind):
+        return f"pa.dictionary({type_code(kind.index_type)}, {type_code(kind.value_type)})"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"pa.binary({kind.byte_width})"
+    name, _, unit = str(kind).removesuffix("]").partition("[")
+    name = {"double": "float64", "float": "float32", "halffloat": "float16", "bool": "bool_"}.get(name, name)
+    arguments = "" if unit in ("", "day") or name == "date64" else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")
+    return f"pa.{name}({arguments})" if name.isidentifier() else f"pa.{name}"

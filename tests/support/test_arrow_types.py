@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.arrow import types
-from mlxfp.core.arrow.types import decoded, is_tensor, value_type
+from mlxfp.support.arrow_types import decoded, is_tensor, value_type
 
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]
 BINARY = [pa.binary(), pa.large_binary(), pa.binary_view()]

@@ -2,12 +2,11 @@
 
 import pytest
 
-from mlxfp.core.cursors import Cursor
+from mlxfp.core.cursors import Cursor, resharded
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.sharding import World, shard
-from mlxfp.data.running.resharding import resharded
 from mlxfp.support.errors import ArgumentError, CursorMismatchError
 from tests.rank_programs import ROWS, shared
 
@@ -39,6 +38,16 @@ def test_global_batches_of_another_size_are_refused():
         resharded(shared(World(0, 3), 3), before, 3)
     with pytest.raises(ArgumentError, match=r"it must be known how many batches of the epoch were made\. Pass running="):
         resharded(shared(World(0, 4), 2), before, None)
+
+
+def test_a_cursor_says_how_its_pipeline_divides_rows():
+    dataset = pipe(ROWS, shard(1, 3), batch(4))
+    cursor = cursor_after(2, dataset)
+    assert cursor.division == dataset.division
+    assert (dataset.division.shards, dataset.division.batch_rows) == (3, 4)
+    assert dataset.division.fingerprint == pipe(ROWS, shard(0, 2), batch(6)).division.fingerprint
+    assert dataset.division.fingerprint != pipe(ROWS, shard(1, 3, ends="drop"), batch(4)).division.fingerprint
+    assert (ROWS.division.shards, ROWS.division.batch_rows) == (0, 0)
 
 
 def test_a_cursor_of_another_pipeline_stays_one():

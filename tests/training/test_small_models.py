@@ -9,7 +9,6 @@ from mlxfp.app.kaggle.validation.cross_validation import CrossValidation, cross_
 from mlxfp.app.kaggle.validation.folds import Folds, kfold, stratified
 from mlxfp.app.kaggle.validation.out_of_fold import score
 from mlxfp.app.kaggle.validation.scoring import METRICS
-from mlxfp.app.kaggle.validation.small_models import small_fit
 from mlxfp.core.datasets import to_table
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.models.layers import draw_weights
@@ -17,6 +16,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.optimization.schedules import linear_decay
+from mlxfp.training.small_models import small_fit
 from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from attrs import fields
 
 from mlxfp import length
-from mlxfp.app.config.classes import RunConfig, TextConfig
+from mlxfp.app.config.classes import RunConfig, TextConfig, meant, option_paths
 from mlxfp.app.kaggle.estimators.named import ESTIMATORS, known_class, needs_permission
 from mlxfp.app.kaggle.specs.catalogue import named_spec
 from mlxfp.app.kaggle.specs.inferring import find_files
@@ -20,6 +20,15 @@ from mlxfp.models import TABLE_MODELS
 from mlxfp.support.errors import ConfigError, MlxfpError, suggest
 
 Problem = tuple[str, str]  # the path of an option, and a sentence
+
+ARGUMENTS = "model.arguments."
+# Other options decide what is scored, on which rows, or nothing at all.
+_FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
+_TUNABLE = tuple(
+    path
+    for path in option_paths()
+    if path.partition(".")[0] in ("text", "model", "optimizer", "schedule", "training") and path not in _FIXED
+)
 
 
 def config_problems(config: RunConfig) -> Iterator[Problem]:
@@ -219,6 +228,19 @@ def check_tunable(config: RunConfig) -> None:
         raise ConfigError(f"task: a run of {config.task} has no folds to tune by. Only runs of the task competition can be tuned.")
     if config.training.seeds > 1:
         raise ConfigError("training.seeds: trials train one model of each fold. Leave it out, and set it in the best configuration.")
+
+
+def check_tunable_option(key: str) -> None:
+    """Raise `ConfigError` for the path of an option that cannot be tuned."""
+    if key in _TUNABLE or (key.startswith(ARGUMENTS) and key != ARGUMENTS):
+        return
+    if key in option_paths():
+        raise ConfigError(
+            f"{key} cannot be tuned: it decides what is scored, or nothing. Options of a model can: {', '.join(_TUNABLE[-8:])}."
+        )
+    near = [path for path in meant(key.rpartition(".")[2]) if path in _TUNABLE]
+    said = f" Did you mean {' or '.join(map(repr, near))}?" if near else suggest(key, _TUNABLE)
+    raise ConfigError(f"A configuration has no {key!r}, so it cannot be tuned.{said} Those of a library begin with {ARGUMENTS}")
 
 
 def _path_problems(path: str, spec: DatasetSpec | None) -> Iterator[str]:

@@ -5,9 +5,9 @@ from typing import Any, Literal, get_args
 
 from attrs import field, fields, frozen
 
-from mlxfp.app.config.classes import meant, option_paths
 from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.runs.from_config.planning import changed, plan_problem
+from mlxfp.app.runs.from_config.problems import ARGUMENTS, check_tunable_option
 from mlxfp.app.runs.plans import Plan
 from mlxfp.models import MODELS, TABLE_MODELS
 from mlxfp.support.errors import ConfigError, suggest
@@ -16,14 +16,6 @@ from mlxfp.support.structuring import flatten
 from mlxfp.support.yaml_files import read_value
 
 Kind = Literal["float", "log", "int", "choice"]
-_ARGUMENTS = "model.arguments."
-# Other options decide what is scored, on which rows, or nothing at all.
-_FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
-TUNABLE = tuple(
-    path
-    for path in option_paths()
-    if path.partition(".")[0] in ("text", "model", "optimizer", "schedule", "training") and path not in _FIXED
-)
 
 
 @frozen
@@ -86,7 +78,7 @@ SPACES: Registry[Space] = Registry(
     "search space",
     {
         "lightgbm": _space(
-            _ARGUMENTS,
+            ARGUMENTS,
             learning_rate=("log", 0.005, 0.2),
             n_estimators=("int", 100, 2000),
             num_leaves=("int", 3, 128),
@@ -94,7 +86,7 @@ SPACES: Registry[Space] = Registry(
             **_FOREST,
         ),
         "catboost": _space(
-            _ARGUMENTS,
+            ARGUMENTS,
             learning_rate=("log", 0.01, 0.3),
             iterations=("int", 100, 2000),
             depth=("int", 3, 9),
@@ -102,20 +94,20 @@ SPACES: Registry[Space] = Registry(
             rsm=("float", 0.3, 1.0),
         ),
         "xgboost": _space(
-            _ARGUMENTS,
+            ARGUMENTS,
             learning_rate=("log", 0.005, 0.3),
             n_estimators=("int", 100, 2000),
             max_depth=("int", 2, 9),
             min_child_weight=("log", 0.1, 30.0),
             **_FOREST,
         ),
-        "kernel": _space(_ARGUMENTS, C=("log", 0.1, 100.0), gamma=("log", 1e-4, 1.0)),
-        "tfidf": _space(_ARGUMENTS, C=("log", 0.1, 100.0)),
-        "tfidf of values": _space(_ARGUMENTS, alpha=("log", 0.01, 100.0)),
+        "kernel": _space(ARGUMENTS, C=("log", 0.1, 100.0), gamma=("log", 1e-4, 1.0)),
+        "tfidf": _space(ARGUMENTS, C=("log", 0.1, 100.0)),
+        "tfidf of values": _space(ARGUMENTS, alpha=("log", 0.01, 100.0)),
         "realmlp": (
             *_space("optimizer.", learning_rate=("log", 0.02, 0.3), weight_decay=("choice", 0.0, 0.02)),
             *_space("model.", dropout=("choice", 0.0, 0.15, 0.3)),
-            *_space(_ARGUMENTS, sigma=("log", 0.05, 3.0)),
+            *_space(ARGUMENTS, sigma=("log", 0.05, 3.0)),
         ),
         "tabm": (
             *_space("optimizer.", learning_rate=("log", 1e-4, 5e-3), weight_decay=("log", 1e-4, 0.1)),
@@ -141,14 +133,14 @@ def space_of(plan: Plan, vary: Sequence[str] = ()) -> Space:
         found = {known: parameter for known, parameter in found.items() if known != key} | ({} if changed is None else {key: changed})
     if not found:
         raise ConfigError(
-            f"There is no search space for model.name={name}. Say what may change, as in --vary '{_ARGUMENTS}alpha={{log: [0.01, 100]}}'."
+            f"There is no search space for model.name={name}. Say what may change, as in --vary '{ARGUMENTS}alpha={{log: [0.01, 100]}}'."
         )
     return tuple(found.values())
 
 
 def _parsed(text: str) -> tuple[str, Parameter | None]:
     key, equals, value = text.partition("=")
-    _check_key(key)
+    check_tunable_option(key)
     read: Any = read_value(value, where=text) if equals else ""
     if read is None:
         return key, None
@@ -160,22 +152,10 @@ def _parsed(text: str) -> tuple[str, Parameter | None]:
     return key, Parameter(key, kind, values)
 
 
-def _check_key(key: str) -> None:
-    if key in TUNABLE or (key.startswith(_ARGUMENTS) and key != _ARGUMENTS):
-        return
-    if key in option_paths():
-        raise ConfigError(
-            f"{key} cannot be tuned: it decides what is scored, or nothing. Options of a model can: {', '.join(TUNABLE[-8:])}."
-        )
-    near = [path for path in meant(key.rpartition(".")[2]) if path in TUNABLE]
-    said = f" Did you mean {' or '.join(map(repr, near))}?" if near else suggest(key, TUNABLE)
-    raise ConfigError(f"A configuration has no {key!r}, so it cannot be tuned.{said} Those of a library begin with {_ARGUMENTS}")
-
-
 def check_space(plan: Plan, space: Space) -> None:
     """Raise `ConfigError` for a parameter whose lowest or highest value, or a choice, does not fit the configuration."""
     for parameter in space:
-        _check_key(parameter.key)
+        check_tunable_option(parameter.key)
         for value in parameter.values:
             trial = changed(plan, {parameter.key: value})
             if problem := plan_problem(trial):
@@ -189,10 +169,10 @@ def values_of(plan: Plan, space: Space) -> dict[str, Any]:
     known = flatten(plan.settings)
     if plan.models.estimator is not None:
         model = plan.models.estimator(plan.data.spec, rows=_rows(plan), seed=0).model
-        known = {f"{_ARGUMENTS}{name}": value for name, value in _arguments(model)} | known
+        known = {f"{ARGUMENTS}{name}": value for name, value in _arguments(model)} | known
     elif (name := plan.models.name) is not None and name in TABLE_MODELS:
         usual = {each.name: each.default for each in fields(TABLE_MODELS[name].config)}
-        known = {f"{_ARGUMENTS}{name}": value for name, value in usual.items()} | known
+        known = {f"{ARGUMENTS}{name}": value for name, value in usual.items()} | known
     return {parameter.key: known[parameter.key] for parameter in space if parameter.allows(known.get(parameter.key))}
 
 

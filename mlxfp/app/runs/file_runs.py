@@ -13,10 +13,10 @@ import numpy as np
 from mlxfp import batch, collate, evaluate, functional, length, pipe, predict
 from mlxfp.app.kaggle.specs.reading import hash_file
 from mlxfp.app.kaggle.validation.out_of_fold import Score
-from mlxfp.app.runs import folders
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_json, write_json
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.events import Began, Ended, FoldEnded, RunEvent
-from mlxfp.app.runs.files import read_json, write_json
-from mlxfp.app.runs.folders import FoldFolder
 from mlxfp.app.runs.outcomes import claim_environment, environment
 from mlxfp.app.runs.plans import FileModel, FilePlan
 from mlxfp.app.runs.tracking import track

@@ -14,14 +14,14 @@ from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import FileSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.scoring import Numbers
-from mlxfp.app.runs import folders
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_json, write_json
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.file_runs import MODEL_FOLDER, predict_files
-from mlxfp.app.runs.files import read_json, write_json
-from mlxfp.app.runs.folders import FoldFolder
 from mlxfp.app.runs.folding import load_fold, load_predictor
-from mlxfp.app.runs.from_config.stored import file_model_in, models_in, settings_in
-from mlxfp.app.runs.outcomes import combine, is_done, prediction_columns
+from mlxfp.app.runs.from_config.stored import file_model_in, models_in
+from mlxfp.app.runs.outcomes import combine, prediction_columns
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Models
 from mlxfp.app.runs.quickstart import budget
@@ -128,9 +128,9 @@ def _copied(fold: FoldFolder, place: Path) -> Path:
 
 def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
     """Return the options and the folds of a finished run; raises `DataError` if it is not done or its files have changed."""
-    settings, begun = settings_in(run), sum(each.is_dir() for each in run.glob("fold-*"))
+    settings, begun = folders.settings_in(run), sum(each.is_dir() for each in run.glob("fold-*"))
     folds = tuple(FoldFolder(run, place + 1) for place in range(begun))
-    if not is_done(run) or not all(each.done for each in folds):
+    if not folders.is_done(run) or not all(each.done for each in folds):
         raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
     if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(settings)):
         raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")

@@ -13,9 +13,9 @@ from mlxfp.app.kaggle.estimators.fitting import Estimator, FittedEstimator
 from mlxfp.app.kaggle.validation.cross_validation import Predict, parts_of, unseen
 from mlxfp.app.kaggle.validation.folds import Fold
 from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions
+from mlxfp.app.run_folders.files import read_json, write_array, write_json
+from mlxfp.app.run_folders.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
 from mlxfp.app.runs.events import FoldBegan, FoldEnded, Noted, RunEvent
-from mlxfp.app.runs.files import read_json, write_array, write_json
-from mlxfp.app.runs.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
 from mlxfp.app.runs.plans import Models, Plan
 from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.app.runs.quickstart import SHARE, PreparedFold, budget, prepare_fold

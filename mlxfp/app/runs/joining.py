@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.events import RunEvent
 from mlxfp.app.runs.file_runs import file_work
-from mlxfp.app.runs.folders import FoldFolder
 from mlxfp.app.runs.folding import work_of
 from mlxfp.app.runs.plans import FilePlan, Plan, Start
 from mlxfp.app.runs.quickstart import prepare_fold

@@ -19,13 +19,14 @@ from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
 from mlxfp.app.kaggle.validation.scoring import Numbers
-from mlxfp.app.runs import folders
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.events import Ended, Noted, RunEvent
-from mlxfp.app.runs.files import csv_text, read_array, read_json, write_json, write_text
-from mlxfp.app.runs.folders import FoldFolder
-from mlxfp.app.runs.plans import Plan, duplicated
+from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.pseudo_labels import teacher_files
 from mlxfp.app.runs.submission import make_submission, submission_files
+from mlxfp.app.tasks.warnings import duplicated
 from mlxfp.inspect import fingerprint
 from mlxfp.observers import plot_run
 from mlxfp.support.blas import blas_threads
@@ -69,16 +70,10 @@ def write_folds(plan: Plan) -> None:
     write_text(plan.folder / folders.FOLDS, csv_text([ids_of(plan.data.spec, plan.rows, plan.folds.size), *folds]))
 
 
-def is_done(folder: Path) -> bool:
-    """Whether the run in a folder has ended, and its outputs are as they were written."""
-    receipt = folder / folders.RECEIPT
-    return receipt.is_file() and all(folders.is_as_written(folder / name, was) for name, was in read_json(receipt)["outputs"].items())
-
-
 def outcome(plan: Plan) -> Ended | None:
     """Return how a finished run ended, or None if a file is missing or has changed."""
     folder, submission = plan.folder, plan.folder / plan.submission
-    if not is_done(folder) or (
+    if not folders.is_done(folder) or (
         submission_files(plan.data) is not None and submission.name not in read_json(folder / folders.RECEIPT)["outputs"]
     ):
         return None
@@ -175,7 +170,7 @@ def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, found: Score | Non
 
 def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
     """Return the score of the rows that are equal to no row in another fold, if there are others."""
-    alike = duplicated(plan)
+    alike = duplicated(plan.data, plan.folds)
     if not alike.any():
         return {}
     rows = [(assigned >= 0) & ~alike for assigned in scored.folds.assignments]

@@ -1,32 +1,24 @@
 """A run as values and functions: the data, the folds, the metric, how models are made. Nothing has been trained yet."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from attrs import evolve, field, frozen
 from mlx import nn
 from mlx.optimizers import Optimizer
-from numpy.typing import NDArray
 
-from mlxfp import Dataset, Splits, select_columns, to_table
+from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.fitting import Estimator
-from mlxfp.app.kaggle.specs.specs import CLASSED
-from mlxfp.app.kaggle.validation.folds import Fold, Folds, missing_classes
+from mlxfp.app.kaggle.validation.folds import Fold, Folds
 from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
-from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
-from mlxfp.app.runs.folders import Settings
+from mlxfp.app.run_folders.folders import Settings
 from mlxfp.app.runs.own_parts import Code, OwnParts
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.app.tasks.recipes import AnyRecipe
 from mlxfp.observers import Observer
 from mlxfp.support.randomness import fold_in
 from mlxfp.training.steps.steps import TrainStep
-
-_FOLD, _ROW = "__fold__", "__place__"  # names that no column of data has
 
 
 @frozen
@@ -170,62 +162,3 @@ class Start:
     settings: Settings
     code: Code
     plan: Callable[[], Plan | FilePlan]
-
-
-def run_warnings(made: Plan) -> Iterator[str]:
-    """Return what may make a score misleading, though it need not be a mistake."""
-    if made.data.mismatches:
-        yield made.data.mismatches
-    yield from _missing_classes(made)
-    first = made.folds.assignments[0]
-    if made.folds.forward:
-        yield (
-            f"Folds go forward in time, by {made.data.spec.time!r}: the first {int((first < 0).sum()):,} rows are only trained on. "
-            "For random folds: validation.method=kfold."
-        )
-        yield from _apart(made)
-    yield from column_warnings(made.data.spec, made.rows)
-    if made.inferred:  # inferred: nobody has said that these are texts
-        yield from text_warnings(made.data.spec, *([made.rows] if made.data.test is None else [made.rows, made.data.test]))
-    if count := int(duplicated(made).sum()):
-        yield (
-            f"{count:,} rows are equal to a row in another fold, in all columns that a model sees: the score is too good "
-            "if these are duplicates. A group column in the spec keeps such rows together."
-        )
-
-
-def _apart(made: Plan) -> Iterator[str]:
-    """Say how many earlier rows folds in time do not train on, as their groups validate."""
-    folds, first = made.folds, made.folds.assignments[0]
-    earlier, kept = (sum(counts) for counts in zip(*((int((first < fold.number).sum()), len(fold.train)) for fold in folds), strict=True))
-    if folds.groups is not None:
-        yield (
-            f"Groups, by {made.data.spec.group!r}, that a fold validates are not trained on: that leaves out {earlier - kept:,} of "
-            f"{earlier:,} earlier rows of all folds. If rows to predict have groups of the train file, leave the group out of the spec."
-        )
-
-
-def duplicated(made: Plan) -> NDArray[np.bool_]:
-    """Return which training rows are equal to a row in another fold, in all columns that a model sees: bool[N]."""
-    names = [column.name for column in made.data.spec.columns]
-    first = made.folds.assignments[0]
-    table = (
-        to_table(select_columns(names)(made.rows))
-        .append_column(_FOLD, pa.array(first))
-        .append_column(_ROW, pa.array(np.arange(len(first))))
-    )
-    kinds = table.group_by(names).aggregate([(_FOLD, "count_distinct"), (_ROW, "list")])
-    several = kinds.filter(pc.greater(kinds.column(f"{_FOLD}_count_distinct"), 1)).column(f"{_ROW}_list")
-    found = np.zeros(len(first), bool)
-    found[pc.list_flatten(several).to_numpy()] = True
-    return found
-
-
-def _missing_classes(made: Plan) -> Iterator[str]:
-    """Say which classes some folds lack; of several labels, each by its name."""
-    spec, targets = made.data.spec, made.data.targets
-    if spec.kind in CLASSED:
-        for place, column in enumerate(targets.reshape(len(targets), -1).T):
-            said = missing_classes(made.folds, column, spec.classes)
-            if said is not None:
-                yield f"{spec.target[place]}: {said} The number of folds is validation.folds."

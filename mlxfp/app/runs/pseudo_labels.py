@@ -9,8 +9,8 @@ from mlxfp import Dataset, from_table, to_table
 from mlxfp.app.kaggle.specs.reading import hash_file
 from mlxfp.app.kaggle.validation.folds import Fold
 from mlxfp.app.kaggle.validation.pseudolabels import Confidence
-from mlxfp.app.runs.files import read_array, read_json
-from mlxfp.app.runs.folders import DATA, FOLD_TEST, FoldFolder
+from mlxfp.app.run_folders.files import read_array, read_json
+from mlxfp.app.run_folders.folders import DATA, FOLD_TEST, FoldFolder
 from mlxfp.app.runs.plans import Plan
 from mlxfp.inspect import fingerprint
 from mlxfp.support.errors import ConfigError, DataError

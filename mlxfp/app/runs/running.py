@@ -1,30 +1,31 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
 
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.specs.spec_files import save_spec
-from mlxfp.app.runs import folders
+from mlxfp.app.reports.linear_models import LinearModel
+from mlxfp.app.reports.writing import write_at_the_end
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import noted_once
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.auto.seeds import run_seeds
 from mlxfp.app.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.app.runs.file_runs import run_files
-from mlxfp.app.runs.folders import FoldFolder
 from mlxfp.app.runs.folding import Events, run_fold
 from mlxfp.app.runs.from_config.planning import start
 from mlxfp.app.runs.from_config.problems import check_ranks
-from mlxfp.app.runs.from_config.stored import start_again, stored_settings
+from mlxfp.app.runs.from_config.stored import start_again
 from mlxfp.app.runs.joining import following, leading
 from mlxfp.app.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import FilePlan, Plan, Start, run_warnings
-from mlxfp.app.runs.reports.linear_models import LinearModel
-from mlxfp.app.runs.reports.writing import write_at_the_end
+from mlxfp.app.runs.plans import FilePlan, Plan, Start
 from mlxfp.app.runs.tracking import score_metrics, track
+from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_types
 from mlxfp.support.progress import Progress
@@ -89,7 +90,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     if more > epochs:
         with folders.locked(folder):
             for each in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):  # the whole last: a killed process begins again
-                folders.extend(each, folders.with_values(stored_settings(each), {"training.epochs": more}))
+                folders.extend(each, folders.with_values(folders.stored_settings(each), {"training.epochs": more}))
         yield Noted(
             folder,
             f"training.epochs grows from {epochs} to {more}: the folds continue from their last checkpoints, and the "
@@ -107,8 +108,8 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         if isinstance(made, FilePlan):
             yield from _reported(run_files(made, stored, ranks), made, None, begun.code)
             return
-        yield from _write_inputs(made, stored)
-        linear = LinearModel(made)
+        yield from _write_inputs(made, stored, run_warnings(made.data, made.folds, inferred=made.inferred))
+        linear = LinearModel(made.data, made.folds)
         if made.auto or made.seeds > 1:
             run_all = run_auto if made.auto else run_seeds
             events = noted_once(run_all(made, partial(_run_member, linear)))
@@ -123,12 +124,12 @@ def _run_member(linear: LinearModel, made: Plan) -> Events:
     """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
     with folders.locked(made.folder):
         stored = _claim(made.folder, made.settings)
-        yield from _write_inputs(made, stored, lambda _: iter(()))  # what is to be said of the data has been said
+        yield from _write_inputs(made, stored, ())  # the whole run has the same warnings
         yield from _reported(_run_folds(made), made, linear, None)
 
 
 def _claim(folder: Path, settings: folders.Settings) -> folders.Settings:
-    return folders.claim(folder, settings, stored_settings(folder) if (folder / folders.CONFIG).is_file() else None)
+    return folders.claim(folder, settings, folders.stored_settings(folder) if (folder / folders.CONFIG).is_file() else None)
 
 
 def _reported(events: Iterator[RunEvent], made: Plan | FilePlan, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
@@ -137,7 +138,7 @@ def _reported(events: Iterator[RunEvent], made: Plan | FilePlan, linear: LinearM
     for event in events:
         ended = isinstance(event, Ended) and event.folder == folder
         if ended and made.plots and not (folder / folders.REPORT).is_file():
-            trouble = write_at_the_end(folder, linear=linear, code=code)
+            trouble = write_at_the_end(folder, lambda _: linear, code=code)
             yield from [Noted(folder, trouble)] if trouble else ()
         yield event
 
@@ -165,7 +166,7 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         yield event
 
 
-def _write_inputs(made: Plan, stored: folders.Settings, warnings: Callable[[Plan], Iterator[str]] = run_warnings) -> Iterator[RunEvent]:
+def _write_inputs(made: Plan, stored: folders.Settings, warnings: Iterable[str]) -> Iterator[RunEvent]:
     """Write what identifies the run's inputs, or make sure that they have not changed."""
     folder = made.folder
     folders.claim_data(folder, identities(made))
@@ -174,6 +175,6 @@ def _write_inputs(made: Plan, stored: folders.Settings, warnings: Callable[[Plan
     if not (folder / folders.FOLDS).is_file():
         write_folds(made)
     yield from claim_environment(folder)
-    for message in warnings(made):
+    for message in warnings:
         yield Noted(folder, message)
     folders.update_paths(folder, made.settings, stored)

@@ -13,9 +13,9 @@ from attrs import frozen
 
 from mlxfp import observers
 from mlxfp.app.kaggle.validation.out_of_fold import Score
+from mlxfp.app.run_folders.files import read_json, write_json
+from mlxfp.app.run_folders.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, RECEIPT, SYNTHETIC
 from mlxfp.app.runs.events import Noted, RunEvent
-from mlxfp.app.runs.files import read_json, write_json
-from mlxfp.app.runs.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, RECEIPT, SYNTHETIC
 from mlxfp.app.runs.plans import Trackers
 from mlxfp.observers import Observer
 from mlxfp.support.optional import optional

@@ -11,8 +11,8 @@ from mlx import nn
 from mlx.optimizers import SGD
 
 from mlxfp import Dataset, TrainState, evaluate, events, fit, length, load_latest, load_state, observers, pipe, save_state, train_state
+from mlxfp.app.run_folders.folders import BEST, CHECKPOINTS, LOG, MODEL, RESULT, FoldFolder
 from mlxfp.app.runs.events import FoldBegan, Noted, RunEvent, Trained
-from mlxfp.app.runs.folders import BEST, CHECKPOINTS, LOG, MODEL, RESULT, FoldFolder
 from mlxfp.app.runs.plans import Training
 from mlxfp.app.tasks.objectives import Goal, evaluation_state
 from mlxfp.distributed import Ranks

@@ -11,8 +11,8 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
+from mlxfp.app.run_folders.files import csv_text
 from mlxfp.app.runs.file_runs import file_work
-from mlxfp.app.runs.files import csv_text
 from mlxfp.app.runs.from_config.file_planning import plan_files
 
 PIL = pytest.importorskip("PIL.Image")

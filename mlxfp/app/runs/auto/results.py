@@ -9,12 +9,12 @@ from mlxfp.app.kaggle.ensembling.ensembles import mean
 from mlxfp.app.kaggle.specs.reading import hash_file
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
-from mlxfp.app.runs import folders
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_array, read_json, write_json
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.choosing import Choice, Chosen, after_numbers, after_of
 from mlxfp.app.runs.auto.members import Member
 from mlxfp.app.runs.events import Ended, Noted, RunEvent, Weighed
-from mlxfp.app.runs.files import read_array, read_json, write_json
-from mlxfp.app.runs.folders import FoldFolder
 from mlxfp.app.runs.folding import Events
 from mlxfp.app.runs.from_config.planning import changed
 from mlxfp.app.runs.outcomes import metrics_of, outcome, write_oof, write_receipt, write_test

@@ -20,7 +20,7 @@ from mlxfp.app.kaggle.specs.inferring import infer_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
-from mlxfp.app.runs.folders import data_folder
+from mlxfp.app.run_folders.folders import data_folder
 from mlxfp.app.runs.own_parts import Code, OwnParts, own_parts
 from mlxfp.app.runs.plans import Trackers, Training
 from mlxfp.app.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition

@@ -12,7 +12,7 @@ from mlxfp import length
 from mlxfp.app.config.classes import RunConfig, hint
 from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.folds import Folds
-from mlxfp.app.runs.folders import with_values
+from mlxfp.app.run_folders.folders import with_values
 from mlxfp.app.runs.from_config.file_planning import plan_files
 from mlxfp.app.runs.from_config.parts import (
     AUTO,

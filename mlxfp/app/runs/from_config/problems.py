@@ -12,7 +12,7 @@ from mlxfp.app.kaggle.specs.catalogue import named_spec
 from mlxfp.app.kaggle.specs.inferring import find_files
 from mlxfp.app.kaggle.specs.reading import folder_of
 from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
-from mlxfp.app.runs.folders import is_csv_name
+from mlxfp.app.run_folders.folders import is_csv_name
 from mlxfp.app.runs.from_config.parts import AUTO, CONVNET, REALMLP, TOKENIZERS, has_members, is_estimator
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.distributed import Ranks

@@ -6,9 +6,9 @@ from pathlib import Path
 from attrs import evolve
 
 from mlxfp import select
+from mlxfp.app.run_folders.files import read_array
+from mlxfp.app.run_folders.folders import FOLD_OOF, FoldFolder
 from mlxfp.app.runs.events import RunEvent
-from mlxfp.app.runs.files import read_array
-from mlxfp.app.runs.folders import FOLD_OOF, FoldFolder
 from mlxfp.app.runs.folding import run_fold
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.searching import Limits, search, total, with_trial

@@ -11,9 +11,9 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.app.kaggle.validation.out_of_fold import score
+from mlxfp.app.run_folders.files import read_array
+from mlxfp.app.run_folders.folders import FOLD_OOF, FoldFolder
 from mlxfp.app.runs.events import FoldEnded, RunEvent
-from mlxfp.app.runs.files import read_array
-from mlxfp.app.runs.folders import FOLD_OOF, FoldFolder
 from mlxfp.app.runs.folding import run_fold
 from mlxfp.app.runs.from_config.planning import changed
 from mlxfp.app.runs.outcomes import decided

@@ -6,19 +6,20 @@ from pathlib import Path
 from attrs import evolve
 
 from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.runs import folders
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import write_text
 from mlxfp.app.runs.events import Noted, RunEvent
-from mlxfp.app.runs.files import write_text
 from mlxfp.app.runs.from_config.planning import changed, start
 from mlxfp.app.runs.from_config.problems import check_tunable
 from mlxfp.app.runs.outcomes import claim_environment, identities
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Plan, run_warnings
+from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.events import Tuned
 from mlxfp.app.runs.tuning.nesting import check_nested, estimate
 from mlxfp.app.runs.tuning.searching import Limits, search
 from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
 from mlxfp.app.runs.tuning.studies import Found, claiming
+from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.support.checks import as_strings, check_positive, check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.yaml_files import write_document
@@ -85,7 +86,7 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
         folders.claim_data(folder, _identities(made, space))
         changed = list(claim_environment(folder))
     yield from changed
-    yield from (Noted(folder, message) for message in run_warnings(made))
+    yield from (Noted(folder, message) for message in run_warnings(made.data, made.folds, inferred=made.inferred))
 
     parts = 1 + (len(list(made.folds)) if nested else 0)
     each = evolve(limits, seconds=None if limits.seconds is None else limits.seconds / parts)

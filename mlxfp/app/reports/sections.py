@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import Any
 
+from mlxfp.app.config.loading import usual_options
 from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.out_of_fold import Score
-from mlxfp.app.runs.folders import BLENDED
-from mlxfp.app.runs.from_config.stored import usual_settings
-from mlxfp.app.runs.plans import run_warnings
-from mlxfp.app.runs.reports.baselines import baseline_scores
-from mlxfp.app.runs.reports.charts import histogram, line_chart, scatter
-from mlxfp.app.runs.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
-from mlxfp.app.runs.reports.reading import FinishedRun, Scored
+from mlxfp.app.reports.baselines import baseline_scores
+from mlxfp.app.reports.charts import histogram, line_chart, scatter
+from mlxfp.app.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
+from mlxfp.app.reports.reading import FinishedRun, Scored
+from mlxfp.app.run_folders.folders import BLENDED
+from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.observers import log_panels, read_log
 from mlxfp.support.html import Html, clip, element, joined, number, share_bar, table
 from mlxfp.support.structuring import flatten
@@ -214,7 +214,7 @@ def lengths(run: FinishedRun) -> Html:
     cut = int((counts > most).sum())
     of = (
         f"{len(counts):,} evenly spaced training rows"
-        if run.plan is not None and run.plan.folds.size > len(counts)
+        if run.linear is not None and run.linear.folds.size > len(counts)
         else f"all {len(counts):,} training rows"
     )
     said = f"{counts.mean():.1f} tokens on average, {int(counts.max()):,} at most, of {of}."
@@ -224,7 +224,8 @@ def lengths(run: FinishedRun) -> Html:
 
 def cautions(run: FinishedRun) -> Html:
     """List what may make the score misleading."""
-    said = [] if run.plan is None else list(run_warnings(run.plan))
+    inferred = run.settings["data"]["spec"] is None and run.settings["own"]["spec"] is None
+    said = [] if run.linear is None else list(run_warnings(run.linear.data, run.linear.folds, inferred=inferred))
     if run.missing:
         said.append(f"The rows could not be read, so their texts and the linear model are left out: {run.missing}")
     content = element("ul", *(element("li", clip(each, 2000)) for each in said[:_WARNINGS])) if said else element("p", "None.")
@@ -233,7 +234,7 @@ def cautions(run: FinishedRun) -> Html:
 
 def configuration(run: FinishedRun) -> Html:
     """List the options; those that differ from the nearest preset, or from the defaults, are marked and come first."""
-    values, bases = flatten(run.settings), usual_settings()
+    values, bases = flatten(run.settings), usual_options()
     base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))  # a run does not say its own
     usual = bases[base]
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]

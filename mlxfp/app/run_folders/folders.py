@@ -3,17 +3,19 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
+from mlxfp.app.config.loading import read_config
 from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
-from mlxfp.app.runs.files import read_json, write_json, write_text
+from mlxfp.app.run_folders.files import read_json, write_json, write_text
 from mlxfp.inspect import fingerprint
 from mlxfp.support.atomic_files import PARTIAL
-from mlxfp.support.errors import ConfigError, DataError
-from mlxfp.support.structuring import flatten
+from mlxfp.support.errors import ConfigError, DataError, MissingFileError
+from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.support.yaml_files import write_document
 
 Settings = Mapping[str, Any]  # the options of a run as a tree of plain values, by section and name
@@ -89,6 +91,12 @@ def is_as_written(path: Path, digest: str) -> bool:
     return path.is_file() and hash_file(path) == digest
 
 
+def is_done(folder: Path) -> bool:
+    """Whether the run in a folder has ended, and its outputs are as they were written."""
+    receipt = folder / RECEIPT
+    return receipt.is_file() and all(is_as_written(folder / name, was) for name, was in read_json(receipt)["outputs"].items())
+
+
 def check_folder(folder: Path, name: str) -> None:
     """Raise `ConfigError` for a name that a folder cannot have, and for a folder that holds something other than a run."""
     if name in ("", ".", "..") or Path(name).name != name:
@@ -149,6 +157,30 @@ def extend(folder: Path, longer: Settings) -> None:
     if (folder / DATA).is_file():
         write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(longer))})
     write_settings(folder, longer)
+
+
+def config_file(folder: str | PathLike[str]) -> Path:
+    """Return the file with the options of a run; raises `MissingFileError` where there is none."""
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise MissingFileError(f"{str(folder)!r} is not the folder of a run: it has no {CONFIG}. Give a folder that mlxfp run has made.")
+    return path
+
+
+def stored_settings(folder: Path) -> dict[str, Any]:
+    """Read the options of a run as its folder has them. Raises what `config_file` does, and `ConfigError` for a file that was changed."""
+    return unstructure(read_config(config_file(folder)))
+
+
+def settings_in(folder: str | PathLike[str]) -> dict[str, Any]:
+    """Read the options of a run, with the name and output that its folder has now. Raises what `stored_settings` does."""
+    path = located(folder)
+    return stored_settings(path) | {"output": fspath(path.parent), "name": path.name}
+
+
+def located(folder: str | PathLike[str]) -> Path:
+    """Return the path of a folder with its name and its parent: "." has none."""
+    return Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()
 
 
 def write_settings(folder: Path, settings: Settings) -> None:

@@ -5,9 +5,9 @@ import json
 import numpy as np
 
 import mlxfp as fp
-from mlxfp.app.runs import folders
-from mlxfp.app.runs.files import write_array, write_json, write_text
-from mlxfp.app.runs.folders import FoldFolder
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import write_array, write_json, write_text
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.from_config.planning import plan
 from mlxfp.app.runs.outcomes import claim_environment, finish, identities, write_folds
 from mlxfp.app.runs.quickstart import prepare_fold

@@ -108,19 +108,18 @@ def check_folder(folder: Path, name: str) -> None:
         raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
 
 
-def claim(folder: Path, settings: Settings, stored: Settings | None) -> Settings:
+def claim(folder: Path, settings: Settings) -> None:
     """Make the folder of a run, or make sure that it holds this run: nothing of another run is ever overwritten.
 
-    `stored` are the options that the folder has, None for a new folder. As long as nothing has been trained, other options replace
-    them, so a configuration that failed can be corrected. Returns the options that the folder has then. Raises `ConfigError` naming the
-    first values that differ.
+    As long as nothing has been trained, other options replace those of the folder, so a configuration that failed can be corrected. Raises
+    `ConfigError` naming the first values that differ.
     """
     for left in folder.glob(f".*{PARTIAL}*"):  # of a process that was killed while it wrote
         left.unlink()
-    if stored is None:
-        write_settings(folder, settings)
-        return settings
-    there, here = decisive(stored), decisive(settings)
+    if not (folder / CONFIG).is_file():
+        _write_settings(folder, settings)
+        return
+    there, here = decisive(stored_settings(folder)), decisive(settings)
     names = [*here, *(name for name in there if name not in here)]  # arguments of an estimator may be in one of them only
     differ = [f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names if there.get(name) != here.get(name)]
     trained = (
@@ -132,23 +131,22 @@ def claim(folder: Path, settings: Settings, stored: Settings | None) -> Settings
     if differ and not any(trained):
         for name in (DATA, SPEC, FOLDS, ENVIRONMENT, DECIDED):
             (folder / name).unlink(missing_ok=True)
-        write_settings(folder, settings)
-        return settings
-    if differ:
+        _write_settings(folder, settings)
+    elif differ:
         more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
         raise ConfigError(
             f"The folder {folder} holds a run of another configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
             "Choose another name, as in name=second, or remove the folder. Only training.epochs may grow: mlxfp resume FOLDER "
             "training.epochs=N."
         )
-    return stored
 
 
-def extend(folder: Path, longer: Settings) -> None:
-    """Let the run in a folder train longer: what was made of its last states is removed, and its checkpoints stay.
+def extend(folder: Path, epochs: int) -> None:
+    """Let the run in a folder train for more epochs: what was made of its last states is removed, and its checkpoints stay.
 
     The configuration changes last: a process that is killed before leaves a run that makes the removed files again.
     """
+    longer = with_values(stored_settings(folder), {"training.epochs": epochs})
     for name in (RECEIPT, REPORT):
         (folder / name).unlink(missing_ok=True)
     for fold in sorted(folder.glob("fold-*")):
@@ -156,7 +154,7 @@ def extend(folder: Path, longer: Settings) -> None:
             path.unlink(missing_ok=True)
     if (folder / DATA).is_file():
         write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(longer))})
-    write_settings(folder, longer)
+    _write_settings(folder, longer)
 
 
 def config_file(folder: str | PathLike[str]) -> Path:
@@ -183,8 +181,7 @@ def located(folder: str | PathLike[str]) -> Path:
     return Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()
 
 
-def write_settings(folder: Path, settings: Settings) -> None:
-    """Write the options of a run to its folder."""
+def _write_settings(folder: Path, settings: Settings) -> None:
     write_text(folder / CONFIG, write_document(settings))
 
 
@@ -227,12 +224,12 @@ def decisive(settings: Settings) -> dict[str, Any]:
     return values | {name: "a path" for name in _MOVABLE if values[name] is not None and Path(values[name]).is_absolute()}
 
 
-def update_paths(folder: Path, settings: Settings, stored: Settings) -> None:
+def update_paths(folder: Path, settings: Settings) -> None:
     """Write the paths of a run's inputs to the options that its folder has."""
-    flat = flatten(settings)
+    stored, flat = stored_settings(folder), flatten(settings)
     moved = with_values(stored, {name: flat[name] for name in ("data.path", "data.spec", *_MOVABLE)})
     if moved != stored:
-        write_settings(folder, moved)
+        _write_settings(folder, moved)
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:

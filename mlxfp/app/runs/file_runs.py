@@ -48,12 +48,12 @@ def file_work(plan: FilePlan) -> Work:
     return Work(model.make(training.seed), model.goal, made.train, made.valid, length(plan.parts.train) or 0, training.seed)
 
 
-def run_files(plan: FilePlan, stored: folders.Settings, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    """Train on the files in a folder, or continue, and evaluate; its folder is locked and claimed, and has the options `stored`."""
+def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+    """Train on the files in a folder, or continue, and evaluate; the folder of the run is locked and claimed."""
     folder, files = plan.folder, FoldFolder(plan.folder, 1)
     modules = {f"module {name}": hash_file(file) for name, file in plan.model.own.files.items()}
     folders.claim_data(folder, {"config": fingerprint(folders.decisive(plan.settings)), **_identity(plan), **modules})
-    folders.update_paths(folder, plan.settings, stored)
+    folders.update_paths(folder, plan.settings)
     yield from claim_environment(folder)
     yield from without_damage(folder, files)
     yield Began(folder, 1, int(files.done))

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
-from pathlib import Path
 
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.specs.spec_files import save_spec
@@ -90,7 +89,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     if more > epochs:
         with folders.locked(folder):
             for each in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):  # the whole last: a killed process begins again
-                folders.extend(each, folders.with_values(folders.stored_settings(each), {"training.epochs": more}))
+                folders.extend(each, more)
         yield Noted(
             folder,
             f"training.epochs grows from {epochs} to {more}: the folds continue from their last checkpoints, and the "
@@ -103,12 +102,12 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     folder = begun.folder
     folders.check_folder(folder, begun.settings["name"])
     with folders.locked(folder):
-        stored = _claim(folder, begun.settings)
+        folders.claim(folder, begun.settings)
         made = begun.plan()
         if isinstance(made, FilePlan):
-            yield from _reported(run_files(made, stored, ranks), made, None, begun.code)
+            yield from _reported(run_files(made, ranks), made, None, begun.code)
             return
-        yield from _write_inputs(made, stored, run_warnings(made.data, made.folds, inferred=made.inferred))
+        yield from _write_inputs(made, run_warnings(made.data, made.folds, inferred=made.inferred))
         linear = LinearModel(made.data, made.folds)
         if made.auto or made.seeds > 1:
             run_all = run_auto if made.auto else run_seeds
@@ -123,13 +122,9 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 def _run_member(linear: LinearModel, made: Plan) -> Events:
     """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
     with folders.locked(made.folder):
-        stored = _claim(made.folder, made.settings)
-        yield from _write_inputs(made, stored, ())  # the whole run has the same warnings
+        folders.claim(made.folder, made.settings)
+        yield from _write_inputs(made, ())  # the whole run has the same warnings
         yield from _reported(_run_folds(made), made, linear, None)
-
-
-def _claim(folder: Path, settings: folders.Settings) -> folders.Settings:
-    return folders.claim(folder, settings, folders.stored_settings(folder) if (folder / folders.CONFIG).is_file() else None)
 
 
 def _reported(events: Iterator[RunEvent], made: Plan | FilePlan, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
@@ -166,7 +161,7 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         yield event
 
 
-def _write_inputs(made: Plan, stored: folders.Settings, warnings: Iterable[str]) -> Iterator[RunEvent]:
+def _write_inputs(made: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
     """Write what identifies the run's inputs, or make sure that they have not changed."""
     folder = made.folder
     folders.claim_data(folder, identities(made))
@@ -177,4 +172,4 @@ def _write_inputs(made: Plan, stored: folders.Settings, warnings: Iterable[str])
     yield from claim_environment(folder)
     for message in warnings:
         yield Noted(folder, message)
-    folders.update_paths(folder, made.settings, stored)
+    folders.update_paths(folder, made.settings)

@@ -41,7 +41,7 @@ def finished(folder, predict, *, classes=("no", "yes"), count=40, name="run", ov
         (data / "spec.yaml").write_text(_spec(classes))
     changes = [*SMALL, f"data.spec={data}/spec.yaml", f"data.path={data}", f"output={folder}", f"name={name}", *overrides]
     made = plan(fp.runs.load_config(overrides=changes).config)
-    folders.claim(made.folder, made.settings, None)
+    folders.claim(made.folder, made.settings)
     folders.claim_data(made.folder, identities(made))
     list(claim_environment(made.folder))
     write_folds(made)

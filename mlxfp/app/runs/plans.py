@@ -81,6 +81,8 @@ class Trackers:
 class Plan:
     """What a run will do, as values and functions; made by `plan`. `settings` are its options as plain data, for the record.
 
+    Functions follow from the options, so plans with equal options, rows and folds are equal.
+
     >>> from attrs import fields
     >>> [field.name for field in fields(Plan) if field.repr]
     ['folder', 'data', 'folds']
@@ -91,10 +93,10 @@ class Plan:
     folds: Folds
     settings: Settings = field(repr=False)
     own: OwnParts = field(repr=False)
-    models: Models = field(repr=False)
-    training: Training = field(repr=False)
+    models: Models = field(repr=False, eq=False)
+    training: Training = field(repr=False, eq=False)
     trackers: Trackers = field(repr=False)
-    make_folds: Callable[[CompetitionData], Folds] = field(repr=False)
+    make_folds: Callable[[CompetitionData], Folds] = field(repr=False, eq=False)
     submission: str = field(repr=False)  # the name of its file
     threshold: bool = field(repr=False)  # a threshold is tuned
     plots: bool = field(repr=False)

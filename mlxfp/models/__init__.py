@@ -14,7 +14,7 @@ from mlxfp.models.heads import HEADS, CausalLM, Classifier, MaskedLM, Regressor,
 from mlxfp.models.layers import Dropout
 from mlxfp.models.modernbert import ModernBert, ModernBertConfig
 from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.models.tables.catalogue import TABLE_MODELS, TableModel, create_table_model, predict_table
+from mlxfp.models.tables.catalogue import TABLE_MODELS, GroupedRates, QuickTraining, TableModel, create_table_model, predict_table
 from mlxfp.models.tables.columns import CATEGORIES, NUMBERS, CategoryColumn, NumberColumn, TableColumns, TextColumn, fit_columns
 from mlxfp.models.tables.embeddings import PeriodicEmbedding, PiecewiseLinearEmbedding
 from mlxfp.models.tables.realmlp import FadingDropout, MixedActivation, NTKLinear, RealMLP, RealMLPConfig
@@ -45,6 +45,7 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "FadingDropout",
+    "GroupedRates",
     "LoRALinear",
     "MaskedLM",
     "MixedActivation",
@@ -54,6 +55,7 @@ __all__ = [
     "NumberColumn",
     "PeriodicEmbedding",
     "PiecewiseLinearEmbedding",
+    "QuickTraining",
     "RealMLP",
     "RealMLPConfig",
     "Regressor",

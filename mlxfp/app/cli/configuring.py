@@ -10,7 +10,7 @@ from typing import Any
 
 from mlxfp.app.cli.parsing import Commands, add_command, add_group, say, start_mlx
 from mlxfp.app.config.classes import option_paths
-from mlxfp.app.config.loading import Choices, Resolved, json_schema, load_config
+from mlxfp.app.config.loading import Choices, Resolved, json_schema, resolve_config
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError, suggest
 from mlxfp.support.structuring import flatten, unstructure
@@ -119,19 +119,26 @@ def load(
     # Quoted: a path that looks like a number or a mapping is text, too.
     values = [*overrides, *([] if data is None else [f"data.path={json.dumps(data, ensure_ascii=False)}"])]
     if Path(config).is_file():
-        return load_config(config, preset=preset, overrides=values, choices=choices)
+        return resolve_config(config, preset=preset, overrides=values, choices=choices, defaults=_model_defaults)
     if config not in PRESETS:
         raise MissingFileError(_no_such_config(config))
     if preset is not None:
         raise ArgumentError(
             f"{config!r} is a preset, and --preset names another: {preset!r}. Leave one out, or give a file that sets the rest."
         )
-    return load_config(preset=config, overrides=values, choices=choices)
+    return resolve_config(preset=config, overrides=values, choices=choices, defaults=_model_defaults)
 
 
 def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
     """Read the configuration of the arguments of `add_config`; names of parts are checked with `choices`."""
     return load(options.config, options.overrides, preset=options.preset, data=options.data, choices=choices)
+
+
+def _model_defaults(name: str) -> Mapping[str, Any]:
+    start_mlx()  # a configuration that names a model imports MLX, whose rooms know the models
+    from mlxfp.app.runs.from_config.parts import model_defaults
+
+    return model_defaults(name)
 
 
 def known_names() -> Choices:

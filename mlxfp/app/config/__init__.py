@@ -15,7 +15,7 @@ from mlxfp.app.config.classes import (
     TrainingConfig,
     ValidationConfig,
 )
-from mlxfp.app.config.loading import Resolved, json_schema, load_config
+from mlxfp.app.config.loading import Resolved, json_schema
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.structuring import structure, unstructure
 from mlxfp.support.yaml_files import read_document, write_document
@@ -37,7 +37,6 @@ __all__ = [
     "TrainingConfig",
     "ValidationConfig",
     "json_schema",
-    "load_config",
     "read_document",
     "structure",
     "unstructure",

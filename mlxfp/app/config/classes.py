@@ -108,13 +108,13 @@ class ModelConfig:
 
     name: str | None = option(
         None,
-        "The architecture: one that reads rows as text; realmlp or tabm, which read columns and bring their own defaults "
+        "The architecture: one that reads rows as text; a network for tables, which reads columns and brings its own defaults "
         "of training; an estimator by name, or as in sklearn.svm:SVR; auto, which blends several. Null: modernbert; decoder for a language "
         "model; convnet for images and audio.",
     )
     arguments: tuple[tuple[str, Any], ...] = option(
         (),
-        "The arguments of an estimator, by the names of its library; of realmlp and tabm, fields of their configs, such as sigma.",
+        "The arguments of an estimator, by the names of its library; of networks for tables, fields of their configs.",
     )
     size: str = option("tiny", "The size, one that models.create or models.create_table_model knows.")
     path: str | None = path_option(None, "A folder with pretrained weights, used instead of name and size.")
@@ -134,7 +134,7 @@ class OptimizerConfig:
     name: str = option("adamw", "The optimizer.")
     learning_rate: float | None = option(
         5e-4,
-        "The peak learning rate. Null, for the optimizer realmlp: that of its authors, 0.2 for values and 0.04 for classes.",
+        "The peak learning rate. Null, for the optimizer of a network for tables: the rate of its authors.",
         above=0,
     )
     weight_decay: float = option(

@@ -1,6 +1,6 @@
 """A configuration from a preset, a file and the command line, with the origin of each value."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from attrs import fields, frozen
 
 from mlxfp.app.config.classes import RunConfig, hint, meant, option_paths
-from mlxfp.app.config.presets import MODEL_DEFAULTS, PRESETS
+from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.checks import check_text
 from mlxfp.support.errors import ConfigError
 from mlxfp.support.options import class_schema
@@ -22,7 +22,7 @@ Choices = Mapping[str, Collection[str]]  # the known names of text values, by pa
 class Resolved:
     """A configuration, and the origins of its values; a value that was not set has its default.
 
-    >>> resolved = load_config(preset="titanic", overrides=["training.epochs=3"])
+    >>> resolved = resolve_config(preset="titanic", overrides=["training.epochs=3"])
     >>> resolved.config.training.epochs, resolved.origin("training.epochs"), resolved.origin("text.max_length"), resolved.origin("name")
     (3, 'command line', 'preset titanic', 'preset titanic')
     """
@@ -37,24 +37,18 @@ class Resolved:
         return self.origins.get(path, "default")
 
 
-def load_config(
-    path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = (), choices: Choices | None = None
+def resolve_config(
+    path: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    choices: Choices | None = None,
+    defaults: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> Resolved:
-    """Read a configuration: `key.sub=value` goes before a YAML or JSON file, the file before a preset.
+    """Read a configuration as `runs.load_config` does, with the `defaults` that a model brings, by its name.
 
-    A file may name its preset, as in `preset: titanic`; the argument `preset` goes before that. The models `realmlp` and `tabm` bring the
-    training of their authors with them, which goes before a preset that does not name them. The text after the first `=` is read by
-    the rules of YAML 1.2. With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked too; otherwise a run
-    checks them when it is planned. Raises `ConfigError` with every mistake at once: its path, file and line, what was expected and found,
-    and the nearest name.
-
-    >>> load_config(overrides=["training.epochs=0", "modle.name=bert"])
-    Traceback (most recent call last):
-    mlxfp.support.errors.ConfigError: 2 mistakes in the configuration:
-      training.epochs (command line): expected at least 1, got 0
-      modle (command line): unknown key; did you mean 'model'?
-
-    See also: `RunConfig`; `PRESETS`; `json_schema`, for editors.
+    >>> resolve_config(overrides=["model.name=mine"], defaults=lambda name: {"training": {"epochs": 7}}).config.training.epochs
+    7
     """
     origins, values = dict[Place, str](), dict[str, Any]()
     document = Document({}, {}) if path is None else read_document(path)
@@ -66,9 +60,9 @@ def load_config(
     given = [_parse_override(override) for override in overrides]
     layers: list[tuple[Mapping[str, Any], Any]] = [] if chosen is None else [(PRESETS[chosen], lambda _: f"preset {chosen}")]
     model = next((name for each in (*reversed(given), own, *(layer for layer, _ in layers)) if (name := _model_of(each))), None)
-    if model is not None and model in MODEL_DEFAULTS:
+    if model is not None and defaults is not None:
         named_by_preset = any(_model_of(layer) == model for layer, _ in layers)
-        layers.insert(0 if named_by_preset else len(layers), (MODEL_DEFAULTS[model], lambda _: f"model {model}"))
+        layers.insert(0 if named_by_preset else len(layers), (defaults(model), lambda _: f"model {model}"))
     layers.append((own, lambda place: f"{path}:{lines[place]}" if place in lines else str(path)))
     layers += [(each, lambda _: "command line") for each in given]
     for layer, origin_of in layers:
@@ -89,7 +83,7 @@ def read_config(path: Path) -> RunConfig:
 
 def usual_options() -> dict[str, dict[str, Any]]:
     """Return the options of the defaults and of each preset, by their paths."""
-    known = {"the defaults": RunConfig(), **{f"the preset {name}": load_config(preset=name).config for name in PRESETS}}
+    known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
     return {name: flatten(unstructure(config)) for name, config in known.items()}
 
 
@@ -106,7 +100,7 @@ def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
 
 
 def json_schema(choices: Choices | None = None) -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of the files that `load_config` reads.
+    """Return the JSON schema (draft 2020-12) of the files that `runs.load_config` reads.
 
     With `choices`, such as `runs.CHOICES`, it lists the names of optimizers and other parts.
 

@@ -8,25 +8,6 @@ from mlxfp.support.registries import Registry
 _QUICK = {"data": {"limit": 200}, "training": {"epochs": 2}, "validation": {"folds": 2}}
 _CAREFUL = {"observers": {"patience": 4, "keep": 2}, "training": {"ema": 0.99}}
 
-# What models bring with them: the training of their authors. With a patience of all its epochs, RealMLP predicts with its best one. These
-# values go before those of a preset that does not name the model.
-MODEL_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "realmlp": {
-        "model": {"size": "base"},
-        "optimizer": {"name": "realmlp", "learning_rate": None, "weight_decay": 0.02, "clip_norm": None},
-        "schedule": {"name": "coslog", "warmup": 0.0},
-        "training": {"epochs": 256, "size": 256, "ema": None},
-        "observers": {"patience": 256, "checkpoint_every": 500},  # the best epoch of all,
-    },
-    "tabm": {
-        "model": {"size": "base"},
-        "optimizer": {"name": "adamw", "learning_rate": 2e-3, "weight_decay": 3e-4, "clip_norm": None},
-        "schedule": {"name": "constant", "warmup": 0.0},
-        "training": {"epochs": 200, "size": 64, "ema": None},
-        "observers": {"patience": 16, "checkpoint_every": 500},
-    },
-}
-
 PRESETS: Registry[Mapping[str, Any]] = Registry(
     "preset",
     {

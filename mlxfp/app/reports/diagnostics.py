@@ -59,7 +59,7 @@ def calibration_error(bins: list[Bin]) -> float:
 def class_counts(scored: Scored) -> dict[str, int]:
     """Count the rows of each class; of several labels, the rows that have each."""
     targets = scored.oof.targets
-    if scored.spec.kind == "multilabel":
+    if not scored.spec.task.one_class:
         return dict(zip(scored.spec.target, targets.sum(axis=0).astype(int).tolist(), strict=True))
     counts = np.bincount(targets.astype(np.int64), minlength=len(scored.spec.classes))
     return dict(zip(scored.spec.classes, counts.tolist(), strict=True))

@@ -9,7 +9,6 @@ from attrs import evolve, frozen
 
 from mlxfp import Splits, select
 from mlxfp.app.kaggle.estimators.fitting import estimator
-from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.cross_validation import unseen
 from mlxfp.app.kaggle.validation.folds import Fold, Folds
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
@@ -51,8 +50,8 @@ def _predicted(linear_model: LinearModel, fold: Fold, truth: Numbers) -> Numbers
     spec, rows = linear_model.data.spec, linear_model.data.rows
     chosen = np.unique(np.linspace(0, len(fold.train) - 1, min(len(fold.train), _MOST_ROWS)).astype(np.int64))
     linear = optional("sklearn.linear_model", extra="kaggle", needed_by="The simple model of a report")
-    model: Any = linear.LogisticRegression(max_iter=200) if spec.kind in CLASSED else linear.Ridge(1.0)
+    model: Any = linear.LogisticRegression(max_iter=200) if spec.task.has_classes else linear.Ridge(1.0)
     fit = evolve(estimator(model, spec), parts_of_words=linear_model.folds.size <= _PARTS_ROWS)
     made: Numbers = fit(Splits(select(fold.train[chosen])(rows)))(unseen(fold, rows, spec.target))
     # A line can go far beyond the values that it was fitted to.
-    return made if spec.kind in CLASSED else np.clip(made, truth[chosen].min(axis=0), truth[chosen].max(axis=0))
+    return made if spec.task.has_classes else np.clip(made, truth[chosen].min(axis=0), truth[chosen].max(axis=0))

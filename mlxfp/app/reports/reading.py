@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 from mlxfp import pipe, select, select_columns, to_table, tokenize
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
 from mlxfp.app.kaggle.specs.spec_files import load_spec
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.folds import Folds
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers, labels_of
@@ -58,12 +58,12 @@ class Scored:
     @property
     def single(self) -> bool:
         """Whether each row has one class of several."""
-        return self.spec.kind in CLASSED and self.spec.kind != "multilabel" and self.predicts_classes
+        return self.spec.task.one_class and self.predicts_classes
 
     @property
     def predicts_classes(self) -> bool:
         """Whether predictions are probabilities of classes, not values."""
-        return self.spec.kind in CLASSED and (self.oof.predictions.ndim == 3 or len(self.spec.classes) == 2)
+        return self.spec.task.has_classes and (self.oof.predictions.ndim == 3 or len(self.spec.classes) == 2)
 
     @cached_property
     def chances(self) -> Numbers:

@@ -5,7 +5,6 @@ from math import isnan
 from typing import Any
 
 from mlxfp.app.config.loading import usual_options
-from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.out_of_fold import Score
 from mlxfp.app.reports.baselines import baseline_scores
 from mlxfp.app.reports.charts import histogram, line_chart, scatter
@@ -125,7 +124,7 @@ def predictions(run: FinishedRun) -> Html:
         parts.append(section("Calibration", *_calibrated(scored)))
     else:
         parts.append(section("Residuals", *_residuals(scored)))
-    if scored.spec.kind in CLASSED:
+    if scored.spec.task.has_classes:
         counts = class_counts(scored)
         total = max(1, len(scored.ids))
         shown = sorted(counts.items(), key=lambda pair: -pair[1])[:_CLASSES]

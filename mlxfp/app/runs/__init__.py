@@ -4,7 +4,7 @@ from mlxfp.app.reports.comparing import Disagreement, Pair, RunComparison
 from mlxfp.app.runs.blending import Blended, blend
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, FoldEnded, LeftOut, Noted, RunEvent, Trained, Weighed
 from mlxfp.app.runs.finished import export, predict
-from mlxfp.app.runs.from_config.parts import CHOICES
+from mlxfp.app.runs.from_config.parts import CHOICES, load_config
 from mlxfp.app.runs.from_config.planning import plan
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.quickstart import PreparedFold, prepare
@@ -38,6 +38,7 @@ __all__ = [
     "blend",
     "compare",
     "export",
+    "load_config",
     "plan",
     "predict",
     "prepare",

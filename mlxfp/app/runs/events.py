@@ -92,8 +92,8 @@ class Noted(RunEvent):
 class LeftOut(RunEvent):
     """A member of a run with model.name=auto is left out, for the time or because it failed.
 
-    >>> LeftOut(Path("runs/titanic"), "tabm", why="no time was left").member
-    'tabm'
+    >>> LeftOut(Path("runs/titanic"), "forest", why="no time was left").member
+    'forest'
     """
 
     member: str

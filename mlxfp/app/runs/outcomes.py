@@ -15,7 +15,7 @@ from mlxfp.app.kaggle.ensembling.calibration import Threshold, threshold
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.specs.reading import PARTS, hash_file
 from mlxfp.app.kaggle.specs.spec_files import save_spec
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
 from mlxfp.app.kaggle.validation.scoring import Numbers
@@ -153,8 +153,7 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
     """Return predictions, [N] or [N, C], as columns by the names of classes, or of targets if there are several."""
     if predictions.ndim == 1:
         return {"prediction": predictions}
-    names = spec.classes if spec.kind in CLASSED and spec.kind != "multilabel" else spec.target
-    return dict(zip(names, predictions.T, strict=True))
+    return dict(zip(spec.outputs, predictions.T, strict=True))
 
 
 def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:

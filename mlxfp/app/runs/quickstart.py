@@ -89,7 +89,7 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     check_types(RunConfig, config=config)
     made = plan(config, code=code)
     if made.auto:
-        raise ConfigError("model.name=auto stands for several models. Prepare one of them, as in model.name=realmlp.")
+        raise ConfigError("model.name=auto stands for several models. Prepare one of them, as in model.name=modernbert.")
     if made.models.estimator is not None:
         raise ConfigError(f"model.name={made.models.name} is fitted, not trained in batches. Fit it: fp.kaggle.estimator, or fp.runs.run.")
     prepared = prepare_fold(made, next(iter(made.folds)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from mlxfp.app.kaggle.specs.reading import column_names
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.spellings import Spelling
 from mlxfp.app.kaggle.submitting.submissions import Submission, submission
 from mlxfp.app.kaggle.validation.scoring import Metric, Numbers, labels_of
@@ -31,9 +31,9 @@ def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
         return None
     (test, sample), metric, spec = files, data.metric, data.spec
     columns = column_names(sample)[1:]
-    if spec.kind == "multilabel" or spec.kind not in CLASSED:
+    if not spec.task.one_class:
         values = made.reshape(len(made), -1)
-        wanted = (values > 0.5).astype(np.float64) if spec.kind == "multilabel" and metric.needs == "labels" else values
+        wanted = (values > 0.5).astype(np.float64) if spec.task.has_classes and metric.needs == "labels" else values
         places = _target_places(columns, spec, sample)
         by_name = {name: wanted[:, place] for name, place in zip(columns, places, strict=True)}
     elif len(columns) > 1:
@@ -53,8 +53,8 @@ def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
 
 def spelling_of(metric: Metric, spec: DatasetSpec, columns: Sequence[str]) -> Mapping[str, Spelling]:
     """Return the columns that hold values or probabilities, even if the sample has integers or classes there."""
-    decided = spec.kind in CLASSED and metric.needs == "labels"
-    several = spec.kind != "multilabel" and len(columns) > 1
+    decided = spec.task.has_classes and metric.needs == "labels"
+    several = spec.task.one_class and len(columns) > 1
     return dict.fromkeys(columns, "number") if not decided or several else {}
 
 

@@ -13,7 +13,7 @@ from mlxfp import Dataset, from_table, length, schema, select, to_table
 from mlxfp.app.kaggle.specs.checking import check_spec
 from mlxfp.app.kaggle.specs.inferring import infer_spec
 from mlxfp.app.kaggle.specs.reading import Part, folder_of, part_file, read_part, with_types
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation import folds
 from mlxfp.app.kaggle.validation.cross_validation import target_numbers
@@ -99,7 +99,7 @@ def read_competition(  # noqa: PLR0913  # all but the path have defaults and are
     if rows is None and not folder.is_dir():
         raise MissingFileError(f"There is no folder {str(folder)!r}. Give the one with the competition's files: data.path=FOLDER.")
     given, spec = spec, infer_spec(path) if spec is None else spec
-    if metric is not None and (unfit := unfit_metric(METRICS[metric].name, spec.kind)):
+    if metric is not None and (unfit := spec.task.unfit_metric(METRICS[metric].name)):
         raise ArgumentError(f"The metric does not fit the target of {spec.name!r}: {unfit}.")
     spec = evolve(spec, metric=metric or spec.metric)
     try:
@@ -136,8 +136,7 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
     """
     spec: DatasetSpec = data.spec
     if method == "auto":
-        grouped = "grouped" if spec.kind not in CLASSED else "stratified_grouped"
-        method = "time" if spec.time is not None else grouped if spec.group is not None else "stratified"
+        method = "time" if spec.time is not None else spec.task.grouped_folds if spec.group is not None else "stratified"
     made: Folds = FOLD_METHODS[method](data, count=count, repeats=repeats, seed=seed)
     return made
 
@@ -153,10 +152,10 @@ FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(
     "fold method",
     {
         "kfold": lambda data, **options: folds.kfold(length(data.rows) or 0, **options),
-        "stratified": lambda data, **options: folds.assign("stratified", _strata(data), None, **options),
+        "stratified": lambda data, **options: folds.assign("stratified", data.spec.task.strata(data.targets), None, **options),
         "grouped": lambda data, **options: folds.grouped(_column(data, data.spec.group, "group"), **options),
         "stratified_grouped": lambda data, **options: folds.assign(
-            "stratified_grouped", _strata(data), _column(data, data.spec.group, "group"), **options
+            "stratified_grouped", data.spec.task.strata(data.targets), _column(data, data.spec.group, "group"), **options
         ),
         "time": _time,
     },
@@ -181,16 +180,6 @@ def _mismatches(spec: DatasetSpec, folder: Path) -> str:
     except DataError as error:
         return str(error)
     return ""
-
-
-def _strata(data: CompetitionData) -> Any:
-    """Return one stratum a row: its class, the number of its labels, or the tenth that its value is in."""
-    values = data.targets
-    if data.spec.kind in CLASSED:
-        return values if values.ndim == 1 else values.sum(axis=1)
-    values = values if values.ndim == 1 else values[:, 0]
-    known = np.sort(values)
-    return np.searchsorted(known[[place * len(known) // _BINS for place in range(1, _BINS)]], values, side="right")
 
 
 def _sortable(times: NDArray[Any]) -> NDArray[Any]:

@@ -1,6 +1,7 @@
 """What a model is trained for, and how a trained model predicts: loss, metrics and answers of a recipe's target."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -9,11 +10,11 @@ from attrs import field, frozen
 from mlx import nn
 
 from mlxfp import Dataset, TrainState, batch, collate, pipe, predict
+from mlxfp.app.kaggle.specs.kinds import Answer
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.tasks.recipes import AnyRecipe
-from mlxfp.app.tasks.targets import Answer
 from mlxfp.losses import binary_cross_entropy, cross_entropy, huber, mse
-from mlxfp.models import CATEGORIES, NUMBERS, TabM
+from mlxfp.models import CATEGORIES, NUMBERS
 from mlxfp.optimizers import ema_weights
 
 Batch = Mapping[str, Any]
@@ -36,9 +37,9 @@ class Objective:
 
     `loss` returns (sum, weight), `measure` metrics by name, `answers` probabilities or scaled values, float32[B] or [B, outputs]. A batch
     has `input_ids` and `attention_mask`, int32[B, L], `labels` except for `answers`, and `numbers`, float32[B, N], for models that take
-    them; for networks for tables `numbers` and `categories` alone. Each member of a `TabM` learns. With `absolute`, the loss of values is
-    Huber's instead of the squared error; `smoothing` is that of labels of classes in training; `own` is another loss, of (outputs,
-    labels).
+    them; for networks for tables `numbers` and `categories` alone. A model with a method `members` learns the mean
+    of the losses of its members. With `absolute`, the loss of values is Huber's instead of the squared error; `smoothing` is that of labels
+    of classes in training; `own` is another loss, of (outputs, labels).
 
     >>> from mlxfp.models.catalogue import create
     >>> model = create("encoder", size="tiny", labels=2, vocab_size=10).eval()
@@ -68,9 +69,10 @@ class Objective:
 
     def loss(self, model: Any, batch: Batch) -> tuple[mx.array, mx.array]:
         """Return the cross entropy of classes or of each label, or the squared or Huber error of values."""
-        if not isinstance(model, TabM):
+        members = getattr(model, "members", None)
+        if members is None:
             return self._loss(self.outputs(model, batch), batch["labels"], self.smoothing)
-        made, labels = model.members(**_table_inputs(batch)), batch["labels"]
+        made, labels = members(**_table_inputs(batch)), batch["labels"]
         count = made.shape[1]
         total, weight = self._loss(made.flatten(0, 1), mx.repeat(labels, count, axis=0), self.smoothing)
         return total / count, weight / count
@@ -83,17 +85,23 @@ class Objective:
 
     def answers(self, model: Any, batch: Batch) -> mx.array:
         """Return probabilities of classes or of labels, or scaled values; float32."""
-        made = self.outputs(model, batch).astype(mx.float32)
-        return {"class": lambda: mx.softmax(made, axis=-1), "labels": lambda: mx.sigmoid(made), "value": lambda: made}[self.answer]()
+        return _READ[self.answer](self.outputs(model, batch).astype(mx.float32))
 
     def _loss(self, made: mx.array, labels: mx.array, smoothing: float = 0.0) -> tuple[mx.array, mx.array]:
-        if self.own is not None:
-            return self.own(made, labels)
-        if self.answer == "class":
-            return cross_entropy(made, labels, label_smoothing=smoothing)
-        if self.answer == "labels":
-            return binary_cross_entropy(made, labels)
-        return huber(made, labels) if self.absolute else mse(made, labels)
+        return _LOSSES[self.answer](self, smoothing)(made, labels) if self.own is None else self.own(made, labels)
+
+
+# By the answer of a kind: the loss for an objective and a smoothing of labels, and how outputs become probabilities or scaled values.
+_LOSSES: Mapping[Answer, Callable[[Objective, float], Loss]] = {
+    "class": lambda _, smoothing: partial(cross_entropy, label_smoothing=smoothing),
+    "labels": lambda *_: binary_cross_entropy,
+    "value": lambda goal, _: huber if goal.absolute else mse,
+}
+_READ: Mapping[Answer, Callable[[mx.array], mx.array]] = {
+    "class": partial(mx.softmax, axis=-1),
+    "labels": mx.sigmoid,
+    "value": lambda outputs: outputs,
+}
 
 
 def _table_inputs(batch: Batch) -> dict[str, mx.array]:

@@ -16,7 +16,6 @@ from mlxfp.collators import Collator, default
 from mlxfp.models import CATEGORIES, NUMBERS, TABLE_MODELS, TableColumns, TableTarget, create_table_model, fit_columns
 from mlxfp.support.arrow_types import is_list_like
 
-_SMOOTHING = 0.1
 _EXAMPLES = 1024  # training rows by which the weights of a network are scaled: the standard deviations are then off by 2 %
 
 
@@ -67,8 +66,8 @@ class TableRecipe:
 
     @property
     def smoothing(self) -> float:
-        """The smoothing of the labels of classes in training: a tenth, as the authors of RealMLP do it, unless probabilities are scored."""
-        return _SMOOTHING if self.network == "realmlp" and METRICS[self.spec.metric].needs == "labels" else 0.0
+        """The smoothing of the labels of classes in training: that of the network, unless probabilities are scored."""
+        return TABLE_MODELS[self.network].smoothing if METRICS[self.spec.metric].needs == "labels" else 0.0
 
     @property
     def collator(self) -> Collator:

@@ -1,7 +1,7 @@
 """Targets as numbers: classes by their index, values scaled by the training rows."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,8 @@ from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, schema, select_columns
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.kinds import Answer
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.tasks.scaling import check_number, nonzero_sd
 from mlxfp.chunks import read_all, set_column, set_field, source_rows
@@ -21,7 +22,6 @@ from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError
 
 LABELS = "labels"
-Answer = Literal["class", "labels", "value"]
 
 
 @frozen(repr=False)
@@ -58,7 +58,7 @@ class NumberClasses(RowWise):
 
 def numbered(spec: DatasetSpec, rows: Dataset[Any]) -> Dataset[Any]:
     """Return training rows whose targets are numbers: indices of classes, or their values."""
-    return NumberClasses(spec.target, spec.classes)(rows) if spec.kind in CLASSED else rows
+    return NumberClasses(spec.target, spec.classes)(rows) if spec.task.has_classes else rows
 
 
 @frozen
@@ -122,10 +122,8 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     >>> target.mean, target.scale, target.read(np.array([0.0, 1.0])).tolist()
     ((2.0,), (1.0,), [2.0, 3.0])
     """
-    if spec.kind == "multilabel":
-        return Target(spec.target, "labels", len(spec.target))
-    if spec.kind in CLASSED:
-        return Target(spec.target, "class", len(spec.classes))
+    if spec.task.has_classes:
+        return Target(spec.target, spec.task.answer, len(spec.outputs))
     log = METRICS[spec.metric].errors == "logarithmic"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
     read.schema(schema(rows))  # raises for columns that are not numerical

@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mlxfp import select_columns, to_table
-from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.folds import Folds, missing_classes
 from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 from mlxfp.app.tasks.competition_data import CompetitionData
@@ -68,7 +67,7 @@ def duplicated(data: CompetitionData, folds: Folds) -> NDArray[np.bool_]:
 def _missing_classes(data: CompetitionData, folds: Folds) -> Iterator[str]:
     """Say which classes some folds lack; of several labels, each by its name."""
     spec, targets = data.spec, data.targets
-    if spec.kind in CLASSED:
+    if spec.task.has_classes:
         for place, column in enumerate(targets.reshape(len(targets), -1).T):
             said = missing_classes(folds, column, spec.classes)
             if said is not None:

@@ -121,7 +121,7 @@ class TableColumns(RowWise):
     >>> [row["categories"].tolist() for row in columns(from_examples([{"age": 40.0, "sex": "m"}, {"age": None, "sex": "x"}]))]
     [[2], [0]]
 
-    See also: `RealMLP` and `TabM`, which read these arrays.
+    See also: `TABLE_MODELS`, the networks that read these arrays.
     """
 
     numbers: tuple[NumberColumn, ...] = ()
@@ -195,9 +195,9 @@ def fit_columns(
     """Fit how the columns of training rows become arrays: medians and quartiles of numbers, the values of categories, words of texts.
 
     `numbers`, `categories` and `texts` name the columns; numbers can be categories too, such as codes. With `bins`, so many quantiles of
-    each column of numbers are found, which `TabM` needs (its authors take 48). A category that is not among the 1,000 most frequent of its
-    column counts as unseen. A column of numbers gets a flag if a training row lacks a value. A text becomes the first 16 components of its
-    TF-IDF of words, and 16 of parts of words, which are numbers from then on. Reads the rows once.
+    each column of numbers are found, for piecewise linear embeddings (their authors take 48). A category that is not among the 1,000 most
+    frequent of its column counts as unseen. A column of numbers gets a flag if a training row lacks a value. A text becomes the first 16
+    components of its TF-IDF of words, and 16 of parts of words, which are numbers from then on. Reads the rows once.
 
     Raises `ArgumentError` without columns, `SchemaError` for columns that are not there or have other types, `DataError` without rows,
     `MissingExtraError` for texts without scikit-learn.

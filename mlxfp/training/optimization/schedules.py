@@ -112,8 +112,8 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 def coslog(rate: float, *, steps: int, cycles: int = 4) -> Schedule:
     """Rise from 0 to `rate` and fall to 0 as a cosine, `cycles` times, each time over twice as many of the `steps`.
 
-    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024: coslog4, the
-    schedule of RealMLP, is rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps. Here t is that of the middle of a step,
+    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024: coslog4 is
+    rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps. Here t is that of the middle of a step,
     so that the first update moves the weights. After `steps` it stays at 0.
 
     >>> [round(coslog(1.0, steps=150)(step).item(), 2) for step in (0, 4, 10, 19, 45, 100, 149, 150)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from mlxfp.app.cli import main
 from mlxfp.app.cli.configuring import _with_origins, load
 from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.config.loading import Resolved, load_config
+from mlxfp.app.config.loading import Resolved, resolve_config
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.app.runs.from_config.parts import CHOICES
 from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError
@@ -26,7 +26,7 @@ def test_what_is_shown_with_origins_is_the_configuration_again(tmp_path_factory,
     shown = "\n".join(_with_origins(Resolved(config, {"text.template": "run.yaml:3"})))
     path = tmp_path_factory.getbasetemp() / "shown.yaml"
     path.write_text(shown, "utf-8")
-    assert load_config(path).config == config
+    assert resolve_config(path).config == config
 
 
 @pytest.mark.parametrize("template", ["{a}\n\n  {b}: 'c' # d\n", "\n", "# no comment", "{a}\t\u0085{b}", " "])
@@ -34,7 +34,7 @@ def test_text_of_several_lines_stays_what_it_is_next_to_origins(tmp_path, templa
     config = RunConfig(text=attrs.evolve(RunConfig().text, template=template))
     path = tmp_path / "shown.yaml"
     path.write_text("\n".join(_with_origins(Resolved(config, {}))), "utf-8")
-    assert load_config(path).config == config
+    assert resolve_config(path).config == config
 
 
 def test_a_whole_configuration_is_shown_as_a_file_that_makes_the_same(tmp_path, capsys):
@@ -42,8 +42,8 @@ def test_a_whole_configuration_is_shown_as_a_file_that_makes_the_same(tmp_path, 
     path.write_text("preset: titanic\ntraining:\n  size: 16\n")
     assert main(["config", "show", str(path), "training.epochs=3", "--data", "12: 30"]) == 0
     (tmp_path / "again.yaml").write_text(capsys.readouterr().out)
-    made = load_config(tmp_path / "again.yaml").config
-    assert made == load_config(path, overrides=["training.epochs=3", "data.path='12: 30'"]).config
+    made = resolve_config(tmp_path / "again.yaml").config
+    assert made == resolve_config(path, overrides=["training.epochs=3", "data.path='12: 30'"]).config
 
 
 def test_each_value_says_where_it_was_said(tmp_path, capsys):
@@ -131,7 +131,7 @@ def test_a_preset_is_shown_as_a_file_to_start_from(name, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert shown == write_document(PRESETS[name])
     (tmp_path / "run.yaml").write_text(shown)
-    assert load_config(tmp_path / "run.yaml").config == load_config(preset=name).config
+    assert resolve_config(tmp_path / "run.yaml").config == resolve_config(preset=name).config
 
 
 def test_a_preset_that_is_not_there_names_the_nearest(capsys):

@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from mlxfp.app.cli import main
-from mlxfp.app.config import load_config, read_document
+from mlxfp.app.config import read_document
+from mlxfp.app.config.loading import resolve_config
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 
 HOSTILE = 'it\'s # a {folder}: "x"'
@@ -61,7 +62,7 @@ def test_the_configuration_is_explained_and_fits_its_schema(made):
     text = path.read_text()
     assert text.startswith("# yaml-language-server: $schema=mlxfp.schema.json\n")
     jsonschema.validate(read_document(path).values, json.loads((folder / "mlxfp.schema.json").read_text()))
-    config = load_config(path).config
+    config = resolve_config(path).config
     assert (config.data.path, config.name) == (str(here / HOSTILE), "ship")
     lines = text.splitlines()
     for number, line in enumerate(lines):  # each option has a comment in front of it
@@ -101,4 +102,4 @@ def test_rows_have_room(tmp_path, columns, length):
     rows = [[f"c{place}" for place in range(columns)] + ["y"], *(["3"] * columns + [f"{row % 2}"] for row in range(4))]
     (tmp_path / "wide.csv").write_text("".join(f"{','.join(row)}\n" for row in rows))
     assert main(["new", str(tmp_path / "made"), "--data", str(tmp_path / "wide.csv"), "--target", "y"]) == 0
-    assert load_config(tmp_path / "made" / "config.yaml").config.text.max_length == length
+    assert resolve_config(tmp_path / "made" / "config.yaml").config.text.max_length == length

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlxfp.app.config.classes import DataConfig, RunConfig, TrainingConfig, option_paths
 from mlxfp.app.config.common_names import COMMON_NAMES
-from mlxfp.app.config.loading import json_schema, load_config
+from mlxfp.app.config.loading import json_schema, resolve_config
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.app.runs.from_config.parts import CHOICES
 from mlxfp.support.errors import ArgumentTypeError, ConfigError, MissingFileError, UnknownNameError
@@ -62,8 +62,8 @@ def test_a_configuration_comes_back_from_yaml_and_from_json(tmp_path_factory, co
     folder = tmp_path_factory.getbasetemp()
     (folder / "run.yaml").write_text(write_document(unstructure(config)), "utf-8")
     (folder / "run.json").write_text(json.dumps(unstructure(config), indent=1), "utf-8")
-    assert load_config(folder / "run.yaml").config == config
-    assert load_config(folder / "run.json").config == config
+    assert resolve_config(folder / "run.yaml").config == config
+    assert resolve_config(folder / "run.json").config == config
 
 
 @given(configs())
@@ -81,7 +81,7 @@ def test_the_schema_for_editors_refuses_what_we_refuse(values):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_a_configuration(name):
-    resolved = load_config(preset=name)
+    resolved = resolve_config(preset=name)
     assert resolved.config != RunConfig()
     assert set(resolved.origins.values()) == {f"preset {name}"}
 
@@ -115,13 +115,13 @@ def test_yaml_is_read_by_the_rules_of_version_1_2(text, value):
 def test_the_last_value_counts_and_each_value_has_its_origin(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("preset: titanic\ntraining:\n  epochs: 4\n  size: 16\n# a remark\nmodel: {size: base}\n")
-    resolved = load_config(path, overrides=["training.epochs=2", "data.path=a=b"])
+    resolved = resolve_config(path, overrides=["training.epochs=2", "data.path=a=b"])
     assert (resolved.config.training.epochs, resolved.config.training.size, resolved.config.data.path) == (2, 16, "a=b")
     assert resolved.config.data.spec == "titanic"  # next to a value of the same part from a file
     places = ("training.epochs", "training.size", "model.size", "data.spec", "data.path", "text.drop")
     origins = ["command line", f"{path}:4", f"{path}:6", "preset titanic", "command line", "default"]
     assert [resolved.origin(place) for place in places] == origins
-    assert load_config(path, preset="quick_test").config.data.spec is None
+    assert resolve_config(path, preset="quick_test").config.data.spec is None
 
 
 def test_all_mistakes_come_at_once_each_with_its_line(tmp_path):
@@ -131,7 +131,7 @@ def test_all_mistakes_come_at_once_each_with_its_line(tmp_path):
         "optimizer:\n  learning_rate: '1e-5'\ndata: here\nmodle:\n  size: tiny\nobservers:\n  keep: 0\n"
     )
     with pytest.raises(ConfigError) as caught:
-        load_config(path, overrides=["observers.patience=0"])
+        resolve_config(path, overrides=["observers.patience=0"])
     assert str(caught.value).splitlines() == [
         "10 mistakes in the configuration:",
         f"  training.epochs ({path}:2): expected an integer, got 3.7",
@@ -149,10 +149,10 @@ def test_all_mistakes_come_at_once_each_with_its_line(tmp_path):
 
 def test_an_integer_is_a_number_and_nothing_else_is_taken_for_something():
     assert structure({"ema": None, "epochs": 3}, TrainingConfig).epochs == 3
-    assert load_config(overrides=["optimizer.learning_rate=1"]).config.optimizer.learning_rate == 1.0
+    assert resolve_config(overrides=["optimizer.learning_rate=1"]).config.optimizer.learning_rate == 1.0
     for text in ("1", "yes", "'true'", "null"):
         with pytest.raises(ConfigError, match="expected true or false"):
-            load_config(overrides=[f"training.skip_nonfinite={text}"])
+            resolve_config(overrides=[f"training.skip_nonfinite={text}"])
 
 
 def test_classes_check_themselves_too():
@@ -176,36 +176,36 @@ def test_files_that_are_no_configuration(tmp_path, text, message):
     path = tmp_path / "run.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
-        load_config(path)
+        resolve_config(path)
 
 
 def test_files_that_are_not_there_or_no_text(tmp_path):
     with pytest.raises(MissingFileError, match="There is no configuration at"):
-        load_config(tmp_path / "none.yaml")
+        resolve_config(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"name: \xff\n")
     with pytest.raises(ConfigError, match=r"is not text in UTF-8: .* at byte 6"):
-        load_config(tmp_path / "bytes.yaml")
+        resolve_config(tmp_path / "bytes.yaml")
 
 
 def test_other_mistakes_of_the_caller():
     with pytest.raises(UnknownNameError, match="Did you mean 'titanic'"):
-        load_config(preset="titanik")
+        resolve_config(preset="titanik")
     with pytest.raises(ConfigError, match=r"'training\.epochs' is not of the form key\.sub=value"):
-        load_config(overrides=["training.epochs"])
+        resolve_config(overrides=["training.epochs"])
     with pytest.raises(ConfigError, match=r"A configuration has no 'training\.epoch'"):
-        load_config().origin("training.epoch")
+        resolve_config().origin("training.epoch")
 
 
 def test_json_is_read_as_json(tmp_path):
     path = tmp_path / "run.json"
     path.write_text('{"name": "\\ud800\\udc00", "training": {"epochs": 1}}')
-    assert load_config(path).config.name == "\U00010000"
+    assert resolve_config(path).config.name == "\U00010000"
     path.write_text('{"name": "a",\n "name": "b"}')
     with pytest.raises(ConfigError, match=r"run\.json: duplicate key 'name'; remove one"):
-        load_config(path)
+        resolve_config(path)
     path.write_text('{"name": "a"\n"seed": 1}')
     with pytest.raises(ConfigError, match=r"run\.json:2 is not valid JSON"):
-        load_config(path)
+        resolve_config(path)
 
 
 def test_lines_are_those_of_the_names(tmp_path):
@@ -217,7 +217,7 @@ def test_lines_are_those_of_the_names(tmp_path):
 def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run.yaml").write_text("data: {path: ~/titanic}\nmodel: {path: ~}\n")
-    config = load_config(tmp_path / "run.yaml", overrides=["output=~/runs", "text.tokenizer=~/bert"]).config
+    config = resolve_config(tmp_path / "run.yaml", overrides=["output=~/runs", "text.tokenizer=~/bert"]).config
     assert (config.data.path, config.model.path) == (str(tmp_path / "titanic"), None)
     assert (config.output, config.text.tokenizer) == (str(tmp_path / "runs"), str(tmp_path / "bert"))
 
@@ -240,7 +240,7 @@ def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is_said(tmp_path, m
 )
 def test_an_override_that_is_nearly_right_says_what_to_write(said, message, note):
     with pytest.raises(ConfigError, match=message) as caught:
-        load_config(overrides=[said])
+        resolve_config(overrides=[said])
     assert note in "".join(getattr(caught.value, "__notes__", ()))
 
 
@@ -254,7 +254,7 @@ def test_a_key_of_another_section_or_library_leads_to_its_place(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("training:\n  lr: 1e-3\n  num-epochs: 3\n  warmup: 0.1\ndata: {batchSize: 8, label: y}\ndevice: gpu\n")
     with pytest.raises(ConfigError) as caught:
-        load_config(path)
+        resolve_config(path)
     assert [line.partition("unknown key; ")[2] for line in str(caught.value).splitlines()[1:]] == [
         "did you mean 'optimizer.learning_rate'?",
         "did you mean 'training.epochs'?",
@@ -288,7 +288,7 @@ def test_a_part_of_ones_own_is_a_name_in_a_module(said):
     with pytest.raises(
         ConfigError, match=r"own\.loss \(command line\): expected the name of a part of a module, as in my_module:my_function"
     ):
-        load_config(overrides=[f"own.loss='{said}'"])
+        resolve_config(overrides=[f"own.loss='{said}'"])
     with pytest.raises(ConfigError, match=r"own\.observers"):
-        load_config(overrides=[f"own.observers=['a:b', '{said}']"])
-    assert load_config(overrides=["own.observers=['a.b:c']"]).config.own.observers == ("a.b:c",)
+        resolve_config(overrides=[f"own.observers=['a:b', '{said}']"])
+    assert resolve_config(overrides=["own.observers=['a.b:c']"]).config.own.observers == ("a.b:c",)

@@ -6,7 +6,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
-from mlxfp.app.kaggle.specs.specs import METRIC_KINDS, ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
+from mlxfp.app.kaggle.specs.kinds import TASK_KINDS
+from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6) | st.sampled_from(
     ["a: b", "a; b", "\\", "\\;", ":", "; ", "no", "1e-5", "012", "null", " x ", "{x}", "Mr. X", "é", "\n", "12:30", "2020-01-01", "<<"]
@@ -64,7 +65,7 @@ def column_specs(draw: st.DrawFn, name: str, title: str) -> ColumnSpec:
 
 @st.composite
 def dataset_specs(draw: st.DrawFn) -> DatasetSpec:
-    kind = draw(st.sampled_from(["binary", "multiclass", "multilabel", "regression", "ordinal", "ranking", "time_series"]))
+    kind = draw(st.sampled_from(sorted(TASK_KINDS)))
     names = draw(st.lists(COLUMN_NAMES, min_size=3, max_size=6, unique=True))
     titles = draw(st.lists(WORDS, min_size=len(names), max_size=len(names), unique=True))
     columns = [draw(column_specs(name, title)) for name, title in zip(names[2:], titles[2:], strict=True)]
@@ -81,7 +82,7 @@ def dataset_specs(draw: st.DrawFn) -> DatasetSpec:
         group=draw(WORDS) if kind == "ranking" else draw(st.none() | WORDS),
         time=columns[0].name if kind == "time_series" else draw(st.none() | WORDS),
         columns=columns,
-        metric=draw(st.sampled_from([name for name, kinds in METRIC_KINDS.items() if kind in kinds])),
+        metric=draw(st.sampled_from(TASK_KINDS[kind].metrics)),
         submission=draw(st.none() | st.builds(SubmissionSpec, columns=st.lists(WORDS, unique=True), spelling=st.just("integer"))),
     )
 

@@ -14,7 +14,6 @@ from attrs import evolve
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.config.presets import MODEL_DEFAULTS
 from mlxfp.app.kaggle import METRICS, DatasetSpec
 from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fold
@@ -23,6 +22,7 @@ from mlxfp.app.runs.auto.choosing import choose
 from mlxfp.app.runs.auto.members import Facts, Member, members
 from mlxfp.app.runs.auto.results import planned
 from mlxfp.app.runs.from_config.planning import plan_problem
+from mlxfp.models import TABLE_MODELS
 from tests.app.runs.competitions import competition, table, texts, write
 
 TREES = Member("trees", {"model": {"name": "lightgbm", "arguments": {"n_estimators": 8, "min_child_samples": 2}}})
@@ -100,7 +100,7 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
     assert networks(rows=20_000) == (38, None)
     assert networks(rows=200_000) == (16, None)
     assert networks(rows=20_000, gpu=True) == (256, "base")
-    assert MODEL_DEFAULTS["realmlp"]["training"]["epochs"] == 256
+    assert TABLE_MODELS["realmlp"].defaults["training"]["epochs"] == 256
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_several_targets_are_blended(kind, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("compiling", "kept"), [(50.0, True), (70.0, False)])
 def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kept, binary, monkeypatch):
     small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 2, "size": 8}, "observers": {"every": 1}}
-    network = Member("network", {**MODEL_DEFAULTS["realmlp"], **small})
+    network = Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})
     monkeypatch.setattr(running, "members", lambda facts: (TREES, network))
     clock, out = 0.0, []
     monkeypatch.setattr(running, "monotonic", lambda: clock)

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from mlxfp.app.config.classes import DataConfig, ModelConfig, OptimizerConfig, RunConfig, ScheduleConfig, TextConfig, TrainingConfig
-from mlxfp.app.config.loading import json_schema, load_config
+from mlxfp.app.config.loading import json_schema, resolve_config
 from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
@@ -40,7 +40,7 @@ def test_an_unknown_name_is_refused_with_the_other_mistakes_and_the_schema_lists
     section, name = path.split(".")
     known = next(iter(CHOICES[path]))
     with pytest.raises(ConfigError) as caught:
-        load_config(overrides=[f"{path}={known}x", "training.epochs=0"], choices=CHOICES)
+        resolve_config(overrides=[f"{path}={known}x", "training.epochs=0"], choices=CHOICES)
     first, mistake, other = str(caught.value).splitlines()
     assert first == "2 mistakes in the configuration:"
     assert mistake.startswith(f"  {path} (command line): expected {known!r} or ")
@@ -49,7 +49,7 @@ def test_an_unknown_name_is_refused_with_the_other_mistakes_and_the_schema_lists
     schema = json_schema(CHOICES)["properties"][section]["properties"][name]
     found = schema.get("anyOf", [schema])[0]["enum"]  # an estimator may also be a class, by the name of its module
     assert [each for each in found if each is not None] == [*CHOICES[path]]
-    assert load_config(overrides=[f"{path}={known}"], choices=CHOICES)
+    assert resolve_config(overrides=[f"{path}={known}"], choices=CHOICES)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from mlxfp.app.kaggle.estimators.columns import Categories, Columns, Layout
 from mlxfp.app.kaggle.estimators.fitting import FittedEstimator, FittedTarget
 from mlxfp.app.kaggle.estimators.libraries import LIBRARIES
 from mlxfp.app.kaggle.estimators.skops_files import dump, load
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.models import WordCounts
 from mlxfp.support.atomic_files import write_whole, written_whole
 from mlxfp.support.errors import DataError, MissingFileError
@@ -116,7 +116,7 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
         columns = evolve(columns, scaler=load(place / _SCALER))
     targets = []
     for number, (package, classes) in enumerate(zip(about.packages, about.classes, strict=True), 1):
-        model = LIBRARIES[package].load(_model_file(place, number, package), classed=about.spec.kind in CLASSED)
+        model = LIBRARIES[package].load(_model_file(place, number, package), classed=about.spec.task.has_classes)
         targets.append(FittedTarget(package, classes, model))
     return FittedEstimator(about.spec, columns, tuple(targets))
 

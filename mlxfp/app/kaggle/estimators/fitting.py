@@ -9,7 +9,7 @@ from attrs import field, frozen
 from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.columns import Columns, Layout, fit_columns
 from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, Examples, Library, one_decides, threads
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers, finite_numbers
 from mlxfp.support.checks import check_not_negative, check_positive, check_types
@@ -50,7 +50,7 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
     check_types(DatasetSpec, spec=spec)
     check_positive(patience=patience)
     check_not_negative(seed=seed)
-    classed, base = spec.kind in CLASSED, optional("sklearn.base", extra="kaggle", needed_by="estimator")
+    classed, base = spec.task.has_classes, optional("sklearn.base", extra="kaggle", needed_by="estimator")
     if classed != base.is_classifier(model):
         kind = "a classifier" if classed else "a regressor"
         raise ArgumentError(f"The targets of {spec.name!r} are {spec.kind}, which needs {kind}, got {type(model).__name__}. Choose one.")
@@ -133,7 +133,7 @@ class Estimator:
         base = optional("sklearn.base", extra="kaggle", needed_by="estimator")
         library, model, learned = self.library, base.clone(self.model), targets
         classes: tuple[int, ...] = ()
-        if self.spec.kind in CLASSED:
+        if self.spec.task.has_classes:
             found, places = np.unique(targets, return_inverse=True)
             learned = np.asarray(places, np.float64)
             classes = tuple(map(int, found))
@@ -206,7 +206,7 @@ class FittedEstimator:
 
 
 def _answers(spec: DatasetSpec, made: Sequence[Numbers]) -> Numbers:
-    if spec.kind in CLASSED and (spec.kind == "multilabel" or len(spec.classes) == 2):
+    if len(spec.classes) == 2:
         made = [chances[:, 1] for chances in made]
     if _is_logarithmic(spec):
         made = [np.maximum(np.expm1(values), 0) for values in made]

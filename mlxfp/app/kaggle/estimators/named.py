@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, other_package
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS
 from mlxfp.support.errors import ConfigError, MlxfpError, suggest, unknown_name
 from mlxfp.support.optional import optional
@@ -35,7 +35,7 @@ class Task:
     @property
     def classed(self) -> bool:
         """Whether the targets are classes."""
-        return self.spec.kind in CLASSED
+        return self.spec.task.has_classes
 
     @property
     def absolute(self) -> bool:

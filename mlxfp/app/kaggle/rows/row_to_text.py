@@ -25,17 +25,6 @@ Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
 Bins = Mapping[str, tuple[tuple[float, int], ...]]  # of each column, see `find_bins`
 
-# The question before the sentences of a row tells a pretrained model what is asked.
-_QUESTIONS = {
-    "binary": "{0} or not?",
-    "multiclass": "Which {0}?",
-    "multilabel": "Which of {0}?",
-    "regression": "What {0}?",
-    "ordinal": "How much {0}?",
-    "ranking": "How much {0}?",
-    "time_series": "What {0} at that time?",
-}
-
 
 def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; each is one choice of how rows read
     spec: DatasetSpec,
@@ -106,9 +95,9 @@ def write_rows(  # noqa: PLR0913  # those of `fit_row_to_text`
     _check_written(spec, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
-    asked = _QUESTIONS[spec.kind].format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
+    asked = spec.task.question.format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
     return RowToText(
-        columns, formats, asked[:1].upper() + asked[1:], spec.time if spec.kind == "time_series" else None, form, missing, seed, into
+        columns, formats, asked[:1].upper() + asked[1:], spec.time if spec.task.column == "time" else None, form, missing, seed, into
     )
 
 
@@ -122,7 +111,7 @@ def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None
 
 def _in_order(spec: DatasetSpec) -> tuple[ColumnSpec, ...]:
     """Return the columns to write; in a time series the time is first."""
-    if spec.kind != "time_series" or spec.time is None:
+    if spec.task.column != "time" or spec.time is None:
         return spec.columns
     own = [column for column in spec.columns if column.name == spec.time]
     first = own[0] if own else ColumnSpec(name=spec.time, type="text")

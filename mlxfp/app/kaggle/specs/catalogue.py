@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from attrs import frozen
 
 from mlxfp.app.kaggle.specs.inferring import infer_spec, is_train_file
+from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, Kind
 from mlxfp.app.kaggle.specs.spec_files import is_spec_file, load_spec
-from mlxfp.app.kaggle.specs.specs import DatasetSpec, Kind
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.support.checks import check_choice, check_types, explain_call
 from mlxfp.support.errors import DataError, MissingFileError
 from mlxfp.support.registries import Registry
@@ -78,7 +79,7 @@ def find(specs: Mapping[str, DatasetSpec], *, kind: Kind) -> Registry[DatasetSpe
     Registry of 1 data sets: house_prices
     """
     check_types(Mapping, specs=specs)
-    check_choice(get_args(Kind), kind=kind)
+    check_choice(TASK_KINDS, kind=kind)
     return Registry("data set", {name: spec for name, spec in specs.items() if spec.kind == kind})
 
 

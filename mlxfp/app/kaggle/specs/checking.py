@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from mlxfp.app.kaggle.specs.cells import not_numbers
 from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, kept_null_texts, part_file, read_strings
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import DataError, MlxfpError
@@ -142,7 +142,7 @@ def _check_ids(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
 def _check_target(spec: DatasetSpec, name: str, texts: pa.ChunkedArray) -> Iterator[str]:
     if missing := texts.null_count:
         yield f"the target {name!r} is missing in {missing} row{'s' if missing > 1 else ''}"
-    if spec.kind in CLASSED:
+    if spec.task.has_classes:
         yield from _unknown(texts, spec.classes, f"the target {name!r}", f"not among the classes {', '.join(map(repr, spec.classes))}")
     else:
         yield from _list(not_numbers(texts), f"the target {name!r}", "not written as numbers")

@@ -10,22 +10,15 @@ from attrs import evolve
 
 from mlxfp.app.kaggle.specs.cells import are_numbers
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
+from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, TargetCells, TaskKind
 from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
-from mlxfp.app.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec, Kind, SubmissionSpec
+from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
 from mlxfp.support.checks import check_text, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES
 from mlxfp.support.progress import Progress
 
-_CLASSES = 20  # up to so many consecutive whole numbers, from 0 or 1 on, are classes; more are amounts
-_METRICS: dict[Kind, str] = {
-    "binary": "accuracy",
-    "multiclass": "accuracy",
-    "multilabel": "roc_auc",
-    "regression": "rmse",
-    "time_series": "rmse",
-}
 _SHOWN = 9  # names of files in a message
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # of train, test and sample rows
@@ -82,10 +75,10 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
     texts = [column.name for column in columns if not column.kind.is_number]
     time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
     kind = _kind(str(files[0]), train, names, time)
-    classes = _classes(train, names) if kind in CLASSED else ()
+    classes = _classes(train, names) if kind.has_classes else ()
     return DatasetSpec(
         name=files[0].parent.name if Path(path).is_dir() else files[0].name.partition(".")[0],
-        kind=kind,
+        kind=kind.name,
         train=_file(files[0], train),
         test=None if files[1] is None else _file(files[1], test),
         sample=None if files[2] is None else _file(files[2], sample),
@@ -94,7 +87,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         classes=classes,
         time=time,
         columns=columns,
-        metric=_METRICS[kind],
+        metric=kind.metrics[0],
         submission=None if sample is None else _submission(sample, names),
     )
 
@@ -185,7 +178,7 @@ def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequen
     )
 
 
-def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -> Kind:
+def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -> TaskKind:
     kinds = [rows[name].drop_null().unique() for name in names]
     least = 2 if len(kinds) == 1 else 1
     constant = next(((name, len(found)) for name, found in zip(names, kinds, strict=True) if len(found) < least), None)
@@ -193,24 +186,11 @@ def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -
         raise ArgumentError(
             f"The target {constant[0]!r} in {path!r} has {constant[1]} different values: there is nothing to learn. Name another one."
         )
-    numbers = all(map(are_numbers, kinds))
-    if len(kinds) > 1:
-        if all(set(found.to_pylist()) <= {"0", "1"} for found in kinds):
-            return "multilabel"
-        if not numbers:
-            raise ArgumentError(
-                f"Several targets must be 0 and 1, or numbers, and those in {path!r} are not: {', '.join(names)}. Choose one."
-            )
-    elif len(kinds[0]) == 2:
-        return "binary"
-    elif not numbers or _counts_up(kinds[0]):
-        return "multiclass"
-    return "regression" if time is None else "time_series"
-
-
-def _counts_up(texts: pa.Array) -> bool:
-    """Whether texts are few consecutive whole numbers from 0 or 1 on."""
-    return any(set(texts.to_pylist()) == {str(first + place) for place in range(min(len(texts), _CLASSES))} for first in (0, 1))
+    cells = TargetCells(kinds, numbers=all(map(are_numbers, kinds)), dated=time is not None)
+    kind = next((each for each in TASK_KINDS.values() if each.recognizes(cells)), None)
+    if kind is None:
+        raise ArgumentError(f"Several targets must be 0 and 1, or numbers, and those in {path!r} are not: {', '.join(names)}. Choose one.")
+    return kind
 
 
 def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:

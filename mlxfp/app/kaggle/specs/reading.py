@@ -16,7 +16,7 @@ from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, read_text, schema, take, to_table
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.chunks import Example, set_column, set_field, source_rows
 from mlxfp.support.arrow_types import is_number_like
 from mlxfp.support.checks import check_choice, check_types
@@ -104,7 +104,7 @@ def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Data
 def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
     """Return the types of the columns that a spec names."""
     types = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
-    types |= dict.fromkeys(spec.target if part == "train" else (), pa.string() if spec.kind in CLASSED else pa.float64())
+    types |= dict.fromkeys(spec.target if part == "train" else (), spec.task.arrow_type)
     return types | {column.name: column.kind.arrow_type for column in spec.columns}
 
 

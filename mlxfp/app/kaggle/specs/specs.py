@@ -1,26 +1,18 @@
 """Specs: facts about the files, the columns and the target of a competition, as values without any data."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 import pyarrow as pa
 from attrs import Factory, field, frozen
 
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS, ColumnKind, ColumnType
+from mlxfp.app.kaggle.specs.kinds import METRIC_NAMES, TASK_KINDS, Kind, TaskKind
 from mlxfp.app.kaggle.specs.spellings import Spelling
 from mlxfp.support.checks import check_choice, check_not_negative, check_text, check_types, check_unique
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, suggest
 
-Kind = Literal["binary", "multiclass", "multilabel", "regression", "ordinal", "ranking", "time_series"]
-CLASSED: tuple[Kind, ...] = ("binary", "multiclass", "multilabel", "ordinal")  # the kinds whose targets are classes
-# The kinds of targets that each metric of `METRICS` compares; this table imports no MLX, as those of metrics do.
-METRIC_KINDS: Mapping[str, tuple[Kind, ...]] = {
-    **dict.fromkeys(("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc"), CLASSED),
-    "f1": ("binary", "multilabel"),
-    **dict.fromkeys(("map_at_3", "map_at_5"), ("multiclass", "ordinal", "ranking")),
-    **dict.fromkeys(("mae", "r2", "rmse", "rmsle", "spearman"), ("multilabel", "regression", "ranking", "time_series")),
-}
 _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[^\W\d_])(?=\d)")
 
 
@@ -30,24 +22,8 @@ def humanize(name: str) -> str:
     return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
 
 
-def unfit_metric(metric: str, kind: Kind) -> str | None:
-    """Say why a metric cannot score targets of a kind, and which ones can; None if it can.
-
-    >>> unfit_metric("accuracy", "regression")
-    'accuracy is a metric for binary, multiclass, multilabel or ordinal targets, got regression. Choose mae, r2, rmse, rmsle or spearman'
-    """
-    kinds, fitting = METRIC_KINDS[metric], [name for name, kinds in METRIC_KINDS.items() if kind in kinds]
-    return None if kind in kinds else f"{metric} is a metric for {_either(kinds)} targets, got {kind}. Choose {_either(sorted(fitting))}"
-
-
-def _either(names: Sequence[str]) -> str:
-    return " or ".join([*([", ".join(names[:-1])] if names[:-1] else []), names[-1]])
-
-
 def _known_metric(name: str) -> str | None:
-    return (
-        None if name in METRIC_KINDS else f"the name of a metric ({', '.join(sorted(METRIC_KINDS))}){suggest(name, METRIC_KINDS).rstrip()}"
-    )
+    return None if name in METRIC_NAMES else f"the name of a metric ({', '.join(METRIC_NAMES)}){suggest(name, METRIC_NAMES).rstrip()}"
 
 
 def _to_texts(values: Any) -> tuple[str, ...]:
@@ -191,8 +167,8 @@ class DatasetSpec:
 
     def __attrs_post_init__(self) -> None:
         check_text(name=self.name, metric=self.metric)
-        check_choice(METRIC_KINDS, metric=self.metric)
-        check_choice(get_args(Kind), kind=self.kind)
+        check_choice(METRIC_NAMES, metric=self.metric)
+        check_choice(TASK_KINDS, kind=self.kind)
         check_types((str, type(None)), id=self.id, group=self.group, time=self.time)
         names = [column.name for column in self.columns]
         titles = [column.title for column in self.columns]
@@ -200,20 +176,29 @@ class DatasetSpec:
         for problem in self._problems():
             raise ArgumentError(f"The spec of {self.name!r}: {problem}")
 
+    @property
+    def task(self) -> TaskKind:
+        """The entry of `TASK_KINDS` that says how targets of this kind are read, learned, scored and written."""
+        return TASK_KINDS[self.kind]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of a model's outputs: the classes if each row has one class, otherwise the targets."""
+        return self.classes if self.task.one_class else self.target
+
     def _problems(self) -> Iterator[str]:
         hidden = sorted({*self.target, self.id or ""} & {column.name for column in self.columns})
-        role, name = {"time_series": ("time", self.time), "ranking": ("group", self.group)}.get(self.kind, ("", ""))
-        classed, count = self.kind in CLASSED, len(self.classes)
-        least, most = 2 if classed else 0, 2 if self.kind in ("binary", "multilabel") else None if classed else 0
+        task, count = self.task, len(self.classes)
+        least, most = task.class_counts
         if not self.target:
             yield "it has no target. Name the column to predict."
         if hidden:
             yield f"columns has {', '.join(map(repr, hidden))}, and a model must not see the id or the target. Leave it out."
-        if name is None:
-            yield f"{self.kind} needs {role}, the name of a column."
-        if classed and self.kind != "multilabel" and len(self.target) > 1:
+        if task.column is not None and getattr(self, task.column) is None:
+            yield f"{self.kind} needs {task.column}, the name of a column."
+        if task.one_class and len(self.target) > 1:
             yield f"{self.kind} has one target, got {len(self.target)}. Choose another kind, or one of them."
         if count < least or (most is not None and count > most):
             yield f"{self.kind} has {least if least == most else f'at least {least}'} classes, got {count}."
-        if unfit := unfit_metric(self.metric, self.kind):
+        if unfit := task.unfit_metric(self.metric):
             yield f"{unfit}."

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from mlxfp.app.kaggle.specs.column_kinds import Cells, SyntheticColumn, standardize
 from mlxfp.app.kaggle.specs.reading import PARTS, Part, part_file, typed_reader
-from mlxfp.app.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec
+from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
 from mlxfp.support.atomic_files import write_whole
 from mlxfp.support.checks import check_integer, check_positive, check_types
 from mlxfp.support.errors import ArgumentError
@@ -66,7 +66,7 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
     paths = _paths([file.name for file in files.values()], Path(folder))
     made = _SyntheticRows(spec, rows, test_rows, seed)
     numbers = [column.name for column in spec.columns if column.kind.is_number]
-    numbers += () if spec.kind in CLASSED else spec.target
+    numbers += () if spec.task.has_classes else spec.target
     written = {part: _to_bytes(made.table(part), file.name, numbers if part != "sample" else ()) for part, file in files.items()}
     new = [(path, data) for path, data in zip(paths, written.values(), strict=True) if not _exists(path, data)]
     for path, data in new:
@@ -130,7 +130,7 @@ class _SyntheticRows:
     def target(self, name: str, signals: Sequence[NDArray[np.float64]]) -> Cells:
         shown = sum((signal / place for place, signal in enumerate(signals, 1)), start=np.zeros(self.rows))
         score = standardize(shown) + _NOISE * generator(fold_in(self.seed, "target", name)).logistic(size=self.rows)
-        if self.spec.kind not in CLASSED:
+        if not self.spec.task.has_classes:
             return np.array([f"{value:.2f}" for value in 100 * np.exp(score / 2)], object)
         ranks = score.argsort().argsort()
         return np.array(self.spec.classes, object)[ranks * len(self.spec.classes) // self.rows]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mlxfp import Dataset, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.spellings import NUMBER
 from mlxfp.chunks import one_chunk
 from mlxfp.support.errors import listed
@@ -43,7 +43,7 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
     targets = list(_targets(spec, rows))
     for column in columns:
         for target, numbers in targets:
-            if column.groups > 1 and (share := _explained(column, numbers, classed=spec.kind in CLASSED)) >= _LEAK:
+            if column.groups > 1 and (share := _explained(column, numbers, classed=spec.task.has_classes)) >= _LEAK:
                 yield (
                     f"The column {column.name!r} alone avoids {100 * share:.1f} % of the errors in {target!r}. If it is not known when "
                     "rows are to be predicted, the score is far too good: leave it out of the spec."

@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 from mlxfp.app.kaggle.ensembling.calibration import Calibrated, ClassWeights, Logistic, Threshold, class_weights, platt, threshold
 from mlxfp.app.kaggle.ensembling.ensembles import Weighted, fixed, greedy, weighted
 from mlxfp.app.kaggle.ensembling.stacking import Combine, Learn, second_stage
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, score
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 
@@ -143,15 +143,15 @@ def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
     """Return what weights are chosen by: metrics of labels change in steps, so chance decides among weights of equal probabilities."""
     if metric.errors == "logarithmic":
         return METRICS["rmse"]  # of logarithms
-    return METRICS["log_loss"] if metric.needs == "labels" and spec.kind in CLASSED else metric
+    return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric
 
 
 def _after(spec: DatasetSpec, metric: Metric, *, tune: bool) -> Learn | None:
-    if metric.needs == "labels" and spec.kind == "binary" and (tune or metric.name not in _AT_ONE_HALF):
+    if metric.needs == "labels" and spec.task.is_decision and (tune or metric.name not in _AT_ONE_HALF):
         return threshold(metric)
-    if metric.needs == "labels" and spec.kind in ("multiclass", "ordinal") and len(spec.classes) > 2 and metric.name not in _AT_ONE_HALF:
+    if metric.needs == "labels" and spec.task.one_class and len(spec.classes) > 2 and metric.name not in _AT_ONE_HALF:
         return class_weights(metric)
-    return platt() if metric.name == "log_loss" and spec.kind in CLASSED and spec.kind != "multilabel" else None
+    return platt() if metric.name == "log_loss" and spec.task.one_class else None
 
 
 def after_numbers(choice: Choice) -> dict[str, object]:

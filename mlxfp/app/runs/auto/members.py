@@ -8,10 +8,10 @@ from typing import Any
 import mlx.core as mx
 from attrs import frozen
 
-from mlxfp.app.config.presets import MODEL_DEFAULTS
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS, Errors
 from mlxfp.app.runs.plans import Trackers
+from mlxfp.models import TABLE_MODELS
 
 PACKAGES = ("sklearn", "lightgbm", "catboost", "xgboost")
 Values = Mapping[str, Any]  # sections of a configuration
@@ -43,13 +43,8 @@ _SAMPLED = {
     "colsample_bytree": 0.8,
     "reg_lambda": 0.3,
 }
-# The frequencies of numbers in realmlp, of values: that of its authors is 0.1. RMSE of the first fold of calhousing after 30 epochs, 45,769
-# and 46,449 (two seeds), and 48,610 with 0.1; Computers 165, 183 (mean of two folds); concrete 5.08, 5.45. For classes, 0.1 does as well.
-_SIGMA = 1.0
 _MOST_TRAINED = 200_000  # rows beyond which networks do not finish in minutes
-# Of a fold of realmlp without a GPU: at most so many, half a minute on one core, and at least so many. Calhousing, first fold:
-# RMSE 51,370 after 16 epochs, 47,783 after 40 and 47,777 after 256.
-_UPDATES, _EPOCHS = 3000, 16
+_EPOCHS = 16  # of a network without a GPU, at least
 
 
 @frozen
@@ -94,9 +89,8 @@ def facts_of(spec: DatasetSpec, rows: int) -> Facts:
     """Return the facts of a data set of so many training rows, with the packages that are installed."""
     kinds = [column.type for column in spec.columns]
     found = frozenset(name for name in PACKAGES if find_spec(name) is not None)
-    classes = len(spec.classes) if spec.kind in CLASSED else 0
     counts = (kinds.count("numerical"), kinds.count("categorical"), kinds.count("text"))
-    return Facts(rows, *counts, classes, METRICS[spec.metric].errors, found, mx.default_device() == mx.gpu)
+    return Facts(rows, *counts, len(spec.classes), METRICS[spec.metric].errors, found, mx.default_device() == mx.gpu)
 
 
 def members(facts: Facts) -> tuple[Member, ...]:
@@ -104,8 +98,8 @@ def members(facts: Facts) -> tuple[Member, ...]:
 
     >>> from attrs import evolve
     >>> table = Facts(800, numbers=5, categories=2, texts=0, classes=2, errors="squared", packages=frozenset({"sklearn"}))
-    >>> [member.name for member in members(table)]
-    ['trees', 'linear', 'kernel', 'forest', 'realmlp', 'tabm']
+    >>> [member.name for member in members(table)][:4]  # networks for tables follow
+    ['trees', 'linear', 'kernel', 'forest']
     >>> [member.name for member in members(evolve(table, numbers=0, categories=0, texts=1, packages=frozenset({"sklearn", "lightgbm"})))]
     ['words', 'lightgbm', 'deep', 'shallow', 'plain_words']
     """
@@ -117,24 +111,22 @@ def members(facts: Facts) -> tuple[Member, ...]:
 
 
 def _networks(facts: Facts) -> Iterator[str]:
-    """Yield the networks that end within minutes: without a GPU, a TabM takes that long for a fold of many rows."""
-    if facts.rows <= _MOST_TRAINED:
-        yield "realmlp"
-        yield from ("tabm",) if facts.gpu or facts.rows <= _FEW else ()
+    """Yield the networks that end within minutes."""
+    for name, network in TABLE_MODELS.items() if facts.rows <= _MOST_TRAINED else ():
+        if facts.gpu or network.quick.rows is None or facts.rows <= network.quick.rows:
+            yield name
 
 
 def _network(name: str, facts: Facts) -> Values:
     """Return the training of the authors; without a GPU, that of smaller layers or fewer epochs."""
-    sections = {section: {**values} for section, values in MODEL_DEFAULTS[name].items()}
-    sections["model"] |= {"name": name}
-    if name == "realmlp" and not facts.classes:
-        sections["model"] |= {"arguments": {"sigma": _SIGMA}}
-    if not facts.gpu and name == "tabm":
-        sections["model"] |= {"size": "tiny"}
-    if not facts.gpu and name == "realmlp":
-        training = sections["training"]
-        epochs = max(_EPOCHS, min(training["epochs"], _UPDATES * training["size"] // facts.rows))
-        sections["training"], sections["observers"] = training | {"epochs": epochs}, sections["observers"] | {"patience": epochs}
+    network, sections = TABLE_MODELS[name], dict[str, Any]()
+    quick = network.quick
+    for layer in (network.defaults, {"model": {"name": name}}, {} if facts.classes else quick.values, {} if facts.gpu else quick.slow):
+        sections |= {section: {**sections.get(section, {}), **values} for section, values in layer.items()}
+    if not facts.gpu and quick.updates is not None:
+        training, observers = sections["training"], sections["observers"]
+        epochs = max(_EPOCHS, min(training["epochs"], quick.updates * training["size"] // facts.rows))
+        sections |= {"training": training | {"epochs": epochs}, "observers": observers | {"patience": min(epochs, observers["patience"])}}
     return sections
 
 

@@ -11,6 +11,7 @@ from mlx.optimizers import Optimizer
 
 from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, schedules, train_step
 from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.config.loading import Choices, Resolved, resolve_config
 from mlxfp.app.kaggle.ensembling import ensembles
 from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
 from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, make_named, needs_permission
@@ -39,22 +40,48 @@ from mlxfp.training.steps.steps import TrainStep
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(TokenizerKind)  # the kinds that can be trained
 _NONE = OwnParts()
-_REALMLP_RATES = {"class": 0.04, "labels": 0.04, "value": 0.2}  # of its authors
 CONVNET = "convnet"  # the model of pictures and sounds
 AUTO = "auto"  # several models, chosen by what the data are
-REALMLP = "realmlp"  # the model, and its optimizer
+OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)  # named like their networks
 PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
     "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS, AUTO)),
-    "optimizer.name": (*optimizers.OPTIMIZERS, REALMLP),
+    "optimizer.name": (*optimizers.OPTIMIZERS, *OWN_OPTIMIZERS),
     "schedule.name": (*schedules.SCHEDULES, PLATEAU),
     "validation.method": ("auto", *FOLD_METHODS),
     "competition.metric": METRICS,
     "competition.ensemble": ENSEMBLES,
 }
+
+
+def load_config(
+    path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = (), choices: Choices | None = None
+) -> Resolved:
+    """Read a configuration: `key.sub=value` goes before a YAML or JSON file, the file before a preset.
+
+    A file may name its preset, as in `preset: titanic`; the argument `preset` goes before that. A network of `models.TABLE_MODELS` brings
+    the training of its authors, which goes before a preset that does not name the network. The text after the first `=` is read by the
+    rules of YAML 1.2. With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked too; otherwise a run checks
+    them when it is planned. Raises `ConfigError` with every mistake at once: its path, file and line, what was expected and found, and
+    the nearest name.
+
+    >>> load_config(overrides=["training.epochs=0", "modle.name=bert"])
+    Traceback (most recent call last):
+    mlxfp.support.errors.ConfigError: 2 mistakes in the configuration:
+      training.epochs (command line): expected at least 1, got 0
+      modle (command line): unknown key; did you mean 'model'?
+
+    See also: `RunConfig`; `PRESETS`; `json_schema`, for editors.
+    """
+    return resolve_config(path, preset=preset, overrides=overrides, choices=choices, defaults=model_defaults)
+
+
+def model_defaults(name: str) -> Mapping[str, Any]:
+    """Return the settings of training that a model brings, by the sections of a configuration."""
+    return TABLE_MODELS[name].defaults if name in TABLE_MODELS else {}
 
 
 def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> CompetitionData:
@@ -153,12 +180,16 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     `params` are those of the model, for rates by layers.
     """
     optimizer, schedule = config.optimizer, config.schedule
-    peak = optimizer.learning_rate or _REALMLP_RATES[getattr(goal, "answer", "class")]
+    rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
+    peak = optimizer.learning_rate
+    if peak is None:  # `config_problems` refuses this for other optimizers
+        assert rates is not None
+        peak = rates.peaks[getattr(goal, "answer", "class")]
     rate: float | schedules.Schedule = peak
     if schedule.name != PLATEAU:
         rate = schedules.by_name(schedule.name, peak, steps=updates, warmup=schedule.warmup)
-    if optimizer.name == REALMLP:
-        return optimizers.realmlp(rate, steps=updates, weight_decay=optimizer.weight_decay)
+    if rates is not None:
+        return optimizers.fading_adam(rate, *rates.groups, steps=updates, weight_decay=optimizer.weight_decay)
     if optimizer.layer_decay < 1:
         return optimizers.layerwise(optimizer.name, rate, params, decay=optimizer.layer_decay, weight_decay=optimizer.weight_decay)
     return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)

@@ -10,7 +10,6 @@ from attrs import evolve
 
 from mlxfp import length
 from mlxfp.app.config.classes import RunConfig, hint
-from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.kaggle.validation.folds import Folds
 from mlxfp.app.run_folders.folders import with_values
 from mlxfp.app.runs.from_config.file_planning import plan_files
@@ -128,9 +127,8 @@ def _folds_of(config: RunConfig) -> Callable[[CompetitionData], Folds]:
 def _check_sample(data: CompetitionData, *, decided: bool) -> None:
     """Make a submission of arbitrary predictions: mistakes in the files are found now, and not after all folds are trained."""
     spec, count = data.spec, 0 if data.test is None else length(data.test) or 0
-    single = spec.kind in CLASSED and spec.kind != "multilabel"
-    width = len(spec.classes) if single else len(spec.target)
-    flat = width == 1 or (single and (width == 2 or decided))
+    width = len(spec.outputs)
+    flat = width == 1 or (spec.task.one_class and (width == 2 or decided))
     try:
         predictions = np.full(count if flat else (count, width), 0.0 if decided else 0.4)
         make_submission(data, predictions)

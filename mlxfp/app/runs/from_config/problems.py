@@ -11,9 +11,9 @@ from mlxfp.app.kaggle.estimators.named import ESTIMATORS, known_class, needs_per
 from mlxfp.app.kaggle.specs.catalogue import named_spec
 from mlxfp.app.kaggle.specs.inferring import find_files
 from mlxfp.app.kaggle.specs.reading import folder_of
-from mlxfp.app.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.run_folders.folders import is_csv_name
-from mlxfp.app.runs.from_config.parts import AUTO, CONVNET, REALMLP, TOKENIZERS, has_members, is_estimator
+from mlxfp.app.runs.from_config.parts import AUTO, CONVNET, OWN_OPTIMIZERS, TOKENIZERS, has_members, is_estimator
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.distributed import Ranks
 from mlxfp.models import TABLE_MODELS
@@ -48,7 +48,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     if data.path is not None and not own and not (spec is None and data.spec is not None):
         yield from (("data.path", problem) for problem in _path_problems(data.path, spec))
     metric = config.competition.metric
-    if spec is not None and metric is not None and (unfit := unfit_metric(metric, spec.kind)):
+    if spec is not None and metric is not None and (unfit := spec.task.unfit_metric(metric)):
         yield "competition.metric", unfit
     yield from _model_problems(config)
     yield from _estimator_problems(config)
@@ -78,10 +78,10 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
         yield "model.name", f"{CONVNET} is for pictures and sounds, with task=images or task=audio"
     if model.path is not None and not Path(model.path).is_dir():
         yield "model.path", f"there is no folder {model.path!r} of pretrained weights"
-    if optimizer.name == REALMLP and name != REALMLP:
-        yield "optimizer.name", f"{REALMLP} is for model.name={REALMLP}; take adamw"
-    if optimizer.learning_rate is None and optimizer.name != REALMLP:
-        yield "optimizer.learning_rate", f"null is for optimizer.name={REALMLP}; give a number"
+    if optimizer.name in OWN_OPTIMIZERS and name != optimizer.name:
+        yield "optimizer.name", f"{optimizer.name} is for model.name={optimizer.name}; take adamw"
+    if optimizer.learning_rate is None and optimizer.name not in OWN_OPTIMIZERS:
+        yield "optimizer.learning_rate", f"null is for optimizer.name={' or '.join(OWN_OPTIMIZERS)}; give a number"
     if optimizer.layer_decay < 1 and model.path is None:
         yield "optimizer.layer_decay", "it is for pretrained weights; give their folder, model.path=FOLDER, or leave it out"
     if name == AUTO:
@@ -181,28 +181,27 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
 def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]:
     """Find options that would give meaningless results on the data, and data that nothing can be learned from."""
     spec, metric, competition = data.spec, data.metric, config.competition
-    classed, targets = spec.kind in CLASSED, data.targets
-    single = classed and spec.kind != "multilabel"
-    if metric.needs != "values" and not classed:
+    task, targets = spec.task, data.targets
+    if metric.needs != "values" and not task.has_classes:
         yield "competition.metric", f"{metric.name} compares classes, and a run predicts numbers for {spec.kind}; take spearman or rmse"
     if not spec.columns:
         yield "data.spec", f"{spec.name} has no columns to predict from; columns without any value do not count"
     if (targets == targets[0]).all():
-        value = spec.classes[int(targets.flat[0])] if classed else f"{targets.flat[0]:g}"
+        value = spec.classes[int(targets.flat[0])] if task.has_classes else f"{targets.flat[0]:g}"
         what = f"the target {', '.join(map(repr, spec.target))} is {value!r} in all {len(targets):,} training rows"
         yield (
             "data.limit" if config.data.limit is not None else "data.path",
             f"{what}, so there is nothing to learn; use other or more rows",
         )
-    if config.data.pseudo_labels is not None and (not single or data.test is None):
+    if config.data.pseudo_labels is not None and (not task.one_class or data.test is None):
         yield "data.pseudo_labels", "they are classes of the rows of a test file; leave the option out"
     if data.test is not None and not length(data.test):
         yield "data.path", "the test file has no rows"
-    if competition.ensemble == "vote" and not single:
+    if competition.ensemble == "vote" and not task.one_class:
         yield "competition.ensemble", "a vote is on classes; take mean"
-    if competition.ensemble == "rank" and not (metric.ranks == "rows" and (spec.kind == "binary" or not classed)):
+    if competition.ensemble == "rank" and not (metric.ranks == "rows" and (task.is_decision or not task.has_classes)):
         yield "competition.ensemble", f"ranks are for metrics of order, roc_auc and spearman, and this is {metric.name}; take mean"
-    if competition.threshold and not (spec.kind == "binary" and metric.needs == "labels" and competition.ensemble == "mean"):
+    if competition.threshold and not (task.is_decision and metric.needs == "labels" and competition.ensemble == "mean"):
         yield "competition.threshold", "only the mean of binary decisions has one, with a metric of labels"
 
 

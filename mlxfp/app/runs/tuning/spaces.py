@@ -5,7 +5,6 @@ from typing import Any, Literal, get_args
 
 from attrs import field, fields, frozen
 
-from mlxfp.app.kaggle.specs.specs import CLASSED
 from mlxfp.app.runs.from_config.planning import changed, plan_problem
 from mlxfp.app.runs.from_config.problems import ARGUMENTS, check_tunable_option
 from mlxfp.app.runs.plans import Plan
@@ -72,8 +71,7 @@ _TEXTS = (
     *_space("model.", dropout=("float", 0.0, 0.3)),
 )
 
-# By the name of a model. The ranges of realmlp and tabm are ours, around the defaults of their authors (Holzmüller et al., 2024; Gorishniy
-# et al., 2025).
+# By the name of a model.
 SPACES: Registry[Space] = Registry(
     "search space",
     {
@@ -104,15 +102,7 @@ SPACES: Registry[Space] = Registry(
         "kernel": _space(ARGUMENTS, C=("log", 0.1, 100.0), gamma=("log", 1e-4, 1.0)),
         "tfidf": _space(ARGUMENTS, C=("log", 0.1, 100.0)),
         "tfidf of values": _space(ARGUMENTS, alpha=("log", 0.01, 100.0)),
-        "realmlp": (
-            *_space("optimizer.", learning_rate=("log", 0.02, 0.3), weight_decay=("choice", 0.0, 0.02)),
-            *_space("model.", dropout=("choice", 0.0, 0.15, 0.3)),
-            *_space(ARGUMENTS, sigma=("log", 0.05, 3.0)),
-        ),
-        "tabm": (
-            *_space("optimizer.", learning_rate=("log", 1e-4, 5e-3), weight_decay=("log", 1e-4, 0.1)),
-            *_space("model.", dropout=("float", 0.0, 0.5)),
-        ),
+        **{name: _space("", **network.space) for name, network in TABLE_MODELS.items()},
         **dict.fromkeys(MODELS, _TEXTS),
         "pretrained": (*_space("optimizer.", learning_rate=("log", 5e-6, 2e-4)), *_TEXTS[1:]),
     },
@@ -126,7 +116,7 @@ def space_of(plan: Plan, vary: Sequence[str] = ()) -> Space:
     form.
     """
     name = "pretrained" if plan.models.pretrained else plan.models.name or "modernbert"
-    name = "tfidf of values" if name == "tfidf" and plan.data.spec.kind not in CLASSED else name
+    name = "tfidf of values" if name == "tfidf" and not plan.data.spec.task.has_classes else name
     found = {parameter.key: parameter for parameter in SPACES.get(name, ())}
     for each in vary:
         key, changed = _parsed(each)

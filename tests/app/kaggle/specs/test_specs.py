@@ -1,13 +1,14 @@
 """Facts that contradict each other are refused when a spec is made."""
 
 import pickle
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from attrs import evolve
 from hypothesis import given
 
-from mlxfp.app.kaggle.specs.specs import METRIC_KINDS, ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec, humanize
+from mlxfp.app.kaggle.specs.kinds import METRIC_NAMES, TASK_KINDS, Kind
+from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec, humanize
 from mlxfp.app.kaggle.validation.scoring import METRICS
 from mlxfp.core.identity import fingerprint
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError
@@ -106,7 +107,12 @@ def test_a_metric_that_is_not_there_suggests_the_nearest():
 
 
 def test_every_metric_says_which_targets_it_scores():
-    assert set(METRIC_KINDS) == set(METRICS)
-    for name, kinds in METRIC_KINDS.items():
+    assert tuple(METRICS) == METRIC_NAMES
+    for name in METRIC_NAMES:
+        kinds = {kind.name for kind in TASK_KINDS.values() if name in kind.metrics}
         assert (METRICS[name].needs == "values") == ("regression" in kinds)
-        assert (METRICS[name].ranks == "classes") == (set(kinds) == {"multiclass", "ordinal", "ranking"})
+        assert (METRICS[name].ranks == "classes") == (kinds == {"multiclass", "ordinal", "ranking"})
+
+
+def test_every_name_of_a_kind_has_one_entry():
+    assert tuple(TASK_KINDS) == get_args(Kind) == tuple(kind.name for kind in TASK_KINDS.values())

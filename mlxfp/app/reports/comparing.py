@@ -68,7 +68,7 @@ class Pair:
 
 @frozen(repr=False)
 class RunComparison:
-    """Several runs next to each other: print it; made by `runs.compare`.
+    """Several runs next to each other: print it; made by `compare`.
 
     `options` has the options that differ, each with its value in every run. The rows in which runs disagree most are printed by how far
     each run is off: 1 minus the probability of the true class, or the distance from the value. `blend` is the score of a blend of all runs,

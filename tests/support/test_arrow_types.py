@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.arrow import types
+from mlxfp.support import arrow_types as types
 from mlxfp.support.arrow_types import decoded, is_tensor, value_type
 
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]

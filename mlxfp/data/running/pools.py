@@ -110,7 +110,7 @@ class _Flow:
         self._pool, self._jobs, self._whole = pool, jobs, whole
         self._entries: deque[_Entry] = deque()
         self._more = True  # whether there are more jobs
-        self._failed: BaseException | None = None  # the error that making jobs ended with
+        self._failed: Exception | None = None  # the error that making jobs ended with
         self._changed = threading.Condition()
         self._running, self._unread, self._closed = 0, 0, False
         self._row_seconds: float | None = None
@@ -170,7 +170,7 @@ class _Flow:
         except StopIteration:
             self._more = False
             return
-        except BaseException as error:  # noqa: BLE001  # raised when it is its turn
+        except Exception as error:  # noqa: BLE001  # raised when it is its turn
             self._more, self._failed = False, error
             return
         self._entries.append(_Entry(job, after))

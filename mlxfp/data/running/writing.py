@@ -6,8 +6,7 @@ out, in order. What is known of a file is kept until all are done, so a run that
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from itertools import count, groupby, islice
@@ -25,8 +24,8 @@ from mlxfp.core.describing import schema
 from mlxfp.core.execution import beginning, progress_of, row_jobs, run
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
-from mlxfp.core.running.runners import RUNNER
-from mlxfp.core.running.segments import Job, Result, Segment
+from mlxfp.core.running.runners import RUNNER, Jobs
+from mlxfp.core.running.segments import Job, Segment
 from mlxfp.core.sources import check_ends
 from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import lists_all, skipped_rows, skips_rows
@@ -37,7 +36,7 @@ from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
-from mlxfp.support.errors import DataError, PipelineError, WorkerError
+from mlxfp.support.errors import DataError, PipelineError
 from mlxfp.support.progress import Progress
 
 T = TypeVar("T")
@@ -203,46 +202,28 @@ def rows_of_a_file(dataset: Dataset[Any]) -> int:
 
 def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool] = lambda place: True) -> int:
     """Let workers write the files, those of `own` places; return how many there are in all."""
-    waiting: deque[tuple[WriteFile, Future[Result]]] = deque()
-    files, known, closed = 0, 0, False
+    files, known, kept = 0, 0, False
 
     def total() -> int | None:
         return None if known else dataset.plan.source.length()
 
-    with Progress(out.writer, total=total) as progress:
-        try:
-            for place, job in _jobs(dataset, out, pool, own):
-                files = max(files, place + 1)
-                if job is None:
-                    known += 1
-                else:
-                    waiting.append((job, pool.submit(job.sent_to(pool.kind), lambda: closed)))
-                if len(waiting) >= 2 * pool.workers:
-                    progress.update(_wait(*waiting.popleft()))
-            while waiting:
-                progress.update(_wait(*waiting.popleft()))
-        except KeptError:
-            wait([future for _, future in waiting])  # else they would write into what comes next
-            raise
-        finally:
-            closed = True
-    return files
+    def jobs() -> Jobs:
+        nonlocal files, known
+        for place, job in _jobs(dataset, out, pool, own):
+            if kept:
+                return
+            files, known = max(files, place + 1), known + (job is None)
+            if job is not None:
+                yield job, None
 
-
-def _wait(job: "WriteFile", future: "Future[Result]") -> int:
-    """Wait until a file is written; return how many rows were read for it.
-
-    What a worker fails on is done again here, so that an error is raised as it is without workers.
-    """
-    try:
-        result = future.result()
-    except WorkerError:
-        raise
-    except Exception:  # noqa: BLE001  # of any stage
-        result = job.run()
-    if not result.complete:
+    with Progress(out.writer, total=total) as progress, closing(pool.map(jobs(), whole=True)) as results:
+        for (job, _), result in results:
+            complete = result.complete if result.error is None else job.run().complete  # raises the error as it is without workers
+            kept = kept or not complete
+            progress.update(job.task.rows)
+    if kept:
         raise KeptError
-    return job.task.rows
+    return files
 
 
 def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool]) -> Iterator["tuple[int, WriteFile | None]"]:
@@ -276,24 +257,11 @@ def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[
             yield place, job(place, *next(_files(dataset, start, out.rows_per_file), ((), start)))
 
 
-def _are_whole(checks: list["CheckFile"], pool: Pool) -> Iterator[bool]:
+def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
     """Let workers read files that are done; yield, in their order, whether each is as it was written."""
-    waiting: deque[tuple[CheckFile, Future[Result]]] = deque()
-    for check in checks:
-        waiting.append((check, pool.submit(check, lambda: False)))
-        if len(waiting) >= 2 * pool.workers:
-            yield _found_whole(*waiting.popleft())
-    while waiting:
-        yield _found_whole(*waiting.popleft())
-
-
-def _found_whole(check: "CheckFile", future: "Future[Result]") -> bool:
-    try:
-        return future.result().complete
-    except WorkerError:
-        raise
-    except Exception:  # noqa: BLE001  # of a worker that cannot read the file
-        return check.file.is_whole(check.out.folder)
+    with closing(pool.map(((check, None) for check in checks), whole=True)) as results:
+        for (check, _), result in results:
+            yield result.complete if result.error is None else check.run().complete
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:

@@ -181,7 +181,6 @@ ACROSS = {
     "batch": fp.batch(4),
     "batch_by_tokens": fp.batch_by_tokens(32, column="tokens"),
     "bucket_by_length": fp.bucket_by_length([4, 8], size=2, column="tokens"),
-    "column_stats": fp.inspect.column_stats(["x"]),
     "on_error": fp.compose(fp.filter(bool), fp.on_error("skip")),
 }
 

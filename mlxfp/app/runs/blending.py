@@ -19,7 +19,7 @@ from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_j
 from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.finished import finished
 from mlxfp.app.runs.from_config.parts import ENSEMBLES
-from mlxfp.app.runs.from_config.stored import plan_in
+from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.outcomes import ids_of, metrics_of, prediction_columns, write_oof
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan

@@ -20,7 +20,7 @@ from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.app.runs.folding import load_fold, load_predictor
-from mlxfp.app.runs.from_config.stored import file_model_in, models_in
+from mlxfp.app.runs.from_config.planning import file_model_in, models_in
 from mlxfp.app.runs.outcomes import combine, prediction_columns
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Models

@@ -9,7 +9,7 @@ from mlxfp.app.reports.comparing import RunComparison, compare_runs, write_compa
 from mlxfp.app.reports.event_logs import is_log, write_logs
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write
-from mlxfp.app.runs.from_config.stored import plan_in
+from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.support.checks import check_types, explain_call
 from mlxfp.support.errors import ArgumentError

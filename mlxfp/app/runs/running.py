@@ -16,9 +16,8 @@ from mlxfp.app.runs.auto.seeds import run_seeds
 from mlxfp.app.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.app.runs.file_runs import run_files
 from mlxfp.app.runs.folding import Events, run_fold
-from mlxfp.app.runs.from_config.planning import start
+from mlxfp.app.runs.from_config.planning import start, start_again
 from mlxfp.app.runs.from_config.problems import check_ranks
-from mlxfp.app.runs.from_config.stored import start_again
 from mlxfp.app.runs.joining import following, leading
 from mlxfp.app.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code

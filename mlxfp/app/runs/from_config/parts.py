@@ -162,11 +162,6 @@ def is_estimator(config: RunConfig) -> bool:
     return name is not None and (":" in name or name in ESTIMATORS)
 
 
-def has_members(config: RunConfig) -> bool:
-    """Whether a run is of several models, each of which is a run of its own: those of `auto`, or those of several seeds."""
-    return config.model.name == AUTO or config.training.seeds > 1
-
-
 def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *, rows: int, seed: int) -> Estimator:
     """Make the estimator, for so many training rows; raises `ConfigError` for arguments that it does not take."""
     arguments = dict(config.model.arguments)

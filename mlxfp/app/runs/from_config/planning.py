@@ -1,7 +1,8 @@
 """A configuration made into the plan of a run: data, folds, and the functions that make models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from attrs import evolve
 
 from mlxfp import length
 from mlxfp.app.config.classes import RunConfig, hint
+from mlxfp.app.config.loading import apply_overrides, read_config
 from mlxfp.app.kaggle.validation.folds import Folds
-from mlxfp.app.run_folders.folders import with_values
-from mlxfp.app.runs.from_config.file_planning import plan_files
+from mlxfp.app.run_folders.folders import config_file, located, with_values
+from mlxfp.app.runs.from_config.file_planning import file_model, plan_files
 from mlxfp.app.runs.from_config.parts import (
     AUTO,
     CHOICES,
@@ -30,7 +32,7 @@ from mlxfp.app.runs.from_config.parts import (
 )
 from mlxfp.app.runs.from_config.problems import Problem, config_problems, data_problems
 from mlxfp.app.runs.own_parts import Code, OwnParts
-from mlxfp.app.runs.plans import Models, Plan, Start
+from mlxfp.app.runs.plans import FileModel, Models, Plan, Start
 from mlxfp.app.runs.submission import make_submission
 from mlxfp.app.tasks.competition_data import CompetitionData, make_folds
 from mlxfp.support.errors import ConfigError, DataError
@@ -78,6 +80,29 @@ def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
 def plan_problem(plan: Plan) -> Problem | None:
     """Return the first option of a plan that cannot work."""
     return next(config_problems(structure(plan.settings, RunConfig)), None)
+
+
+def plan_in(folder: Path, code: Code) -> Plan:
+    """Plan the run in a folder again. Raises what `plan` does."""
+    return plan(_located(folder), code=code)
+
+
+def models_in(folder: Path, code: Code) -> Models:
+    """Return the functions that make the models of the run in a folder."""
+    config = _located(folder)
+    return models_of(config, own_parts_of(config, code))
+
+
+def file_model_in(folder: Path, classes: tuple[str, ...], code: Code) -> FileModel:
+    """Return the model of the run over files in a folder, with these classes."""
+    return file_model(_located(folder), classes, code)
+
+
+def start_again(folder: str | PathLike[str], overrides: Sequence[str], code: Code) -> tuple[Start, int]:
+    """Begin the run in a folder with `overrides`; return it with the number of epochs that the folder had."""
+    before = _located(folder)
+    config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
+    return start(config, code), before.training.epochs
 
 
 def models_of(config: RunConfig, own: OwnParts) -> Models:
@@ -152,3 +177,8 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
 
 def _absolute(path: str | None) -> Any:
     return None if path is None else str(Path(path).resolve())
+
+
+def _located(folder: str | PathLike[str]) -> RunConfig:
+    path = located(folder)
+    return evolve(read_config(config_file(path)), output=fspath(path.parent), name=path.name)

@@ -13,7 +13,7 @@ from mlxfp.app.kaggle.specs.inferring import find_files
 from mlxfp.app.kaggle.specs.reading import folder_of
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.run_folders.folders import is_csv_name
-from mlxfp.app.runs.from_config.parts import AUTO, CONVNET, OWN_OPTIMIZERS, TOKENIZERS, has_members, is_estimator
+from mlxfp.app.runs.from_config.parts import AUTO, CONVNET, OWN_OPTIMIZERS, TOKENIZERS, is_estimator
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.distributed import Ranks
 from mlxfp.models import TABLE_MODELS
@@ -210,7 +210,7 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
     size, count = config.training.size, ranks.world.copies
     if is_estimator(config) or config.model.name == AUTO:
         raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run it without ranks.")
-    if has_members(config):
+    if config.training.seeds > 1:
         raise ConfigError(f"training.seeds: ranks train one model of each fold, got {config.training.seeds}. Run it without ranks.")
     if config.own.observers:
         raise ConfigError(

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import mlxfp as fp
-from tests.app.runs.reports.finished import finished
-from tests.app.runs.reports.test_reports import sure_of_yes
+from tests.app.reports.finished import finished
+from tests.app.reports.test_reports import sure_of_yes
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
+from mlxfp.app.reports.writing import page
 from mlxfp.app.runs.events import Ended, FoldEnded
-from mlxfp.app.runs.reports.writing import page
 from mlxfp.support.html import element
-from tests.app.runs.reports.finished import HOSTILE
+from tests.app.reports.finished import HOSTILE
 from tests.browser.conftest import Seen
 
 # The name of a column that any notebook can be given, and one that is long.

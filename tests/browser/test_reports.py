@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.app.runs.reports.charts import histogram, line_chart
-from mlxfp.app.runs.reports.writing import page
-from tests.app.runs.reports.finished import HOSTILE, finished
-from tests.app.runs.reports.test_reports import sure_of_yes
+from mlxfp.app.reports.charts import histogram, line_chart
+from mlxfp.app.reports.writing import page
+from tests.app.reports.finished import HOSTILE, finished
+from tests.app.reports.test_reports import sure_of_yes
 from tests.browser.conftest import Seen
 
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"  # also what is folded must fit

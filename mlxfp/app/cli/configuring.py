@@ -136,7 +136,7 @@ def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
 
 def _model_defaults(name: str) -> Mapping[str, Any]:
     start_mlx()  # a configuration that names a model imports MLX, whose rooms know the models
-    from mlxfp.app.runs.from_config import model_defaults
+    from mlxfp.app.runs.from_config.parts import model_defaults
 
     return model_defaults(name)
 
@@ -144,7 +144,7 @@ def _model_defaults(name: str) -> Mapping[str, Any]:
 def known_names() -> Choices:
     """Return the known names of parts, such as optimizers; this imports MLX, whose rooms have them."""
     start_mlx()
-    from mlxfp.app.runs.from_config import CHOICES
+    from mlxfp.app.runs.from_config.parts import CHOICES
 
     return CHOICES
 
@@ -187,7 +187,7 @@ def _yaml_lines(values: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[t
 def _check(options: Namespace) -> int:
     """Check a configuration, and list all mistakes at once, each with its line."""
     resolved = loaded(options, known_names())
-    from mlxfp.app.runs.problems import config_problems
+    from mlxfp.app.runs.from_config.problems import config_problems
 
     found = [f"\n  {path} ({resolved.origin(path)}): {problem}" for path, problem in config_problems(resolved.config)]
     if found:

@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
 
 def _report(options: Namespace) -> int:
     """Write a report of a finished run, a comparison of several, or a report of logs of training, as one HTML file."""
-    from mlxfp.app.runs.reports.reporting import report
+    from mlxfp.app.runs.reporting import report
 
     made = report(*options.folders, out=options.out, code=options.code)
     say(str(made))
@@ -37,7 +37,7 @@ def _report(options: Namespace) -> int:
 
 def _compare(options: Namespace) -> int:
     """Compare finished runs: their options, scores on the same folds, and rows."""
-    from mlxfp.app.runs.reports.comparing import compare
+    from mlxfp.app.runs.reporting import compare
 
     say(str(compare(options.folders, code=options.code)))
     return 0

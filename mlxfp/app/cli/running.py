@@ -87,8 +87,8 @@ def _resume(options: Namespace) -> int:
 def _predict(options: Namespace) -> int:
     """Predict the rows of a file with all models of a finished run."""
     _start()
+    from mlxfp.app.run_folders.files import csv_text, write_text
     from mlxfp.app.runs import predict
-    from mlxfp.app.runs.files import csv_text, write_text
 
     columns = predict(options.folder, options.data, code=options.code)
     text = csv_text(columns)
@@ -175,7 +175,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
 
 
 def _is_member(folder: Path, run: Path) -> bool:
-    from mlxfp.app.runs.folders import MEMBERS
+    from mlxfp.app.run_folders.folders import MEMBERS
 
     return folder.parent.name == MEMBERS and folder != run
 

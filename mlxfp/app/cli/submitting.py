@@ -79,18 +79,19 @@ def _submit(options: Namespace) -> int:
 
 def _of_run(folder: Path) -> _Candidate:
     """Find the submission of a run, with its sample."""
+    from mlxfp.app.config.loading import read_config
     from mlxfp.app.kaggle.specs.reading import column_names
     from mlxfp.app.kaggle.specs.spec_files import load_spec
     from mlxfp.app.kaggle.validation.scoring import METRICS
-    from mlxfp.app.runs.folders import SPEC, data_folder, read_config
+    from mlxfp.app.run_folders.folders import SPEC, config_file, data_folder
     from mlxfp.app.runs.submission import spelling_of
 
-    config = read_config(folder)
+    config = read_config(config_file(folder))
     file = folder / config.competition.submission
     if not file.is_file():
         raise MissingFileError(f"The run in {folder} has no {file.name}. Continue it first: mlxfp resume {folder}")
     spec = load_spec(folder / SPEC)
-    named = None if spec.sample is None else data_folder(folder, config) / spec.sample.name
+    named = None if spec.sample is None else data_folder(folder, config.data.path) / spec.sample.name
     sample = named if named is not None and named.is_file() else None
     return _Candidate(
         file,

@@ -12,7 +12,7 @@ from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.checks import check_text
 from mlxfp.support.errors import ConfigError
 from mlxfp.support.options import class_schema
-from mlxfp.support.structuring import structure, unstructure
+from mlxfp.support.structuring import flatten, structure, unstructure
 from mlxfp.support.yaml_files import Document, Place, read_document, read_value
 
 Choices = Mapping[str, Collection[str]]  # the known names of text values, by paths such as optimizer.name
@@ -74,6 +74,17 @@ def resolve_config(
     config = structure(values, RunConfig, origin=origin, choices=choices, hint=hint)
     by_path = {".".join(map(str, place)): said for place, said in origins.items()}
     return Resolved(config, {path: by_path[path] for path in option_paths() if path in by_path})
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read the configuration of a run from the file in its folder, which has every option; raises `ConfigError` with every mistake."""
+    return structure(read_document(path).values, RunConfig, origin=lambda _: str(path), hint=hint)
+
+
+def usual_options() -> dict[str, dict[str, Any]]:
+    """Return the options of the defaults and of each preset, by their paths."""
+    known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
+    return {name: flatten(unstructure(config)) for name, config in known.items()}
 
 
 def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:

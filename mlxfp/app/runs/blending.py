@@ -12,16 +12,17 @@ from mlxfp.app.kaggle.ensembling.ensembles import fixed, greedy
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
 from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
-from mlxfp.app.runs import folders
-from mlxfp.app.runs.files import csv_text, read_array, read_json, write_json, write_text
+from mlxfp.app.reports.linear_models import LinearModel
+from mlxfp.app.reports.writing import write_at_the_end
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.finished import finished
-from mlxfp.app.runs.folders import FoldFolder
-from mlxfp.app.runs.from_config import ENSEMBLES
+from mlxfp.app.runs.from_config.parts import ENSEMBLES
+from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.outcomes import ids_of, metrics_of, prediction_columns, write_oof
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Plan, plan
-from mlxfp.app.runs.reports.linear_models import LinearModel
-from mlxfp.app.runs.reports.writing import write_at_the_end
+from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.submission import make_submission
 from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
@@ -70,7 +71,7 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
             f"The run in {whole} has no folds of its own to blend. Name the runs of its members: {whole / folders.MEMBERS}/NAME."
         )
     _check_same(every)
-    first = plan(finished(every[0])[0], code=code)
+    first = plan_in(every[0], code)
     oofs = [_oof(first, each) for each in files]
     found = second_stage(greedy(first.metric) if method == "greedy" else fixed(ENSEMBLES[method]), *oofs)
     total = score(found.oof, first.metric)
@@ -83,9 +84,9 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
         columns = [ids_of(first.data.spec, first.data.test, len(made)), *prediction_columns(first.data.spec, made).items()]
         write_text(place / folders.TEST, csv_text(columns))
         if (filled := make_submission(first.data, made)) is not None:
-            submission = place / first.config.competition.submission
+            submission = place / first.submission
             filled.write(submission)
-    if first.config.observers.plots and (trouble := write_at_the_end(place, linear=LinearModel(first), code=code)):
+    if first.plots and (trouble := write_at_the_end(place, lambda _: LinearModel(first.data, first.folds), code=code)):
         warnings.warn(trouble, RuntimeWarning, stacklevel=2)
     return Blended(total, parts, submission)
 

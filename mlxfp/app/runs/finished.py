@@ -9,21 +9,21 @@ from typing import Any
 from attrs import evolve
 
 from mlxfp import Dataset, from_table, functional, length, to_table
-from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.specs.reading import column_names, read_part
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import FileSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.scoring import Numbers
-from mlxfp.app.runs import folders
-from mlxfp.app.runs.auto.results import read_choice
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_json, write_json
+from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.file_runs import MODEL_FOLDER, predict_files
-from mlxfp.app.runs.files import read_json, write_json
-from mlxfp.app.runs.folders import FoldFolder
 from mlxfp.app.runs.folding import load_fold, load_predictor
-from mlxfp.app.runs.from_config import has_members, is_estimator
-from mlxfp.app.runs.outcomes import combine, is_done, prediction_columns
-from mlxfp.app.runs.own_parts import Code, own_parts
+from mlxfp.app.runs.from_config.planning import file_model_in, models_in
+from mlxfp.app.runs.outcomes import combine, prediction_columns
+from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.plans import Models
 from mlxfp.app.runs.quickstart import budget
 from mlxfp.app.tasks.objectives import Predictor
 from mlxfp.inspect import fingerprint
@@ -44,10 +44,11 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
     run, file = Path(folder), Path(path)
-    config, folds = finished(run)
-    if config.task in ("images", "audio"):
-        return predict_files(config, folds[0], file, code)
-    if config.task == "language_model":
+    settings, folds = finished(run)
+    if settings["task"] in ("images", "audio"):
+        classes = tuple(read_json(folds[0] / folders.RECIPE)["classes"])
+        return predict_files(file_model_in(run, classes, code), folds[0], file)
+    if settings["task"] == "language_model":
         raise ArgumentError(
             "A language model writes texts, and has no classes to predict. Load it, fp.models.load("
             f"{str(folds[0] / MODEL_FOLDER)!r}), and let it write: fp.models.generate."
@@ -59,23 +60,22 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
     if not length(rows):
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
-    if has_members(config):
+    if has_members(run):
         members, choice = read_choice(run)
-        made = choice(tuple(_predicted(*finished(member), rows, None, code) for member in members))
+        made = choice(tuple(_predicted(finished(member)[1], models_in(member, code), rows, None) for member in members))
     else:
-        made = _predicted(config, folds, rows, read_json(run / folders.METRICS).get("threshold"), code)
+        made = _predicted(folds, models_in(run, code), rows, read_json(run / folders.METRICS).get("threshold"))
     ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
     return {**ids, **prediction_columns(spec, made)}
 
 
-def _predicted(config: RunConfig, folds: Sequence[FoldFolder], rows: Dataset[Any], limit: float | None, code: Code) -> Numbers:
+def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], limit: float | None) -> Numbers:
     """Predict rows with the models of all folds of a run."""
-    own = own_parts(config, code)
-    models = [load_predictor(config, each, own) for each in folds]
-    for model in models:
+    predictors = [load_predictor(models, each) for each in folds]
+    for model in predictors:
         if isinstance(model, Predictor):
             budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
-    return combine([model(rows) for model in models], config.competition.ensemble, limit)
+    return combine([model(rows) for model in predictors], models.combine, limit)
 
 
 def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code = None) -> tuple[Path, ...]:
@@ -93,22 +93,23 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
     mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
     run, place = Path(folder), Path(out)
-    config, folds = finished(run)
+    settings, folds = finished(run)
+    task = settings["task"]
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise ArgumentError(f"Models are written to a folder of their own, and {str(place)!r} is not empty. Give another folder.")
-    if config.task in ("images", "audio"):
+    if task in ("images", "audio"):
         raise ArgumentError(
-            f"The hub has a layout for language models and those of competitions, and this is a run of {config.task}. Its weights are in "
+            f"The hub has a layout for language models and those of competitions, and this is a run of {task}. Its weights are in "
             f"{folds[0] / folders.MODEL}, and fp.runs.predict uses them."
         )
-    if has_members(config):
+    if has_members(run):
         return tuple(path for member in read_choice(run)[0] for path in export(member, place / member.name, code=code))
-    if config.task == "language_model":
+    if task == "language_model":
         copytree(folds[0] / MODEL_FOLDER, place, dirs_exist_ok=True)
         return (place,)
-    own, written = own_parts(config, code), []
-    for each in folds if not is_estimator(config) else ():
-        fold = load_fold(config, each, own)
+    models, written = models_in(run, code), []
+    for each in folds if models.estimator is None else ():
+        fold = load_fold(models, each)
         here = place / f"fold-{each.fold:02}"
         save(here, functional(fold.model).bind(fold.state.params, fold.state.buffers), tokenizer=fold.recipe.tokenizer)
         write_json(here / folders.RECIPE, read_json(each / folders.RECIPE))
@@ -125,12 +126,12 @@ def _copied(fold: FoldFolder, place: Path) -> Path:
     return place
 
 
-def finished(run: Path) -> tuple[RunConfig, tuple[FoldFolder, ...]]:
-    """Return the configuration and the folds of a finished run; raises `DataError` if it is not done or its files have changed."""
-    config, begun = folders.located_config(run), sum(each.is_dir() for each in run.glob("fold-*"))
+def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
+    """Return the options and the folds of a finished run; raises `DataError` if it is not done or its files have changed."""
+    settings, begun = folders.settings_in(run), sum(each.is_dir() for each in run.glob("fold-*"))
     folds = tuple(FoldFolder(run, place + 1) for place in range(begun))
-    if not is_done(run) or not all(each.done for each in folds):
+    if not folders.is_done(run) or not all(each.done for each in folds):
         raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
-    if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(config)):
+    if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(settings)):
         raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")
-    return config, folds
+    return settings, folds

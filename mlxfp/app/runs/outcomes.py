@@ -1,7 +1,7 @@
 """What is made of a run's folds: scores, predictions of the test rows, the submission, the plot, the receipt."""
 
 import platform
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan, nan
@@ -19,25 +19,26 @@ from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
 from mlxfp.app.kaggle.validation.scoring import Numbers
-from mlxfp.app.runs import folders
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.events import Ended, Noted, RunEvent
-from mlxfp.app.runs.files import csv_text, read_array, read_json, write_json, write_text
-from mlxfp.app.runs.folders import FoldFolder
-from mlxfp.app.runs.from_config import ENSEMBLES, is_estimator
-from mlxfp.app.runs.plans import Plan, duplicated
+from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.pseudo_labels import teacher_files
 from mlxfp.app.runs.submission import make_submission, submission_files
+from mlxfp.app.tasks.warnings import duplicated
 from mlxfp.inspect import fingerprint
 from mlxfp.observers import plot_run
 from mlxfp.support.blas import blas_threads
 from mlxfp.support.errors import DataError, MissingExtraError
+from mlxfp.support.structuring import flatten
 
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost", "xgboost")
 
 
-def combine(predictions: Sequence[Numbers], ensemble: str, threshold: float | None) -> Numbers:
+def combine(predictions: Sequence[Numbers], ensemble: Callable[[Sequence[Numbers]], Numbers], threshold: float | None) -> Numbers:
     """Combine the predictions of all folds' models: float64[N], or [N, C]; labels where there is a threshold."""
-    made = ENSEMBLES[ensemble](predictions)
+    made = ensemble(predictions)
     return made if threshold is None else Threshold(threshold)((made,))
 
 
@@ -69,16 +70,10 @@ def write_folds(plan: Plan) -> None:
     write_text(plan.folder / folders.FOLDS, csv_text([ids_of(plan.data.spec, plan.rows, plan.folds.size), *folds]))
 
 
-def is_done(folder: Path) -> bool:
-    """Whether the run in a folder has ended, and its outputs are as they were written."""
-    receipt = folder / folders.RECEIPT
-    return receipt.is_file() and all(folders.is_as_written(folder / name, was) for name, was in read_json(receipt)["outputs"].items())
-
-
 def outcome(plan: Plan) -> Ended | None:
     """Return how a finished run ended, or None if a file is missing or has changed."""
-    folder, submission = plan.folder, plan.folder / plan.config.competition.submission
-    if not is_done(folder) or (
+    folder, submission = plan.folder, plan.folder / plan.submission
+    if not folders.is_done(folder) or (
         submission_files(plan.data) is not None and submission.name not in read_json(folder / folders.RECEIPT)["outputs"]
     ):
         return None
@@ -90,7 +85,7 @@ def outcome(plan: Plan) -> Ended | None:
 
 def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     """Make all outputs of finished folds."""
-    folder, competition = plan.folder, plan.config.competition
+    folder = plan.folder
     save_spec(plan.data.spec, folder / folders.SPEC)
     write_folds(plan)
     oof, scored, limit = decided(plan, [read_array(each / folders.FOLD_OOF) for each in files])
@@ -103,7 +98,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     write_json(folder / folders.METRICS, metrics_of(plan, oof, scored, found, limit))
     submission: Path | None = None
     if plan.data.test is not None:
-        made = combine([read_array(each / folders.FOLD_TEST) for each in files], competition.ensemble, limit)
+        made = combine([read_array(each / folders.FOLD_TEST) for each in files], plan.models.combine, limit)
         submission = yield from write_test(plan, made)
     yield from draw(plan, files)
     write_receipt(plan, {"folds": [each.result() for each in files]})
@@ -118,7 +113,7 @@ def write_test(plan: Plan, made: Numbers) -> Generator[RunEvent, None, Path | No
         missing = f"There is no sample submission in {plan.data.folder}, so none was made. The predictions are in {folders.TEST}."
         yield Noted(plan.folder, missing)
         return None
-    submission = plan.folder / plan.config.competition.submission
+    submission = plan.folder / plan.submission
     filled.write(submission)
     return submission
 
@@ -127,7 +122,7 @@ def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutO
     """Return the out-of-fold predictions of all folds, the same as they are scored, and the threshold where one was tuned for that."""
     parts = [fold_predictions(fold, made) for fold, made in zip(plan.folds, predictions, strict=True)]
     oof = out_of_fold(plan.folds, plan.data.targets, parts)
-    if not plan.config.competition.threshold:
+    if not plan.threshold:
         return oof, oof, None
     tuned = second_stage(threshold(plan.metric), oof)
     assert isinstance(tuned.combine, Threshold)
@@ -136,7 +131,7 @@ def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutO
 
 def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     """Plot the run, if it is asked for and matplotlib is installed; an estimator has no curves."""
-    if plan.config.observers.plots and not is_estimator(plan.config):
+    if plan.plots and plan.models.estimator is None:
         try:
             plot_run({f"fold {each.fold}": each / folders.LOG for each in files}, plan.folder / folders.PICTURE)
         except MissingExtraError as error:
@@ -174,7 +169,7 @@ def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, found: Score | Non
 
 def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
     """Return the score of the rows that are equal to no row in another fold, if there are others."""
-    alike = duplicated(plan)
+    alike = duplicated(plan.data, plan.folds)
     if not alike.any():
         return {}
     rows = [(assigned >= 0) & ~alike for assigned in scored.folds.assignments]
@@ -201,13 +196,13 @@ def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
     A report that was written before is removed, as it may show other outputs.
     """
     (plan.folder / folders.REPORT).unlink(missing_ok=True)
-    names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.config.competition.submission)
+    names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.submission)
     made = [plan.folder / name for name in names]
     inputs = {part: plan.data.path_of(part) for part in PARTS}
     write_json(
         plan.folder / folders.RECEIPT,
         {
-            "config": folders.flat(plan.config),
+            "config": flatten(plan.settings),
             "versions": environment(),
             "data": {"files": {part: hash_file(path) for part, path in inputs.items() if path is not None}, **identities(plan)},
             **parts,
@@ -219,24 +214,23 @@ def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
 def identities(plan: Plan) -> dict[str, str]:
     """Return what identifies the data and the folds of a run: if any of these differs, the run is another one."""
     test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
-    given = [*_model_files(plan.config.model.path), *_model_files(plan.config.text.tokenizer)]
     return {
-        "config": fingerprint(folders.decisive(plan.config)),
+        "config": fingerprint(folders.decisive(plan.settings)),
         "spec": fingerprint(plan.data.spec),
         "rows": fingerprint(plan.rows),
         **test,
         "folds": plan.folds.fingerprint,
-        **{file.name: hash_file(file) for file in given},
+        **{file.name: hash_file(file) for path in plan.inputs for file in _model_files(path)},
         **{f"module {name}": hash_file(file) for name, file in plan.own.files.items()},
         **teacher_files(plan),
     }
 
 
-def _model_files(path: str | None) -> list[Path]:
+def _model_files(path: Path) -> list[Path]:
     """Find the files of weights and of a tokenizer: at a path, or in the folder there."""
-    if path is None or not Path(path).is_dir():
-        return [] if path is None or not Path(path).is_file() else [Path(path)]
-    return sorted(file for file in Path(path).iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())
+    if not path.is_dir():
+        return [path] if path.is_file() else []
+    return sorted(file for file in path.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())
 
 
 def ids_of(spec: DatasetSpec, rows: Dataset[Any], count: int) -> tuple[str, Any]:

@@ -1,7 +1,7 @@
 """Parts of a user's own, which a configuration names as module:name: imported only from a folder that the user names."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -10,8 +10,6 @@ from typing import Any
 from attrs import field, frozen
 from mlx import nn
 
-from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.kaggle.estimators.named import needs_permission
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.tasks.competition_data import ReadRows
 from mlxfp.app.tasks.objectives import Loss
@@ -44,12 +42,11 @@ class OwnParts:
         return made
 
 
-def own_parts(config: RunConfig, code: Code) -> OwnParts:
-    """Import the parts that a configuration names in its section `own` or as `model.name`, from the folder `code` or from packages.
+def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
+    """Import parts, each named by its option and as module:name, from the folder `code` or from packages.
 
     Raises `ConfigError` if there are some and `code` is None: a configuration may come from someone else, and must not run code unasked.
     """
-    names = list(_names(config))
     if not names:
         return OwnParts()
     if code is None:
@@ -65,16 +62,6 @@ def own_parts(config: RunConfig, code: Code) -> OwnParts:
     files = {name: Path(str(sys.modules[name].__file__)) for name in sorted(modules)}
     parts = {part: value for part, value in found if part != "observers"}
     return OwnParts(**parts, observers=tuple(value for part, value in found if part == "observers"), files=files)
-
-
-def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
-    own, model = config.own, config.model.name
-    if model is not None and ":" in model and needs_permission(model):
-        yield "model.name", model
-    for part in ("model", "loss", "spec", "rows"):
-        if getattr(own, part) is not None:
-            yield f"own.{part}", getattr(own, part)
-    yield from (("own.observers", name) for name in own.observers)
 
 
 def import_part(name: str, folder: Path, *, asked_by: str) -> Any:

@@ -10,9 +10,9 @@ from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.app.kaggle.validation.cross_validation import parts_of
 from mlxfp.app.kaggle.validation.folds import Fold
-from mlxfp.app.runs.from_config import AUTO, is_estimator, model_of, recipe_of, stops_by
+from mlxfp.app.runs.from_config.planning import plan
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Plan, plan
+from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.app.tasks.objectives import Objective, Predictor, objective
 from mlxfp.app.tasks.recipes import AnyRecipe, labelled_batches, training_batches
@@ -50,7 +50,7 @@ class PreparedFold:
     @property
     def batches(self) -> Dataset[Any]:
         """Batches to train on, in another order each epoch."""
-        return self.training_batches(prefetched=self.plan.config.data.prefetch)
+        return self.training_batches(prefetched=self.plan.training.prefetched)
 
     @property
     def held_out(self) -> Dataset[Any]:
@@ -60,12 +60,12 @@ class PreparedFold:
 
     def training_batches(self, *, prefetched: int) -> Dataset[Any]:
         """Return `batches`, with this many prepared in advance."""
-        training = self.plan.config.training
+        training = self.plan.training
         return training_batches(self.recipe, self.splits.train, size=training.size, seed=training.seed, prefetched=prefetched)
 
     def predictor(self, state: TrainState) -> Predictor:
         """Return the function that predicts rows with a state of the model."""
-        return Predictor(self.recipe, self.model, state, self.plan.config.competition.views)
+        return Predictor(self.recipe, self.model, state, self.plan.models.views)
 
 
 def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
@@ -88,10 +88,10 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     """
     check_types(RunConfig, config=config)
     made = plan(config, code=code)
-    if config.model.name == AUTO:
+    if made.auto:
         raise ConfigError("model.name=auto stands for several models. Prepare one of them, as in model.name=modernbert.")
-    if is_estimator(config):
-        raise ConfigError(f"model.name={config.model.name} is fitted, not trained in batches. Fit it: fp.kaggle.estimator, or fp.runs.run.")
+    if made.models.estimator is not None:
+        raise ConfigError(f"model.name={made.models.name} is fitted, not trained in batches. Fit it: fp.kaggle.estimator, or fp.runs.run.")
     prepared = prepare_fold(made, next(iter(made.folds)))
     for rows in (prepared.splits.train, prepared.splits.valid, prepared.splits.test):
         if rows is not None:
@@ -101,13 +101,13 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
 
 def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
     """Make a fold of a run ready for training."""
-    config, seed = plan.config, plan.seed_of(fold)
-    parts = parts_of(fold, plan.rows, "inner" if stops_by(config) else "none", SHARE)
+    seed = plan.seed_of(fold)
+    parts = parts_of(fold, plan.rows, "inner" if plan.training.decided else "none", SHARE)
     train = with_pseudo_labels(plan, fold, parts.train)
-    recipe = recipe_of(config, plan.data.spec, train, seed=seed)
+    recipe = plan.models.recipe(plan.data.spec, train, seed=seed)
     valid = select(fold.valid)(plan.rows) if parts.valid is None else parts.valid
     splits = Splits(train, valid=valid, test=plan.data.test)
-    return PreparedFold(plan, fold, splits, recipe, model_of(config, recipe, plan.own, seed=seed, rows=train))
+    return PreparedFold(plan, fold, splits, recipe, plan.models.network(recipe, seed=seed, rows=train))
 
 
 def budget(recipe: AnyRecipe, rows: Dataset[Any]) -> TokenBudget | None:

@@ -1,32 +1,29 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
-from pathlib import Path
-from typing import Any
-
-from attrs import evolve
 
 from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.config.loading import apply_overrides
 from mlxfp.app.kaggle.specs.spec_files import save_spec
-from mlxfp.app.runs import folders
+from mlxfp.app.reports.linear_models import LinearModel
+from mlxfp.app.reports.writing import write_at_the_end
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import noted_once
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.auto.seeds import run_seeds
 from mlxfp.app.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.app.runs.file_runs import run_files
-from mlxfp.app.runs.folders import FoldFolder
 from mlxfp.app.runs.folding import Events, run_fold
-from mlxfp.app.runs.from_config import AUTO, has_members
-from mlxfp.app.runs.joining import check_ranks, following, leading
+from mlxfp.app.runs.from_config.planning import start, start_again
+from mlxfp.app.runs.from_config.problems import check_ranks
+from mlxfp.app.runs.joining import following, leading
 from mlxfp.app.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Plan, plan, run_warnings
-from mlxfp.app.runs.reports.linear_models import LinearModel
-from mlxfp.app.runs.reports.writing import write_at_the_end
+from mlxfp.app.runs.plans import FilePlan, Plan, Start
 from mlxfp.app.runs.tracking import score_metrics, track
+from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_types
 from mlxfp.support.progress import Progress
@@ -63,11 +60,11 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     check_types(RunConfig, config=config)
     check_types((type(None), Ranks), ranks=ranks)
     if ranks is None or ranks.world.size == 1:
-        return _run(config, code)
+        return _run(start(config, code))
     check_ranks(config, ranks)
     if ranks.world.rank:
-        return following(with_absolute_paths(config), code, ranks)
-    return leading(_run(config, code, ranks), ranks)
+        return following(start(config, code), ranks)
+    return leading(_run(start(config, code), ranks), ranks)
 
 
 def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[RunEvent]:
@@ -83,43 +80,40 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: 
     Traceback (most recent call last):
     mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
-    before = folders.located_config(folder)
-    config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
-    return _resume(before.training.epochs, config, code)
+    return _resume(*start_again(folder, overrides, code))
 
 
-def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
-    if config.training.epochs > epochs:
-        folder = folders.run_folder(config)
+def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
+    folder, more = begun.folder, begun.settings["training"]["epochs"]
+    if more > epochs:
         with folders.locked(folder):
             for each in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):  # the whole last: a killed process begins again
-                folders.extend(each, config.training.epochs)
+                folders.extend(each, more)
         yield Noted(
             folder,
-            f"training.epochs grows from {epochs} to {config.training.epochs}: the folds continue from their last checkpoints, and the "
+            f"training.epochs grows from {epochs} to {more}: the folds continue from their last checkpoints, and the "
             "learning rate follows the schedule of the longer run.",
         )
-    yield from _run(config, code)
+    yield from _run(begun)
 
 
-def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    config = with_absolute_paths(config)
-    folder = folders.run_folder(config)
-    folders.check_folder(folder, config.name)
+def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+    folder = begun.folder
+    folders.check_folder(folder, begun.settings["name"])
     with folders.locked(folder):
-        folders.claim(folder, config)
-        if config.task != "competition":
-            yield from _reported(run_files(config, folder, code, ranks), config, None, code)
+        folders.claim(folder, begun.settings)
+        made = begun.plan()
+        if isinstance(made, FilePlan):
+            yield from _reported(run_files(made, ranks), made, None, begun.code)
             return
-        made = plan(config, code=code)
-        yield from _write_inputs(made)
-        linear = LinearModel(made)
-        if has_members(config):
-            run_all = run_auto if config.model.name == AUTO else run_seeds
+        yield from _write_inputs(made, run_warnings(made.data, made.folds, inferred=made.inferred))
+        linear = LinearModel(made.data, made.folds)
+        if made.auto or made.seeds > 1:
+            run_all = run_auto if made.auto else run_seeds
             events = noted_once(run_all(made, partial(_run_member, linear)))
         else:
             events = _run_folds(made, ranks)
-        for event in _reported(events, config, linear, code):
+        for event in _reported(events, made, linear, begun.code):
             yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
             yield event
 
@@ -127,18 +121,18 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
 def _run_member(linear: LinearModel, made: Plan) -> Events:
     """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
     with folders.locked(made.folder):
-        folders.claim(made.folder, made.config)
-        yield from _write_inputs(made, lambda _: iter(()))  # what is to be said of the data has been said
-        yield from _reported(_run_folds(made), made.config, linear, None)
+        folders.claim(made.folder, made.settings)
+        yield from _write_inputs(made, ())  # the whole run has the same warnings
+        yield from _reported(_run_folds(made), made, linear, None)
 
 
-def _reported(events: Iterator[RunEvent], config: RunConfig, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
+def _reported(events: Iterator[RunEvent], made: Plan | FilePlan, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
     """Write the report of a run before the event that ends it, unless it is there or nothing is to be drawn."""
-    folder = folders.run_folder(config)
+    folder = made.folder
     for event in events:
         ended = isinstance(event, Ended) and event.folder == folder
-        if ended and config.observers.plots and not (folder / folders.REPORT).is_file():
-            trouble = write_at_the_end(folder, linear=linear, code=code)
+        if ended and made.plots and not (folder / folders.REPORT).is_file():
+            trouble = write_at_the_end(folder, lambda _: linear, code=code)
             yield from [Noted(folder, trouble)] if trouble else ()
         yield event
 
@@ -152,13 +146,13 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         yield from () if (folder / folders.PICTURE).is_file() else draw(made, files)
         yield over
         return
-    tracking = yield from track(made.config, folder, made.data.spec.name)
-    watched, done = made.config.observers.progress, {each.fold for each in files if each.done}
+    tracking = yield from track(made.trackers, folder, made.data.spec.name)
+    done = {each.fold for each in files if each.done}
     with Progress("folds", unit="fold", total=lambda: len(files), done=len(done), lines=True) as progress:
         for fold, each in zip(made.folds, files, strict=True):
             tracked = () if each.done else (yield from tracking.fold(each.fold))
             yield from run_fold(made, fold, each, tracked, ranks=ranks)
-            if watched and each.fold not in done:
+            if made.training.progress and each.fold not in done:
                 progress.update()
     for event in finish(made, files):
         if isinstance(event, Ended):
@@ -166,24 +160,7 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         yield event
 
 
-def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """Make the paths of input files valid from any working directory."""
-    data, text, model = config.data, config.text, config.model
-    spec = data.spec if data.spec is None or not Path(data.spec).is_file() else _absolute(data.spec)
-    tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer
-    return evolve(
-        config,
-        data=evolve(data, path=_absolute(data.path), spec=spec, pseudo_labels=_absolute(data.pseudo_labels)),
-        text=evolve(text, tokenizer=tokenizer),
-        model=evolve(model, path=_absolute(model.path)),
-    )
-
-
-def _absolute(path: str | None) -> Any:
-    return None if path is None else str(Path(path).resolve())
-
-
-def _write_inputs(made: Plan, warnings: Callable[[Plan], Iterator[str]] = run_warnings) -> Iterator[RunEvent]:
+def _write_inputs(made: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
     """Write what identifies the run's inputs, or make sure that they have not changed."""
     folder = made.folder
     folders.claim_data(folder, identities(made))
@@ -192,6 +169,6 @@ def _write_inputs(made: Plan, warnings: Callable[[Plan], Iterator[str]] = run_wa
     if not (folder / folders.FOLDS).is_file():
         write_folds(made)
     yield from claim_environment(folder)
-    for message in warnings(made):
+    for message in warnings:
         yield Noted(folder, message)
-    folders.update_paths(folder, made.config)
+    folders.update_paths(folder, made.settings)

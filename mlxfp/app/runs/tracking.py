@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeVar
 from attrs import frozen
 
 from mlxfp import observers
-from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.validation.out_of_fold import Score
+from mlxfp.app.run_folders.files import read_json, write_json
+from mlxfp.app.run_folders.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, RECEIPT, SYNTHETIC
 from mlxfp.app.runs.events import Noted, RunEvent
-from mlxfp.app.runs.files import read_json, write_json
-from mlxfp.app.runs.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, RECEIPT, SYNTHETIC, flat
+from mlxfp.app.runs.plans import Trackers
 from mlxfp.observers import Observer
 from mlxfp.support.optional import optional
 from mlxfp.training.observers import event_files, trackio_runs
@@ -66,22 +66,21 @@ class Tracking:
             yield from _attempt(self.folder, run.name, partial(run.end, known, files))
 
 
-def track(config: RunConfig, folder: Path, experiment: str) -> Generator[RunEvent, None, Tracking]:
+def track(chosen: Trackers, folder: Path, experiment: str) -> Generator[RunEvent, None, Tracking]:
     """Begin the run in each tracker, or find it again where the run continues; yield what went wrong, and return the tracking.
 
     Raises `MissingExtraError` for a tracker that is not installed.
     """
     made: list[TrackedRun] = []
-    chosen = config.observers
     if chosen.mlflow is not None:
         mlflow = optional("mlflow", extra="tracking", needed_by="observers.mlflow")
-        found = yield from _attempt(folder, "MLflow", partial(_in_mlflow, mlflow, config, folder, experiment, chosen.mlflow))
+        found = yield from _attempt(folder, "MLflow", partial(_in_mlflow, mlflow, chosen, folder, experiment, chosen.mlflow))
         made += [] if found is None else [found]
     if chosen.trackio is not None:
-        made.append(_InTrackio(optional("trackio", extra="trackio", needed_by="observers.trackio"), config, chosen.trackio))
+        made.append(_InTrackio(optional("trackio", extra="trackio", needed_by="observers.trackio"), chosen, chosen.trackio))
     if chosen.tensorboard is not None:
         optional("tensorboard", extra="tensorboard", needed_by="observers.tensorboard")
-        made.append(_InTensorboard(config, Path(chosen.tensorboard) / config.name))
+        made.append(_InTensorboard(chosen, Path(chosen.tensorboard) / chosen.name))
     return Tracking(folder, tuple(made))
 
 
@@ -90,7 +89,7 @@ class _InMlflow:
     """The parent run in MLflow, with a child for each fold."""
 
     mlflow: Any  # the module
-    config: RunConfig
+    run: Trackers
     folder: Path
     experiment: str
     uri: str
@@ -99,21 +98,21 @@ class _InMlflow:
 
     def observer(self, fold: int) -> Observer:
         connect(self.mlflow, self.uri)
-        params = {"fold": fold, **_params(self.config)}
+        params = {"fold": fold, **self.run.params}
         return observers.log_mlflow(self.experiment, uri=self.uri, name=f"fold {fold}", parent=self.parent, params=params)
 
     def end(self, metrics: Sequence[Number], files: Sequence[Path]) -> None:
         run = MlflowRun(self.mlflow, connect(self.mlflow, self.uri), self.parent)
         run.log_metrics(metrics)
         run.log_files(files)
-        if (name := self.config.observers.mlflow_model) is not None:
+        if (name := self.run.mlflow_model) is not None:
             with TemporaryDirectory() as copy:
                 copytree(self.folder, copy, ignore=ignore_patterns(*_NO_MODEL), dirs_exist_ok=True)
                 run.register(name, copy, run=".")
         run.end("FINISHED")
 
 
-def _in_mlflow(mlflow: Any, config: RunConfig, folder: Path, experiment: str, uri: str) -> _InMlflow:
+def _in_mlflow(mlflow: Any, chosen: Trackers, folder: Path, experiment: str, uri: str) -> _InMlflow:
     """Begin the parent run, or find it again. Children that a killed process left running are marked as killed."""
     # MLflow tries a request to a server that has died for four minutes, and there is one for every entry of the log.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -121,11 +120,11 @@ def _in_mlflow(mlflow: Any, config: RunConfig, folder: Path, experiment: str, ur
     known: Mapping[str, Any] = read_json(file) if file.is_file() else {}
     if known.get("uri") == uri:
         MlflowRun(mlflow, connect(mlflow, uri), known["run"]).end_children("KILLED")  # raises if the run is not there
-        return _InMlflow(mlflow, config, folder, experiment, uri, str(known["run"]))
-    run = begin_run(mlflow, uri, experiment, name=config.name)
-    run.log_params(_params(config))
+        return _InMlflow(mlflow, chosen, folder, experiment, uri, str(known["run"]))
+    run = begin_run(mlflow, uri, experiment, name=chosen.name)
+    run.log_params(chosen.params)
     write_json(file, {"uri": uri, "run": run.id})
-    return _InMlflow(mlflow, config, folder, experiment, uri, run.id)
+    return _InMlflow(mlflow, chosen, folder, experiment, uri, run.id)
 
 
 @frozen
@@ -133,29 +132,29 @@ class _InTrackio:
     """Runs of one group in a project of Trackio: of each fold one, and one of the results."""
 
     trackio: Any  # the module
-    config: RunConfig
+    run: Trackers
     project: str
     name: str = "Trackio"
 
     def observer(self, fold: int) -> Observer:
-        own = self.config.name
-        return observers.log_trackio(self.project, name=f"{own} fold {fold}", group=own, params={"fold": fold, **_params(self.config)})
+        group = self.run.name
+        return observers.log_trackio(self.project, name=f"{group} fold {fold}", group=group, params={"fold": fold, **self.run.params})
 
     def end(self, metrics: Sequence[Number], files: Sequence[Path]) -> None:
-        own = self.config.name
-        _log_results(trackio_runs.begin_run(self.trackio, self.project, name=own, group=own, params=_params(self.config)), metrics)
+        name = self.run.name
+        _log_results(trackio_runs.begin_run(self.trackio, self.project, name=name, group=name, params=self.run.params), metrics)
 
 
 @frozen
 class _InTensorboard:
     """A folder of event files: in it those of the results, and a folder for each fold."""
 
-    config: RunConfig
+    run: Trackers
     folder: Path
     name: str = "TensorBoard"
 
     def observer(self, fold: int) -> Observer:
-        return observers.log_tensorboard(self.folder / f"fold-{fold:02}", params={"fold": fold, **_params(self.config)})
+        return observers.log_tensorboard(self.folder / f"fold-{fold:02}", params={"fold": fold, **self.run.params})
 
     def end(self, metrics: Sequence[Number], files: Sequence[Path]) -> None:
         _log_results(event_files.begin_files(str(self.folder)), metrics)
@@ -172,10 +171,6 @@ def score_metrics(score: Score | None) -> tuple[Number, ...]:
         return ()
     folds = [(f"fold/{score.metric}", value, place) for place, value in enumerate(score.folds, 1)]
     return (*folds, (f"oof/{score.metric}", score.overall, 0))
-
-
-def _params(config: RunConfig) -> dict[str, str]:
-    return {name: str(value) for name, value in flat(config).items() if value is not None}
 
 
 def _attempt(folder: Path, tracker: str, job: Callable[[], T]) -> Generator[RunEvent, None, T | None]:

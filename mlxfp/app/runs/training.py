@@ -11,10 +11,9 @@ from mlx import nn
 from mlx.optimizers import SGD
 
 from mlxfp import Dataset, TrainState, evaluate, events, fit, length, load_latest, load_state, observers, pipe, save_state, train_state
-from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.run_folders.folders import BEST, CHECKPOINTS, LOG, MODEL, RESULT, FoldFolder
 from mlxfp.app.runs.events import FoldBegan, Noted, RunEvent, Trained
-from mlxfp.app.runs.folders import BEST, CHECKPOINTS, LOG, MODEL, RESULT, FoldFolder
-from mlxfp.app.runs.from_config import observers_of, optimizer_of, step_of, stops_by
+from mlxfp.app.runs.plans import Training
 from mlxfp.app.tasks.objectives import Goal, evaluation_state
 from mlxfp.distributed import Ranks
 from mlxfp.observers import Control
@@ -44,54 +43,54 @@ class Work:
 class _Training:
     """What every rank has of a training."""
 
-    config: RunConfig
+    how: Training
     work: Work
     files: FoldFolder
     ranks: Ranks | None
 
     @property
     def name(self) -> str:
-        return _STOPPING if stops_by(self.config) else _HELD_OUT
+        return _STOPPING if self.how.decided else _HELD_OUT
 
     def step(self) -> tuple[TrainStep, TrainState]:
         """Make the step, and the state before the first."""
-        work, training = self.work, self.config.training
-        updates = max(2, training.epochs * (length(work.batches) or 0) // training.accumulate)
-        optimizer = optimizer_of(self.config, work.goal, updates=updates, params=work.model.trainable_parameters())
-        step = step_of(self.config, work.model, work.goal, optimizer, self.ranks)
+        work, how = self.work, self.how
+        updates = max(2, how.epochs * (length(work.batches) or 0) // how.accumulate)
+        optimizer = how.optimizer(work.goal, updates=updates, params=work.model.trainable_parameters())
+        step = how.step(work.model, work.goal, optimizer, self.ranks)
         return step, step.start(train_state(work.model, optimizer, seed=work.seed))
 
     def events(self, step: TrainStep, begin: Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
         """Train, with the observers that decide something; then come those that write."""
-        watched, work, control = self.config.observers, self.work, Control()
+        how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
         stream: Iterator[events.Event] = pipe(
             fit(
                 step,
                 begin.state,
                 work.batches,
-                epochs=self.config.training.epochs,
+                epochs=how.epochs,
                 cursor=begin.cursor,
                 history=begin.history,
                 running=begin.running,
                 control=control,
-                log_every=watched.every,
+                log_every=how.every,
             ),
-            observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=watched.evaluate_every, name=self.name),
-            *observers_of(self.config, f"{self.name}/loss", self.files / BEST, control, self.ranks),
+            observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=how.evaluate_every, name=self.name),
+            *how.observers(f"{self.name}/loss", self.files / BEST, control, self.ranks),
             *writing,
         )
         return stream
 
 
 def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers and ranks
-    config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Sequence[observers.Observer], ranks: Ranks | None = None
+    how: Training, run: Path, work: Work, files: FoldFolder, extra: Sequence[observers.Observer], ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
     """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0."""
-    watched, training = config.observers, _Training(config, work, files, ranks)
+    training = _Training(how, work, files, ranks)
     step, start = training.step()
-    begin, stops = load_latest(files / CHECKPOINTS, start), watched.patience is not None
-    if stops and begin.history and not (files / BEST).is_file():
+    begin = load_latest(files / CHECKPOINTS, start)
+    if how.patient and begin.history and not (files / BEST).is_file():
         rmtree(files / CHECKPOINTS)  # the best state so far is lost, so the training starts over
         begin = Checkpoint(start)
     yield FoldBegan(run, files.fold, work.rows, begin.state.step)
@@ -101,10 +100,10 @@ def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers
     stream = training.events(
         step,
         begin,
-        observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
+        observers.checkpoint(files / CHECKPOINTS, steps=how.checkpoint_every, keep=how.keep),
         *extra,
         observers.log_metrics(files / LOG),
-        *([observers.progress()] if watched.progress else []),
+        *([observers.progress()] if how.progress else []),
     )
     end: events.Event | None = None
     try:
@@ -116,13 +115,13 @@ def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers
         raise
     assert end is not None
     # There is no best state where the time was up before the first evaluation.
-    state = load_state(files / BEST, begin.state).state if stops and (files / BEST).is_file() else end.state
+    state = load_state(files / BEST, begin.state).state if how.patient and (files / BEST).is_file() else end.state
     save_state(files / MODEL, _weights(state))
 
 
-def join(config: RunConfig, work: Work, files: FoldFolder, ranks: Ranks, begun: int) -> None:
+def join(how: Training, work: Work, files: FoldFolder, ranks: Ranks, begun: int) -> None:
     """Train a model together with rank 0, which begins at a step; its checkpoints are those of all ranks, as all have the same batches."""
-    training = _Training(config, work, files, ranks)
+    training = _Training(how, work, files, ranks)
     step, start = training.step()
     begin = load_state(files / CHECKPOINTS / name_of(begun), start) if begun else Checkpoint(start)
     for _ in training.events(step, begin):

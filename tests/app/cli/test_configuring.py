@@ -13,7 +13,7 @@ from mlxfp.app.cli.configuring import _with_origins, load
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import Resolved, resolve_config
 from mlxfp.app.config.presets import PRESETS
-from mlxfp.app.runs.from_config import CHOICES
+from mlxfp.app.runs.from_config.parts import CHOICES
 from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError
 from mlxfp.support.structuring import unstructure
 from mlxfp.support.yaml_files import write_document

@@ -14,7 +14,7 @@ from mlxfp.app.config.classes import DataConfig, RunConfig, TrainingConfig, opti
 from mlxfp.app.config.common_names import COMMON_NAMES
 from mlxfp.app.config.loading import json_schema, resolve_config
 from mlxfp.app.config.presets import PRESETS
-from mlxfp.app.runs.from_config import CHOICES
+from mlxfp.app.runs.from_config.parts import CHOICES
 from mlxfp.support.errors import ArgumentTypeError, ConfigError, MissingFileError, UnknownNameError
 from mlxfp.support.options import ARGUMENTS
 from mlxfp.support.structuring import structure, unstructure

@@ -20,7 +20,8 @@ from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fol
 from mlxfp.app.runs.auto import running
 from mlxfp.app.runs.auto.choosing import choose
 from mlxfp.app.runs.auto.members import Facts, Member, members
-from mlxfp.app.runs.problems import config_problems
+from mlxfp.app.runs.auto.results import planned
+from mlxfp.app.runs.from_config.planning import plan_problem
 from mlxfp.models import TABLE_MODELS
 from tests.app.runs.competitions import competition, table, texts, write
 
@@ -105,18 +106,20 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
 @pytest.mark.parametrize(
     "changes", [{}, {"rows": 50_000}, {"texts": 1}, {"classes": 0}, {"packages": frozenset({"sklearn"})}, {"packages": frozenset()}]
 )
-def test_the_configuration_of_each_member_is_valid(changes, tmp_path):
+def test_the_options_of_each_member_are_valid(changes, binary):
+    run = fp.runs.plan(auto(binary, "training.seed=3", "validation.repeats=2"))
     for member in members(evolve(TABLE, **changes)):
-        made = member.config(auto(tmp_path, "training.seed=3", "validation.repeats=2"), data="ship", spec=None, output="out")
-        assert not list(config_problems(evolve(made, data=evolve(made.data, path=None)))), member.name
-        assert (made.training.seed, made.validation.repeats, made.name) == (3, 2, member.name)
+        made = planned(run, member)
+        assert plan_problem(made) is None, member.name
+        assert (made.training.seed, made.folds.repeats, made.folder) == (3, 2, run.folder / "members" / member.name)
 
 
-def test_members_are_followed_by_the_trackers_of_the_run_under_its_name(tmp_path):
-    run = auto(tmp_path, "observers.tensorboard=board", "observers.trackio=ships", "observers.mlflow=sqlite:///a.db")
-    assert not [path for path, _ in config_problems(run) if path.startswith("observers")]
-    made = members(TABLE)[0].config(run, data="ship", spec=None, output="out").observers
-    assert (made.tensorboard, made.trackio, made.mlflow, made.progress) == ("board/out", "ships-out", "sqlite:///a.db", False)
+def test_members_are_followed_by_the_trackers_of_the_run_under_its_name(binary):
+    run = fp.runs.plan(auto(binary, "observers.tensorboard=board", "observers.trackio=ships", "observers.mlflow=sqlite:///a.db"))
+    made = planned(run, members(TABLE)[0])
+    followed = made.trackers
+    assert (followed.tensorboard, followed.trackio, followed.mlflow) == ("board/out", "ships-out", "sqlite:///a.db")
+    assert not made.training.progress
 
 
 def test_a_run_blends_members_and_continues_to_the_same_bytes_wherever_it_stops(binary, tmp_path, monkeypatch):

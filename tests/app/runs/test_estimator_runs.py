@@ -7,7 +7,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.runs.files import read_array
+from mlxfp.app.run_folders.files import read_array
 from tests.app.runs.competitions import competition, configured, table, texts
 
 BOOSTED = ("model.name=lightgbm", "model.arguments.n_estimators=8", "model.arguments.min_child_samples=2")
@@ -105,7 +105,7 @@ def test_options_that_cannot_work_are_named(data, overrides, message):
 
 
 def problems(config):
-    from mlxfp.app.runs.problems import config_problems
+    from mlxfp.app.runs.from_config.problems import config_problems
 
     raise fp.errors.ConfigError("".join(f"{path}: {said}" for path, said in config_problems(config)))
 

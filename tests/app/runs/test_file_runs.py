@@ -11,8 +11,9 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.runs.file_runs import prepare_files
-from mlxfp.app.runs.files import csv_text
+from mlxfp.app.run_folders.files import csv_text
+from mlxfp.app.runs.file_runs import file_work
+from mlxfp.app.runs.from_config.file_planning import plan_files
 
 PIL = pytest.importorskip("PIL.Image")
 QUICK = ("observers.progress=false", "model.size=tiny", "training.epochs=2", "training.size=4", "optimizer.learning_rate=3e-3")
@@ -105,10 +106,7 @@ def test_a_language_model_learns_the_lines_of_a_text_file(texts):
     few = ("text.vocab_size=300", "text.max_length=16")
     *_, end = fp.runs.run(configured("language_model", path, *few, "name=book"))
     assert 1 < end.score.overall < 150
-    steps = [
-        prepare_files(configured("language_model", path, *few, *limit), None).work(configured("language_model", path)).batches
-        for limit in ((), ("data.limit=40",))
-    ]
+    steps = [file_work(plan_files(configured("language_model", path, *few, *limit), None)).batches for limit in ((), ("data.limit=40",))]
     assert fp.length(steps[1]) < fp.length(steps[0])  # also where it is not known how many lines there are
 
 

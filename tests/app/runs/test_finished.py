@@ -8,7 +8,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.runs.files import read_array
+from mlxfp.app.run_folders.files import read_array
 from tests.app.runs.competitions import competition, configured, table, texts
 
 

@@ -12,7 +12,7 @@ from mlxfp.app.config.loading import json_schema, resolve_config
 from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
-from mlxfp.app.runs.from_config import CHOICES, competition_data, model_of, optimizer_of, recipe_of, step_of
+from mlxfp.app.runs.from_config.parts import CHOICES, competition_data, model_of, optimizer_of, recipe_of, step_of
 from mlxfp.app.tasks.objectives import objective
 from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length

@@ -22,7 +22,7 @@ from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 from mlxfp.app.kaggle.specs.tables import column_values
-from mlxfp.app.runs.from_config import optimizer_of, step_of
+from mlxfp.app.runs.from_config.parts import optimizer_of, step_of
 from mlxfp.app.runs.quickstart import PreparedFold, prepare
 from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length

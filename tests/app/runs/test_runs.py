@@ -76,7 +76,8 @@ def test_the_folder_holds_everything_that_came_out(run):
         *("submission.csv", "receipt.json", "run.png", "report.html", "fold-01", "fold-02"),
     }
     assert (folder / "run.png").read_bytes().startswith(b"\x89PNG")
-    assert fp.runs.plan(configured(folder.parent, "observers.plots=true")).config == fp.runs.load_config(folder / "config.yaml").config
+    stored = fp.runs.load_config(folder / "config.yaml").config
+    assert fp.runs.plan(configured(folder.parent, "observers.plots=true")).settings == fp.runs.unstructure(stored)
 
 
 def test_every_row_is_predicted_once_by_a_model_that_had_not_seen_it(run):

@@ -5,7 +5,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.runs.folders import FoldFolder
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.models import load, predict_table
 from mlxfp.support.errors import ConfigError
 from tests.app.runs.competitions import table

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from attrs import evolve, frozen
+from attrs import frozen
 
-from mlxfp.app.config.classes import ObserversConfig, RunConfig
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS, Errors
-from mlxfp.app.runs.from_config import AUTO, CHOICES
+from mlxfp.app.runs.plans import Trackers
 from mlxfp.models import TABLE_MODELS
-from mlxfp.support.structuring import structure, unstructure
 
 PACKAGES = ("sklearn", "lightgbm", "catboost", "xgboost")
 Values = Mapping[str, Any]  # sections of a configuration
@@ -65,31 +63,26 @@ class Facts:
 
 @frozen
 class Member:
-    """A model of a run of several: its name, and the sections of its configuration that differ from the run's."""
+    """A model of a run of several: its name, and the options in which it differs from the run, by section and name."""
 
     name: str
     values: Values
 
-    def config(self, run: RunConfig, *, data: str, spec: str | None, output: str) -> RunConfig:
-        """Return the configuration of the member's own run, with the folds and rows of the whole."""
-        base = evolve(run, name=self.name, output=output, data=evolve(run.data, path=data, spec=spec))
-        base = evolve(base, competition=evolve(run.competition, threshold=False), observers=_watched(run))
-        values = unstructure(base)
-        merged = {name: {**value, **self.values[name]} if name in self.values else value for name, value in values.items()}
-        return structure(merged, RunConfig, choices=CHOICES)
+    def options(self, run: Trackers) -> dict[str, Any]:
+        """Return the options of the member's own run by their paths, on the folds and rows of the whole `run`."""
+        own = {f"{section}.{name}": value for section, values in self.values.items() for name, value in values.items()}
+        return {"name": self.name, "competition.threshold": False, **_watched(run), **own}
 
 
-def _watched(run: RunConfig) -> ObserversConfig:
+def _watched(run: Trackers) -> dict[str, Any]:
     """Return how members are watched. Their own names are those of the members of other runs: trackers need that of the run, too."""
-    watched, board, project = run.observers, run.observers.tensorboard, run.observers.trackio
-    return evolve(
-        watched,
-        progress=False,
-        mlflow_model=None,
-        minutes=None if run.model.name == AUTO else watched.minutes,  # of all members together, or of a fold
-        tensorboard=None if board is None else str(Path(board, run.name)),
-        trackio=None if project is None else f"{project}-{run.name}",
-    )
+    board, project = run.tensorboard, run.trackio
+    return {
+        "observers.progress": False,
+        "observers.mlflow_model": None,
+        "observers.tensorboard": None if board is None else str(Path(board, run.name)),
+        "observers.trackio": None if project is None else f"{project}-{run.name}",
+    }
 
 
 def facts_of(spec: DatasetSpec, rows: int) -> Facts:
@@ -103,6 +96,7 @@ def facts_of(spec: DatasetSpec, rows: int) -> Facts:
 def members(facts: Facts) -> tuple[Member, ...]:
     """Choose members, the one that must not be missing first; later ones are left out where the time is up.
 
+    >>> from attrs import evolve
     >>> table = Facts(800, numbers=5, categories=2, texts=0, classes=2, errors="squared", packages=frozenset({"sklearn"}))
     >>> [member.name for member in members(table)][:4]  # networks for tables follow
     ['trees', 'linear', 'kernel', 'forest']

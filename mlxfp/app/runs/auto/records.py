@@ -5,9 +5,9 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from mlxfp.app.run_folders.files import read_json, write_json
+from mlxfp.app.run_folders.folders import DECIDED
 from mlxfp.app.runs.auto.members import Member
-from mlxfp.app.runs.files import read_json, write_json
-from mlxfp.app.runs.folders import DECIDED
 from mlxfp.support.structuring import structure, unstructure
 
 

@@ -4,20 +4,19 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
-
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
+from mlxfp.app.kaggle.ensembling.ensembles import mean
 from mlxfp.app.kaggle.specs.reading import hash_file
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
-from mlxfp.app.runs import folders
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_array, read_json, write_json
+from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.choosing import Choice, Chosen, after_numbers, after_of
 from mlxfp.app.runs.auto.members import Member
 from mlxfp.app.runs.events import Ended, Noted, RunEvent, Weighed
-from mlxfp.app.runs.files import read_array, read_json, write_json
-from mlxfp.app.runs.folders import FoldFolder
 from mlxfp.app.runs.folding import Events
-from mlxfp.app.runs.from_config import ENSEMBLES
+from mlxfp.app.runs.from_config.planning import changed
 from mlxfp.app.runs.outcomes import metrics_of, outcome, write_oof, write_receipt, write_test
 from mlxfp.app.runs.plans import Plan
 
@@ -26,10 +25,12 @@ RunMember = Callable[[Plan], Events]
 
 def planned(made: Plan, member: Member) -> Plan:
     """Return the plan of a member, which is a run in a folder of its own."""
-    data = made.config.data
-    path = data.path or str(folders.data_folder(made.folder, made.config).resolve())
-    spec = data.spec if data.path is not None else str((made.folder / folders.SPEC).resolve())
-    return evolve(made, config=member.config(made.config, data=path, spec=spec, output=str(made.folder / folders.MEMBERS)))
+    own: dict[str, Any] = {"output": str(made.folder / folders.MEMBERS)}
+    if made.synthetic:
+        own |= {f"data.{name}": str((made.folder / file).resolve()) for name, file in (("path", folders.SYNTHETIC), ("spec", folders.SPEC))}
+    if made.auto:
+        own["observers.minutes"] = None  # of all members together
+    return changed(made, own | member.options(made.trackers))
 
 
 def told_before(made: Plan) -> Generator[RunEvent, None, bool]:
@@ -104,7 +105,12 @@ def _oof(made: Plan, files: list[FoldFolder]) -> OutOfFold:
 
 
 def _of_test(files: list[FoldFolder]) -> Numbers:
-    return ENSEMBLES["mean"]([read_array(each / folders.FOLD_TEST) for each in files])
+    return mean([read_array(each / folders.FOLD_TEST) for each in files])
+
+
+def has_members(folder: Path) -> bool:
+    """Whether a finished run is one of several models."""
+    return "members" in read_json(folder / folders.METRICS)
 
 
 def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:

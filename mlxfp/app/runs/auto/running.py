@@ -37,14 +37,14 @@ def run_auto(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
     if not record.kept:
         record.path.unlink()  # once the reason is removed, all are tried again
         raise DataError(f"No model could be trained: {'; '.join(f'{each.name} {each.why}' for each in record.entries)}.")
-    by = partial(choose, made.data.spec, made.metric, tune=made.config.competition.threshold)
+    by = partial(choose, made.data.spec, made.metric, tune=made.threshold)
     left_out = {entry.name: entry.why for entry in record.entries if entry.kept is False}
     yield from finish(made, [entry.name for entry in record.kept], by, left_out)
 
 
 def _run_entry(made: Plan, record: Record, place: int, run_member: RunMember) -> Iterator[RunEvent]:
     """Run a member, unless it is left out; the first one that works may take as long as it needs."""
-    entry, minutes = record.entries[place], made.config.observers.minutes
+    entry, minutes = record.entries[place], made.minutes
     plan = planned(made, entry.member)
     if entry.kept is not False:
         first = not any(each.kept for each in record.entries[:place])

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import partial
 
-from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.runs.auto.choosing import averaged
 from mlxfp.app.runs.auto.members import Member
 from mlxfp.app.runs.auto.results import RunMember, finish, planned, told_before
@@ -15,19 +14,17 @@ def run_seeds(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
     """Run the model with each seed, or continue, and submit the mean of the predictions; yield what happens."""
     if (yield from told_before(made)):
         return
-    members = seeded(made.config)
+    members = seeded(made.training.seed, made.seeds)
     for member in members:
         yield from run_member(planned(made, member))
-    by = partial(averaged, made.metric, tune=made.config.competition.threshold)
+    by = partial(averaged, made.metric, tune=made.threshold)
     yield from finish(made, [member.name for member in members], by, {})
 
 
-def seeded(run: RunConfig) -> tuple[Member, ...]:
+def seeded(first: int, count: int) -> tuple[Member, ...]:
     """Return the members of a run with several seeds.
 
-    >>> from mlxfp.app.config.classes import TrainingConfig
-    >>> [(member.name, member.values) for member in seeded(RunConfig(training=TrainingConfig(seed=3, seeds=2)))]
+    >>> [(member.name, member.values) for member in seeded(3, 2)]
     [('seed-3', {'training': {'seed': 3, 'seeds': 1}}), ('seed-4', {'training': {'seed': 4, 'seeds': 1}})]
     """
-    first = run.training.seed
-    return tuple(Member(f"seed-{seed}", {"training": {"seed": seed, "seeds": 1}}) for seed in range(first, first + run.training.seeds))
+    return tuple(Member(f"seed-{seed}", {"training": {"seed": seed, "seeds": 1}}) for seed in range(first, first + count))

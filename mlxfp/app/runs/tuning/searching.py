@@ -11,14 +11,15 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.app.kaggle.validation.out_of_fold import score
+from mlxfp.app.run_folders.files import read_array
+from mlxfp.app.run_folders.folders import FOLD_OOF, FoldFolder
 from mlxfp.app.runs.events import FoldEnded, RunEvent
-from mlxfp.app.runs.files import read_array
-from mlxfp.app.runs.folders import FOLD_OOF, FoldFolder
 from mlxfp.app.runs.folding import run_fold
+from mlxfp.app.runs.from_config.planning import changed
 from mlxfp.app.runs.outcomes import decided
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.events import TrialEnded
-from mlxfp.app.runs.tuning.spaces import Space, values_of, with_values
+from mlxfp.app.runs.tuning.spaces import Space, values_of
 from mlxfp.app.runs.tuning.studies import Found, Study, Trial, opened
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress
@@ -39,7 +40,7 @@ def search(plan: Plan, space: Space, folder: Path, limits: Limits, note: Callabl
     left to begin, this one waits for theirs.
     """
     end = None if limits.seconds is None else monotonic() + limits.seconds
-    how: dict[str, Any] = {"maximize": plan.metric.greater_is_better, "seed": plan.config.training.seed}
+    how: dict[str, Any] = {"maximize": plan.metric.greater_is_better, "seed": plan.training.seed}
 
     def late() -> bool:
         return end is not None and monotonic() >= end
@@ -49,7 +50,7 @@ def search(plan: Plan, space: Space, folder: Path, limits: Limits, note: Callabl
             while (task := study.next(limits.trials, late=late())) is not None:
                 if isinstance(task, Trial):
                     with closing(_run(study, task, plan, late)) as events:
-                        yield from _shown(events, progress) if plan.config.observers.progress else events
+                        yield from _shown(events, progress) if plan.training.progress else events
                 else:
                     _wait(task, None if end is None or late() else end - monotonic())
         return study.best()
@@ -122,10 +123,9 @@ def _train(
 
 def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -> Plan:
     """Return a plan with the values of a trial; its files are in `folder`/`name`."""
-    config = with_values(plan.config, values)
-    quiet = evolve(config.observers, progress=False, plots=False, mlflow=None)
-    test = None if config.data.pseudo_labels is None else plan.data.test  # rows to submit need no predictions
-    return evolve(plan, config=evolve(config, output=str(folder), name=name, observers=quiet), data=evolve(plan.data, test=test))
+    quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
+    trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
+    return trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))  # rows to submit need no predictions
 
 
 def total(plan: Plan, predictions: list[Any]) -> float:

@@ -5,27 +5,16 @@ from typing import Any, Literal, get_args
 
 from attrs import field, fields, frozen
 
-from mlxfp.app.config.classes import RunConfig, hint, meant, option_paths
-from mlxfp.app.kaggle.specs.specs import DatasetSpec
-from mlxfp.app.runs.folders import flat
-from mlxfp.app.runs.from_config import CHOICES, estimator_of, is_estimator
+from mlxfp.app.runs.from_config.planning import changed, plan_problem
+from mlxfp.app.runs.from_config.problems import ARGUMENTS, check_tunable_option
 from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.problems import config_problems
 from mlxfp.models import MODELS, TABLE_MODELS
 from mlxfp.support.errors import ConfigError, suggest
 from mlxfp.support.registries import Registry
-from mlxfp.support.structuring import structure, unstructure
+from mlxfp.support.structuring import flatten
 from mlxfp.support.yaml_files import read_value
 
 Kind = Literal["float", "log", "int", "choice"]
-_ARGUMENTS = "model.arguments."
-# Other options decide what is scored, on which rows, or nothing at all.
-_FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
-TUNABLE = tuple(
-    path
-    for path in option_paths()
-    if path.partition(".")[0] in ("text", "model", "optimizer", "schedule", "training") and path not in _FIXED
-)
 
 
 @frozen
@@ -87,7 +76,7 @@ SPACES: Registry[Space] = Registry(
     "search space",
     {
         "lightgbm": _space(
-            _ARGUMENTS,
+            ARGUMENTS,
             learning_rate=("log", 0.005, 0.2),
             n_estimators=("int", 100, 2000),
             num_leaves=("int", 3, 128),
@@ -95,7 +84,7 @@ SPACES: Registry[Space] = Registry(
             **_FOREST,
         ),
         "catboost": _space(
-            _ARGUMENTS,
+            ARGUMENTS,
             learning_rate=("log", 0.01, 0.3),
             iterations=("int", 100, 2000),
             depth=("int", 3, 9),
@@ -103,16 +92,16 @@ SPACES: Registry[Space] = Registry(
             rsm=("float", 0.3, 1.0),
         ),
         "xgboost": _space(
-            _ARGUMENTS,
+            ARGUMENTS,
             learning_rate=("log", 0.005, 0.3),
             n_estimators=("int", 100, 2000),
             max_depth=("int", 2, 9),
             min_child_weight=("log", 0.1, 30.0),
             **_FOREST,
         ),
-        "kernel": _space(_ARGUMENTS, C=("log", 0.1, 100.0), gamma=("log", 1e-4, 1.0)),
-        "tfidf": _space(_ARGUMENTS, C=("log", 0.1, 100.0)),
-        "tfidf of values": _space(_ARGUMENTS, alpha=("log", 0.01, 100.0)),
+        "kernel": _space(ARGUMENTS, C=("log", 0.1, 100.0), gamma=("log", 1e-4, 1.0)),
+        "tfidf": _space(ARGUMENTS, C=("log", 0.1, 100.0)),
+        "tfidf of values": _space(ARGUMENTS, alpha=("log", 0.01, 100.0)),
         **{name: _space("", **network.space) for name, network in TABLE_MODELS.items()},
         **dict.fromkeys(MODELS, _TEXTS),
         "pretrained": (*_space("optimizer.", learning_rate=("log", 5e-6, 2e-4)), *_TEXTS[1:]),
@@ -120,28 +109,28 @@ SPACES: Registry[Space] = Registry(
 )
 
 
-def space_of(config: RunConfig, spec: DatasetSpec, vary: Sequence[str] = ()) -> Space:
-    """Return the search space of the model of a configuration, changed by `vary`: KEY={KIND: [...]} sets a parameter, KEY=null removes one.
+def space_of(plan: Plan, vary: Sequence[str] = ()) -> Space:
+    """Return the search space of the model of a plan, changed by `vary`: KEY={KIND: [...]} sets a parameter, KEY=null removes one.
 
     Raises `ConfigError` for a model without a search space of its own where `vary` names no parameter, and for text that is not of this
     form.
     """
-    name = "pretrained" if config.model.path is not None else config.model.name or "modernbert"
-    name = "tfidf of values" if name == "tfidf" and not spec.task.has_classes else name
+    name = "pretrained" if plan.models.pretrained else plan.models.name or "modernbert"
+    name = "tfidf of values" if name == "tfidf" and not plan.data.spec.task.has_classes else name
     found = {parameter.key: parameter for parameter in SPACES.get(name, ())}
     for each in vary:
         key, changed = _parsed(each)
         found = {known: parameter for known, parameter in found.items() if known != key} | ({} if changed is None else {key: changed})
     if not found:
         raise ConfigError(
-            f"There is no search space for model.name={name}. Say what may change, as in --vary '{_ARGUMENTS}alpha={{log: [0.01, 100]}}'."
+            f"There is no search space for model.name={name}. Say what may change, as in --vary '{ARGUMENTS}alpha={{log: [0.01, 100]}}'."
         )
     return tuple(found.values())
 
 
 def _parsed(text: str) -> tuple[str, Parameter | None]:
     key, equals, value = text.partition("=")
-    _check_key(key)
+    check_tunable_option(key)
     read: Any = read_value(value, where=text) if equals else ""
     if read is None:
         return key, None
@@ -153,55 +142,27 @@ def _parsed(text: str) -> tuple[str, Parameter | None]:
     return key, Parameter(key, kind, values)
 
 
-def _check_key(key: str) -> None:
-    if key in TUNABLE or (key.startswith(_ARGUMENTS) and key != _ARGUMENTS):
-        return
-    if key in option_paths():
-        raise ConfigError(
-            f"{key} cannot be tuned: it decides what is scored, or nothing. Options of a model can: {', '.join(TUNABLE[-8:])}."
-        )
-    near = [path for path in meant(key.rpartition(".")[2]) if path in TUNABLE]
-    said = f" Did you mean {' or '.join(map(repr, near))}?" if near else suggest(key, TUNABLE)
-    raise ConfigError(f"A configuration has no {key!r}, so it cannot be tuned.{said} Those of a library begin with {_ARGUMENTS}")
-
-
 def check_space(plan: Plan, space: Space) -> None:
     """Raise `ConfigError` for a parameter whose lowest or highest value, or a choice, does not fit the configuration."""
     for parameter in space:
-        _check_key(parameter.key)
+        check_tunable_option(parameter.key)
         for value in parameter.values:
-            config = with_values(plan.config, {parameter.key: value})
-            if problem := next(config_problems(config), None):
+            trial = changed(plan, {parameter.key: value})
+            if problem := plan_problem(trial):
                 raise ConfigError(f"{parameter.key}={value!r} cannot be tried. {problem[0]}: {problem[1]}.")
-            if is_estimator(config):
-                estimator_of(config, plan.data.spec, plan.own, rows=_rows(plan), seed=0)
-
-
-def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration with other values, by their paths.
-
-    >>> with_values(RunConfig(), {"training.epochs": 3, "model.arguments.C": 0.5}).model.arguments
-    (('C', 0.5),)
-    """
-    tree = unstructure(config)
-    for path, value in values.items():
-        *sections, name = path.split(".")
-        inner = tree
-        for section in sections:
-            inner = inner[section]
-        inner[name] = value
-    return structure(tree, RunConfig, what="a trial", choices=CHOICES, hint=hint)
+            if trial.models.estimator is not None:
+                trial.models.estimator(plan.data.spec, rows=_rows(plan), seed=0)
 
 
 def values_of(plan: Plan, space: Space) -> dict[str, Any]:
-    """Return the values that a configuration has for the parameters of a space, as far as they are known and the space allows them."""
-    known = flat(plan.config)
-    if is_estimator(plan.config):
-        model = estimator_of(plan.config, plan.data.spec, plan.own, rows=_rows(plan), seed=0).model
-        known = {f"{_ARGUMENTS}{name}": value for name, value in _arguments(model)} | known
-    elif (name := plan.config.model.name) is not None and name in TABLE_MODELS:
+    """Return the values that a plan has for the parameters of a space, as far as they are known and the space allows them."""
+    known = flatten(plan.settings)
+    if plan.models.estimator is not None:
+        model = plan.models.estimator(plan.data.spec, rows=_rows(plan), seed=0).model
+        known = {f"{ARGUMENTS}{name}": value for name, value in _arguments(model)} | known
+    elif (name := plan.models.name) is not None and name in TABLE_MODELS:
         usual = {each.name: each.default for each in fields(TABLE_MODELS[name].config)}
-        known = {f"{_ARGUMENTS}{name}": value for name, value in usual.items()} | known
+        known = {f"{ARGUMENTS}{name}": value for name, value in usual.items()} | known
     return {parameter.key: known[parameter.key] for parameter in space if parameter.allows(known.get(parameter.key))}
 
 

@@ -6,21 +6,22 @@ from pathlib import Path
 from attrs import evolve
 
 from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.runs import folders
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import write_text
 from mlxfp.app.runs.events import Noted, RunEvent
-from mlxfp.app.runs.files import write_text
+from mlxfp.app.runs.from_config.planning import changed, start
+from mlxfp.app.runs.from_config.problems import check_tunable
 from mlxfp.app.runs.outcomes import claim_environment, identities
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Plan, plan, run_warnings
-from mlxfp.app.runs.running import with_absolute_paths
+from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.events import Tuned
 from mlxfp.app.runs.tuning.nesting import check_nested, estimate
 from mlxfp.app.runs.tuning.searching import Limits, search
-from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of, with_values
+from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
 from mlxfp.app.runs.tuning.studies import Found, claiming
+from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.support.checks import as_strings, check_positive, check_types
-from mlxfp.support.errors import ArgumentError, ConfigError
-from mlxfp.support.structuring import unstructure
+from mlxfp.support.errors import ArgumentError
 from mlxfp.support.yaml_files import write_document
 
 _BEST, _NESTED = "best.yaml", "nested"
@@ -71,14 +72,12 @@ def tune(  # noqa: PLR0913  # what has a default is keyword-only
 
 
 def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, code: Code) -> Iterator[RunEvent]:  # noqa: FBT001
-    config = with_absolute_paths(config)
-    if config.task != "competition":
-        raise ConfigError(f"task: a run of {config.task} has no folds to tune by. Only runs of the task competition can be tuned.")
-    if config.training.seeds > 1:
-        raise ConfigError("training.seeds: trials train one model of each fold. Leave it out, and set it in the best configuration.")
-    folders.check_folder(folders.run_folder(config), config.name)
-    made = plan(config, code=code)
-    space = space_of(config, made.data.spec, vary)
+    check_tunable(config)
+    begun = start(config, code)
+    folders.check_folder(begun.folder, begun.settings["name"])
+    made = begun.plan()
+    assert isinstance(made, Plan)
+    space = space_of(made, vary)
     check_space(made, space)
     if nested:
         check_nested(made)
@@ -87,7 +86,7 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
         folders.claim_data(folder, _identities(made, space))
         changed = list(claim_environment(folder))
     yield from changed
-    yield from (Noted(folder, message) for message in run_warnings(made))
+    yield from (Noted(folder, message) for message in run_warnings(made.data, made.folds, inferred=made.inferred))
 
     parts = 1 + (len(list(made.folds)) if nested else 0)
     each = evolve(limits, seconds=None if limits.seconds is None else limits.seconds / parts)
@@ -100,15 +99,14 @@ def _identities(made: Plan, space: Space) -> dict[str, object]:
     """Return what all trials of a study must share; options by their names, so that an error can name the one that differs."""
     tried = {parameter.key: f"{parameter.kind} {list(parameter.values)}" for parameter in space}
     given = {name: value for name, value in identities(made).items() if name != "config"}
-    return {**given, **folders.decisive(made.config), "search space": tried}
+    return {**given, **folders.decisive(made.settings), "search space": tried}
 
 
 def _write_best(made: Plan, folder: Path, found: Found) -> None:
     """Write the best configuration, with what its score means."""
-    best = evolve(with_values(made.config, found.values), name=f"{made.config.name}-tuned")
-    metric = made.metric.name
+    best, metric = changed(made, {**found.values, "name": f"{made.trackers.name}-tuned"}), made.metric.name
     about = (
         f"# Trial {found.trial} of {found.trials}: {metric} {found.score:.6g} on the folds that chose it, so it is too good to be expected "
         f"of new rows.\n# The configuration that was tuned has {found.given:.6g} on the same folds.\n"
     )
-    write_text(folder / _BEST, about + write_document(unstructure(best)))
+    write_text(folder / _BEST, about + write_document(best.settings))

@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 import mlxfp as fp
-from tests.app.runs.reports.test_reports import Page
+from tests.app.reports.test_reports import Page
 
 
 def test_a_profile_has_bars():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.app.runs.plans import run_warnings
+from mlxfp.app.tasks.warnings import run_warnings
 from tests.app.runs.competitions import competition, configured
 
 SPEC = """
@@ -25,8 +25,13 @@ def rows(count):
     return [{"id": place, "day": f"2024-01-{place + 1:02}", "x": f"word{place}", "y": place % 2} for place in range(count)]
 
 
+def said_of(data):
+    plan = fp.runs.plan(configured(data))
+    return list(run_warnings(plan.data, plan.folds, inferred=plan.inferred))
+
+
 def said(tmp_path, train, spec=SPEC):
-    return list(run_warnings(fp.runs.plan(configured(competition(tmp_path / "data", train, spec=spec)))))
+    return said_of(competition(tmp_path / "data", train, spec=spec))
 
 
 def test_rows_that_are_in_several_folds_are_counted(tmp_path):
@@ -121,7 +126,7 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     test = [{"id": place, "size": "unknown" if place == 63 else place % 7} for place in range(60, 80)]
     data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
     message = "The column 'size' is read as texts, as 1 of its 80 cells are not numbers: 'unknown'."
-    assert any(each.startswith(message) for each in run_warnings(fp.runs.plan(configured(data))))
+    assert any(each.startswith(message) for each in said_of(data))
     columns = "{name: size, type: categorical}"
     (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")
-    assert not any("read as texts" in each for each in run_warnings(fp.runs.plan(configured(data))))
+    assert not any("read as texts" in each for each in said_of(data))

@@ -6,11 +6,11 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
+from mlxfp.app.reports import linear_models
 from mlxfp.app.runs.auto import running
 from mlxfp.app.runs.auto.members import Member
-from mlxfp.app.runs.reports import linear_models
+from tests.app.reports.test_reports import Page
 from tests.app.runs.competitions import competition, configured, texts
-from tests.app.runs.reports.test_reports import Page
 
 pytest.importorskip("sklearn")
 DRAWN = "observers.plots=true"
@@ -70,7 +70,7 @@ def test_a_report_that_cannot_be_written_loses_nothing(data, capsys):
 
 def test_members_have_reports_with_the_linear_model_of_the_whole_run(data, monkeypatch):
     fitted, predicted = [], linear_models._predicted
-    monkeypatch.setattr(linear_models, "_predicted", lambda plan, fold, truth: fitted.append(fold) or predicted(plan, fold, truth))
+    monkeypatch.setattr(linear_models, "_predicted", lambda model, fold, truth: fitted.append(fold) or predicted(model, fold, truth))
     chosen = (Member("one", {"model": {"name": "tfidf"}}), Member("two", {"model": {"name": "sklearn.naive_bayes:BernoulliNB"}}))
     monkeypatch.setattr(running, "members", lambda facts: chosen)
     quick = [f"data.path={data}", f"output={data.parent}", "validation.folds=2", "observers.progress=false"]

@@ -9,13 +9,14 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
-from mlxfp.app.runs.reports.baselines import constant_oof, simple_oof
-from mlxfp.app.runs.reports.charts import line_chart, scatter
-from mlxfp.app.runs.reports.diagnostics import calibration, calibration_error, confusion, mistakes
-from mlxfp.app.runs.reports.reading import read_run
-from mlxfp.app.runs.reports.sections import configuration
+from mlxfp.app.reports.baselines import constant_oof, simple_oof
+from mlxfp.app.reports.charts import line_chart, scatter
+from mlxfp.app.reports.diagnostics import calibration, calibration_error, confusion, mistakes
+from mlxfp.app.reports.reading import read_run
+from mlxfp.app.reports.sections import configuration
+from mlxfp.app.runs.reporting import linear_of
 from mlxfp.support.html import Html, element, table
-from tests.app.runs.reports.finished import HOSTILE, finished
+from tests.app.reports.finished import HOSTILE, finished
 
 VOID = {"meta"}
 
@@ -106,7 +107,7 @@ def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
 @pytest.mark.parametrize("preset", ["titanic", "auto", "house_prices"])
 def test_options_are_compared_with_the_preset_that_is_nearest(preset, binary):
     config = fp.runs.load_config(preset=preset, overrides=["data.path=mine", "training.seed=7"]).config
-    said = Page(configuration(evolve(read_run(binary), config=config))).text
+    said = Page(configuration(evolve(read_run(binary, linear_of), settings=fp.runs.unstructure(config)))).text
     assert f"2 options differ from the preset {preset}" in said
 
 
@@ -118,27 +119,27 @@ def test_options_that_differ_from_the_defaults_are_marked(binary):
 
 
 def test_confusion_counts_every_row_once(binary, many):
-    assert confusion(read_run(binary).scored) == {(0, 0): 19, (0, 1): 1, (1, 0): 1, (1, 1): 19}
-    assert confusion(read_run(many).scored) == {(place, (place + 1) % 14): 3 for place in range(14)}
+    assert confusion(read_run(binary, linear_of).scored) == {(0, 0): 19, (0, 1): 1, (1, 0): 1, (1, 1): 19}
+    assert confusion(read_run(many, linear_of).scored) == {(place, (place + 1) % 14): 3 for place in range(14)}
 
 
 def test_mistakes_are_those_that_the_model_was_most_sure_of(binary, values):
-    found = mistakes(read_run(binary).scored, 5)
+    found = mistakes(read_run(binary, linear_of).scored, 5)
     assert [(each.row, each.id, each.truth, each.prediction) for each in found] == [
         (4, "r4", "no", "yes (0.990)"),
         (7, "r7", "yes", "no (0.950)"),
     ]
-    assert [(each.id, each.size) for each in mistakes(read_run(values).scored, 1)] == [("r6", 50.0)]
+    assert [(each.id, each.size) for each in mistakes(read_run(values, linear_of).scored, 1)] == [("r6", 50.0)]
 
 
 def test_calibration_compares_probabilities_with_what_happened(binary):
-    bins = calibration(read_run(binary).scored)
+    bins = calibration(read_run(binary, linear_of).scored)
     assert sum(each.count for each in bins) == 40
     assert calibration_error(bins) == pytest.approx((19 * 0.2 + 0.95 + 19 * 0.2 + 0.99) / 40)
 
 
 def test_a_constant_is_learned_from_the_training_rows_of_each_fold(values):
-    scored = read_run(values).scored
+    scored = read_run(values, linear_of).scored
     made = constant_oof(scored)
     for fold in made.folds:
         assert made.of(fold)[1] == pytest.approx(scored.oof.targets[fold.train].mean())
@@ -146,10 +147,10 @@ def test_a_constant_is_learned_from_the_training_rows_of_each_fold(values):
 
 def test_the_simple_model_learns_what_a_line_can(values, binary):
     pytest.importorskip("sklearn")
-    run = read_run(values)
+    run = read_run(values, linear_of)
     assert np.abs(simple_oof(run).predictions - run.scored.oof.targets).max() < 4  # a constant is up to 10 off
-    chances = simple_oof(read_run(binary)).predictions[0]
-    assert ((chances > 0.5) == (read_run(binary).scored.targets == 1)).all()  # the text says the class
+    chances = simple_oof(read_run(binary, linear_of)).predictions[0]
+    assert ((chances > 0.5) == (read_run(binary, linear_of).scored.targets == 1)).all()  # the text says the class
 
 
 def test_a_run_that_is_not_done_has_no_report(binary, tmp_path):
@@ -175,7 +176,7 @@ def test_numbers_on_an_axis_are_short_enough_for_their_place():
 
 
 def test_large_values_are_written_out(values):
-    run = read_run(values)
+    run = read_run(values, linear_of)
     far = evolve(run.scored, oof=evolve(run.scored.oof, predictions=run.scored.oof.predictions * 1e5))
     assert mistakes(far, 1)[0].prediction == "5,300,000"
 

@@ -1,6 +1,7 @@
-"""Values from a configuration: the one place where its names become functions, and its options arguments."""
+"""The parts of a run from its configuration: names become functions, and options arguments."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,15 +14,16 @@ from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import Choices, Resolved, resolve_config
 from mlxfp.app.kaggle.ensembling import ensembles
 from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
-from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, make_named
+from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, make_named, needs_permission
 from mlxfp.app.kaggle.rows.row_to_text import Form
 from mlxfp.app.kaggle.specs.catalogue import named_spec
 from mlxfp.app.kaggle.specs.inferring import infer_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
-from mlxfp.app.runs.folders import data_folder
-from mlxfp.app.runs.own_parts import OwnParts
+from mlxfp.app.run_folders.folders import data_folder
+from mlxfp.app.runs.own_parts import Code, OwnParts, own_parts
+from mlxfp.app.runs.plans import Trackers, Training
 from mlxfp.app.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.app.tasks.models import make_model, make_pretrained
 from mlxfp.app.tasks.objectives import Goal
@@ -32,6 +34,7 @@ from mlxfp.models import MODELS, TABLE_MODELS
 from mlxfp.observers import Control, Observer
 from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.options import NamesOrParts
+from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.training.steps.steps import TrainStep
 
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
@@ -89,7 +92,7 @@ def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> 
         if spec is None:
             raise ArgumentError("Rows of your own need a spec, which says what their columns are: give own.spec, or data.spec.")
         return read_competition(data.path or "", spec=spec, rows=own.rows, limit=data.limit, metric=config.competition.metric, seed=seed)
-    path = data_folder(folder, config) if data.path is None else data.path
+    path = data_folder(folder, data.path) if data.path is None else data.path
     if data.path is None:
         if spec is None:
             raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
@@ -159,11 +162,6 @@ def is_estimator(config: RunConfig) -> bool:
     return name is not None and (":" in name or name in ESTIMATORS)
 
 
-def has_members(config: RunConfig) -> bool:
-    """Whether a run is of several models, each of which is a run of its own: those of `auto`, or those of several seeds."""
-    return config.model.name == AUTO or config.training.seeds > 1
-
-
 def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *, rows: int, seed: int) -> Estimator:
     """Make the estimator, for so many training rows; raises `ConfigError` for arguments that it does not take."""
     arguments = dict(config.model.arguments)
@@ -192,9 +190,53 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)
 
 
-def stops_by(config: RunConfig) -> bool:
-    """Whether evaluations decide something in training: then they are of rows that do not validate."""
-    return config.observers.patience is not None or config.schedule.name == PLATEAU
+def run_folder(config: RunConfig) -> Path:
+    """Return the folder of a run."""
+    return Path(config.output) / config.name
+
+
+def training_of(config: RunConfig) -> Training:
+    """Return how the networks of a configuration are trained."""
+    training, watched = config.training, config.observers
+    return Training(
+        seed=training.seed,
+        epochs=training.epochs,
+        size=training.size,
+        prefetched=config.data.prefetch,
+        accumulate=training.accumulate,
+        optimizer=partial(optimizer_of, config),
+        step=partial(step_of, config),
+        observers=partial(observers_of, config),
+        patient=watched.patience is not None,
+        decided=watched.patience is not None or config.schedule.name == PLATEAU,
+        every=watched.every,
+        evaluate_every=watched.evaluate_every,
+        checkpoint_every=watched.checkpoint_every,
+        keep=watched.keep,
+        progress=watched.progress,
+    )
+
+
+def trackers_of(config: RunConfig) -> Trackers:
+    """Return the trackers that a configuration names."""
+    watched = config.observers
+    params = {name: str(value) for name, value in flatten(unstructure(config)).items() if value is not None}
+    return Trackers(config.name, params, watched.mlflow, watched.mlflow_model, watched.trackio, watched.tensorboard)
+
+
+def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
+    """Import the parts of a user's own: those of the section `own`, and an estimator as `model.name`. Raises what `own_parts` does."""
+    return own_parts(list(_own_names(config)), code)
+
+
+def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
+    own, model = config.own, config.model.name
+    if model is not None and ":" in model and needs_permission(model):
+        yield "model.name", model
+    for part in ("model", "loss", "spec", "rows"):
+        if getattr(own, part) is not None:
+            yield f"own.{part}", getattr(own, part)
+    yield from (("own.observers", name) for name in own.observers)
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:

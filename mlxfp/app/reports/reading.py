@@ -1,5 +1,6 @@
 """A run as its folder has it: what a report and a comparison are made of. Nothing is trained, and nothing is changed."""
 
+from collections.abc import Callable
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -10,26 +11,25 @@ import pyarrow.csv as pc
 from attrs import evolve, field, frozen
 
 from mlxfp import pipe, select, select_columns, to_table, tokenize
-from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.folds import Folds
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers, labels_of
-from mlxfp.app.runs import folders
-from mlxfp.app.runs.files import read_json
-from mlxfp.app.runs.folders import BLENDED, FoldFolder
-from mlxfp.app.runs.outcomes import is_done
-from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Plan, plan
-from mlxfp.app.runs.reports.linear_models import LinearModel
+from mlxfp.app.reports.linear_models import LinearModel
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_json
+from mlxfp.app.run_folders.folders import BLENDED, FoldFolder, Settings
 from mlxfp.app.tasks.recipes import Recipe
 from mlxfp.support.errors import ArgumentError, DataError, MlxfpError
 from mlxfp.support.structuring import structure
 
 _IDS = "__tokens__"  # a name that no column of a user has
 _COUNTED = 20_000  # rows whose tokens are counted: enough for a picture, and a second of work
+
+
+LinearOf = Callable[[Path], LinearModel | None]  # of the rows and folds of the run in a folder
 
 
 @frozen(eq=False)
@@ -85,22 +85,17 @@ class Scored:
 
 @frozen(eq=False)
 class FinishedRun:
-    """A finished run: its configuration, files and, where they can still be read, its rows; made by `read_run`."""
+    """A finished run: its options as plain data, files and, where they can still be read, its rows; made by `read_run`."""
 
     folder: Path
-    config: RunConfig
+    settings: Settings
     metrics: dict[str, Any]
     environment: dict[str, Any]
     receipt: dict[str, Any]
     folds: tuple[FoldFolder, ...]
     scored: Scored | None = None
-    linear: LinearModel | None = None  # to compare with
+    linear: LinearModel | None = None  # to compare with; None where the rows cannot be read
     missing: str = ""  # why the rows cannot be read
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan of the run; None where its rows cannot be read."""
-        return None if self.linear is None else evolve(self.linear.plan, config=self.config)
 
     @property
     def blended(self) -> bool:
@@ -125,49 +120,48 @@ class FinishedRun:
 
     def texts(self, numbers: Any) -> list[str]:
         """Return rows as the model reads them, by their numbers; of a model without texts, as columns and values."""
-        if self.plan is None or not len(numbers):
+        if self.linear is None or not len(numbers):
             return ["" for _ in numbers]
-        rows = select(np.asarray(numbers, np.int64))(self.plan.rows)
+        rows = select(np.asarray(numbers, np.int64))(self.linear.data.rows)
         if self.recipe is not None:
             return [str(text) for text in to_table(select_columns(["text"])(self.recipe.text(rows))).column("text").to_pylist()]
-        names = [column.name for column in self.plan.data.spec.columns]
+        names = [column.name for column in self.linear.data.spec.columns]
         return [
             "; ".join(f"{name}: {_plain(value)}" for name, value in row.items() if value is not None) for row in select_columns(names)(rows)
         ]
 
     def token_counts(self) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Count the tokens of training rows, of more than 20,000 of as many evenly spaced ones: int64[n]."""
-        if self.plan is None or self.recipe is None:
+        if self.linear is None or self.recipe is None:
             return None
-        size = self.plan.folds.size
+        size = self.linear.folds.size
         chosen = np.unique(np.linspace(0, size - 1, min(size, _COUNTED)).astype(np.int64))
-        texts = self.recipe.text(select(chosen)(self.plan.rows))
+        texts = self.recipe.text(select(chosen)(self.linear.data.rows))
         tokens = pipe(texts, select_columns(["text"]), tokenize(self.recipe.tokenizer, into=_IDS))
         counts: Any = to_table(tokens).column(_IDS)
         return np.asarray([len(each) for each in counts], np.int64)
 
 
-def read_run(folder: str | PathLike[str], *, linear: LinearModel | None = None, code: Code = None) -> FinishedRun:
-    """Read a finished run, and plan it again unless the `linear` model of its rows and folds is there.
+def read_run(folder: str | PathLike[str], linear_of: LinearOf) -> FinishedRun:
+    """Read a finished run, with the linear model of its rows and folds.
 
     Raises `DataError` for a run that is not done.
     """
     run = Path(folder)
-    config = folders.located_config(run)
-    if not is_done(run):
+    settings = folders.settings_in(run)
+    if not folders.is_done(run):
         raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
     folds = tuple(FoldFolder(run, place + 1) for place in range(sum(each.is_dir() for each in run.glob("fold-*"))))
     metrics, environment, receipt = (read_json(run / name) for name in (folders.METRICS, folders.ENVIRONMENT, folders.RECEIPT))
-    found = FinishedRun(run, config, metrics, environment, receipt, folds)
-    if config.task != "competition":
+    found = FinishedRun(run, settings, metrics, environment, receipt, folds)
+    if settings["task"] != "competition":
         return found
-    missing = ""
+    linear, missing = None, ""
     try:
-        linear = linear or LinearModel(plan(config, code=code))
+        linear = linear_of(run)
     except (MlxfpError, OSError) as error:
         missing = str(error)
-    made = None if linear is None else linear.plan
-    return evolve(found, scored=_scored(run, run, metrics, made), linear=linear, missing=missing)
+    return evolve(found, scored=_scored(run, run, metrics, linear), linear=linear, missing=missing)
 
 
 def is_blend(folder: Path) -> bool:
@@ -176,26 +170,26 @@ def is_blend(folder: Path) -> bool:
     return not (folder / folders.CONFIG).is_file() and metrics.is_file() and BLENDED in read_json(metrics)
 
 
-def read_blend(folder: Path, *, linear: LinearModel | None = None, code: Code = None) -> FinishedRun:
+def read_blend(folder: Path, linear_of: LinearOf) -> FinishedRun:
     """Read a blend as a run without folds of its own: rows and folds are those of its first run. Raises what `read_run` does of that."""
     metrics = read_json(folder / folders.METRICS)
-    first = read_run(next(iter(metrics[BLENDED])), linear=linear, code=code)
-    config = evolve(first.config, output=fspath(folder.parent), name=folder.name)
-    scored = _scored(folder, first.folder, metrics, first.plan)
-    return FinishedRun(folder, config, metrics, {}, {}, (), scored, first.linear, first.missing)
+    first = read_run(next(iter(metrics[BLENDED])), linear_of)
+    settings = {**first.settings, "output": fspath(folder.parent), "name": folder.name}
+    scored = _scored(folder, first.folder, metrics, first.linear)
+    return FinishedRun(folder, settings, metrics, {}, {}, (), scored, first.linear, first.missing)
 
 
-def _scored(folder: Path, run: Path, metrics: dict[str, Any], made: Plan | None) -> Scored:
+def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearModel | None) -> Scored:
     """Read the predictions in a folder, of the rows and folds of a run."""
     spec, metric = load_spec(run / folders.SPEC), METRICS[metrics["metric"]]
     ids, *columns = _columns(folder / folders.OOF)
     truth, predicted = np.column_stack(columns[: len(spec.target)]), columns[len(spec.target) :]
-    if made is None:
+    if linear is None:
         assignments = np.stack(_columns(run / folders.FOLDS)[1:]).astype(np.int64) - 1
         # Only folds in time leave rows that never validate.
         folds = Folds("written", assignments, np.arange(len(ids)), forward=bool((assignments < 0).any()))
     else:
-        folds = made.folds
+        folds = linear.folds
     if folds.size != len(ids):
         raise DataError(
             f"{folder / folders.OOF} has {len(ids):,} rows, and the folds of the run have {folds.size:,}. Restore the original."

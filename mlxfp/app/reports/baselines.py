@@ -8,7 +8,7 @@ import numpy as np
 from mlxfp.app.kaggle.validation.folds import Fold
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
 from mlxfp.app.kaggle.validation.scoring import Numbers
-from mlxfp.app.runs.reports.reading import FinishedRun, Scored
+from mlxfp.app.reports.reading import FinishedRun, Scored
 from mlxfp.support.errors import DataError, MlxfpError
 
 

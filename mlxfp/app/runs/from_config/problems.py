@@ -6,19 +6,29 @@ from pathlib import Path
 from attrs import fields
 
 from mlxfp import length
-from mlxfp.app.config.classes import RunConfig, TextConfig
+from mlxfp.app.config.classes import RunConfig, TextConfig, meant, option_paths
 from mlxfp.app.kaggle.estimators.named import ESTIMATORS, known_class, needs_permission
 from mlxfp.app.kaggle.specs.catalogue import named_spec
 from mlxfp.app.kaggle.specs.inferring import find_files
 from mlxfp.app.kaggle.specs.reading import folder_of
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
-from mlxfp.app.runs.folders import is_csv_name
-from mlxfp.app.runs.from_config import AUTO, CONVNET, OWN_OPTIMIZERS, TOKENIZERS, is_estimator
+from mlxfp.app.run_folders.folders import is_csv_name
+from mlxfp.app.runs.from_config.parts import AUTO, CONVNET, OWN_OPTIMIZERS, TOKENIZERS, is_estimator
 from mlxfp.app.tasks.competition_data import CompetitionData
+from mlxfp.distributed import Ranks
 from mlxfp.models import TABLE_MODELS
-from mlxfp.support.errors import MlxfpError, suggest
+from mlxfp.support.errors import ConfigError, MlxfpError, suggest
 
 Problem = tuple[str, str]  # the path of an option, and a sentence
+
+ARGUMENTS = "model.arguments."
+# Other options decide what is scored, on which rows, or nothing at all.
+_FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
+_TUNABLE = tuple(
+    path
+    for path in option_paths()
+    if path.partition(".")[0] in ("text", "model", "optimizer", "schedule", "training") and path not in _FIXED
+)
 
 
 def config_problems(config: RunConfig) -> Iterator[Problem]:
@@ -193,6 +203,43 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
         yield "competition.ensemble", f"ranks are for metrics of order, roc_auc and spearman, and this is {metric.name}; take mean"
     if competition.threshold and not (task.is_decision and metric.needs == "labels" and competition.ensemble == "mean"):
         yield "competition.threshold", "only the mean of binary decisions has one, with a metric of labels"
+
+
+def check_ranks(config: RunConfig, ranks: Ranks) -> None:
+    """Raise `ConfigError` for a run that ranks cannot share."""
+    size, count = config.training.size, ranks.world.copies
+    if is_estimator(config) or config.model.name == AUTO:
+        raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run it without ranks.")
+    if config.training.seeds > 1:
+        raise ConfigError(f"training.seeds: ranks train one model of each fold, got {config.training.seeds}. Run it without ranks.")
+    if config.own.observers:
+        raise ConfigError(
+            "own.observers see the events of one rank, and one that ends the run there would leave the others waiting. Leave them out, or "
+            "run without ranks."
+        )
+    if size % count:
+        raise ConfigError(f"training.size: batches of {size} rows cannot be divided among {count} ranks. Give a multiple of {count}.")
+
+
+def check_tunable(config: RunConfig) -> None:
+    """Raise `ConfigError` for a run whose options cannot be tuned."""
+    if config.task != "competition":
+        raise ConfigError(f"task: a run of {config.task} has no folds to tune by. Only runs of the task competition can be tuned.")
+    if config.training.seeds > 1:
+        raise ConfigError("training.seeds: trials train one model of each fold. Leave it out, and set it in the best configuration.")
+
+
+def check_tunable_option(key: str) -> None:
+    """Raise `ConfigError` for the path of an option that cannot be tuned."""
+    if key in _TUNABLE or (key.startswith(ARGUMENTS) and key != ARGUMENTS):
+        return
+    if key in option_paths():
+        raise ConfigError(
+            f"{key} cannot be tuned: it decides what is scored, or nothing. Options of a model can: {', '.join(_TUNABLE[-8:])}."
+        )
+    near = [path for path in meant(key.rpartition(".")[2]) if path in _TUNABLE]
+    said = f" Did you mean {' or '.join(map(repr, near))}?" if near else suggest(key, _TUNABLE)
+    raise ConfigError(f"A configuration has no {key!r}, so it cannot be tuned.{said} Those of a library begin with {ARGUMENTS}")
 
 
 def _path_problems(path: str, spec: DatasetSpec | None) -> Iterator[str]:

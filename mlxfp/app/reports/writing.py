@@ -3,12 +3,10 @@
 from os import PathLike, fspath
 from pathlib import Path
 
-from mlxfp.app.runs.files import write_text
-from mlxfp.app.runs.folders import REPORT
-from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.reports import sections
-from mlxfp.app.runs.reports.linear_models import LinearModel
-from mlxfp.app.runs.reports.reading import FinishedRun, is_blend, read_blend, read_run
+from mlxfp.app.reports import sections
+from mlxfp.app.reports.reading import FinishedRun, LinearOf, is_blend, read_blend, read_run
+from mlxfp.app.run_folders.files import write_text
+from mlxfp.app.run_folders.folders import REPORT
 from mlxfp.support.html import STYLE, Html, element
 
 _PAGE = """
@@ -37,18 +35,21 @@ svg .grid{stroke:var(--line)}
 """
 
 
-def write(run: str | PathLike[str], *, out: str | PathLike[str] | None = None, code: Code = None) -> Path:
+def write(run: str | PathLike[str], linear_of: LinearOf, *, out: str | PathLike[str] | None = None) -> Path:
     """Write the report of a finished run or of a blend, by default to `report.html` in its folder, and return its path.
 
     It is made of the files of the run and of its rows.
     """
-    return _write(Path(run), Path(run) / REPORT if out is None else Path(out), None, code)
+    return _write(Path(run), Path(run) / REPORT if out is None else Path(out), linear_of)
 
 
-def write_at_the_end(folder: Path, *, linear: LinearModel | None = None, code: Code = None) -> str:
-    """Write the report of a run that has just ended, and return what to tell the user, "" if nothing: no report may lose a run."""
+def write_at_the_end(folder: Path, linear_of: LinearOf, *, code: str | PathLike[str] | None) -> str:
+    """Write the report of a run that has just ended, and return what to tell the user, "" if nothing: no report may lose a run.
+
+    `code` is the folder of the user's own modules, for the command that tries again.
+    """
     try:
-        _write(folder, folder / REPORT, linear, code)
+        _write(folder, folder / REPORT, linear_of)
     except Exception as error:  # noqa: BLE001  # whatever it is: what the run was for is done
         own = "" if code is None else f" --code {fspath(code)}"
         said = f"The report was not written: {type(error).__name__}: {error}"
@@ -56,9 +57,9 @@ def write_at_the_end(folder: Path, *, linear: LinearModel | None = None, code: C
     return ""
 
 
-def _write(run: Path, path: Path, linear: LinearModel | None, code: Code) -> Path:
+def _write(run: Path, path: Path, linear_of: LinearOf) -> Path:
     read = read_blend if is_blend(run) else read_run
-    write_text(path, report_page(read(run, linear=linear, code=code)))
+    write_text(path, report_page(read(run, linear_of)))
     return path
 
 
@@ -74,8 +75,8 @@ def report_page(run: FinishedRun) -> str:
         )
     )
     rows = "" if run.scored is None else f"{len(run.scored.ids):,} rows, {run.scored.oof.folds.count} folds, "
-    said = element("p", f"{rows}task {run.config.task}", class_="muted")
-    return page(f"{'Blend' if run.blended else 'Run'} {run.config.name}", said, *(part(run) for part in parts))
+    said = element("p", f"{rows}task {run.settings['task']}", class_="muted")
+    return page(f"{'Blend' if run.blended else 'Run'} {run.settings['name']}", said, *(part(run) for part in parts))
 
 
 def page(title: str, *content: Html) -> str:

@@ -4,19 +4,17 @@ from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import Any
 
-from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.config.loading import resolve_config
-from mlxfp.app.config.presets import PRESETS
+from mlxfp.app.config.loading import usual_options
 from mlxfp.app.kaggle.validation.out_of_fold import Score
-from mlxfp.app.runs import folders
-from mlxfp.app.runs.folders import BLENDED
-from mlxfp.app.runs.plans import run_warnings
-from mlxfp.app.runs.reports.baselines import baseline_scores
-from mlxfp.app.runs.reports.charts import histogram, line_chart, scatter
-from mlxfp.app.runs.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
-from mlxfp.app.runs.reports.reading import FinishedRun, Scored
+from mlxfp.app.reports.baselines import baseline_scores
+from mlxfp.app.reports.charts import histogram, line_chart, scatter
+from mlxfp.app.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
+from mlxfp.app.reports.reading import FinishedRun, Scored
+from mlxfp.app.run_folders.folders import BLENDED
+from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.observers import log_panels, read_log
 from mlxfp.support.html import Html, clip, element, joined, number, share_bar, table
+from mlxfp.support.structuring import flatten
 
 _MISTAKES, _TEXT = 20, 400  # rows that are shown, and characters of each
 _MATRIX, _PAIRS = 12, 20  # classes of a matrix, and pairs of classes where there are more
@@ -215,7 +213,7 @@ def lengths(run: FinishedRun) -> Html:
     cut = int((counts > most).sum())
     of = (
         f"{len(counts):,} evenly spaced training rows"
-        if run.plan is not None and run.plan.folds.size > len(counts)
+        if run.linear is not None and run.linear.folds.size > len(counts)
         else f"all {len(counts):,} training rows"
     )
     said = f"{counts.mean():.1f} tokens on average, {int(counts.max()):,} at most, of {of}."
@@ -225,7 +223,8 @@ def lengths(run: FinishedRun) -> Html:
 
 def cautions(run: FinishedRun) -> Html:
     """List what may make the score misleading."""
-    said = [] if run.plan is None else list(run_warnings(run.plan))
+    inferred = run.settings["data"]["spec"] is None and run.settings["own"]["spec"] is None
+    said = [] if run.linear is None else list(run_warnings(run.linear.data, run.linear.folds, inferred=inferred))
     if run.missing:
         said.append(f"The rows could not be read, so their texts and the linear model are left out: {run.missing}")
     content = element("ul", *(element("li", clip(each, 2000)) for each in said[:_WARNINGS])) if said else element("p", "None.")
@@ -234,9 +233,7 @@ def cautions(run: FinishedRun) -> Html:
 
 def configuration(run: FinishedRun) -> Html:
     """List the options; those that differ from the nearest preset, or from the defaults, are marked and come first."""
-    values = folders.flat(run.config)
-    known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
-    bases = {name: folders.flat(config) for name, config in known.items()}
+    values, bases = flatten(run.settings), usual_options()
     base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))  # a run does not say its own
     usual = bases[base]
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]

@@ -5,9 +5,9 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
+from tests.app.reports.finished import finished
+from tests.app.reports.test_reports import Page, sure_of_yes
 from tests.app.runs.competitions import competition, configured, table
-from tests.app.runs.reports.finished import finished
-from tests.app.runs.reports.test_reports import Page, sure_of_yes
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.app.kaggle.validation.scoring import Numbers
-from mlxfp.app.runs.reports.reading import Scored
+from mlxfp.app.reports.reading import Scored
 from mlxfp.support.html import number
 
 _BINS = 10

@@ -1,21 +1,24 @@
-"""The layout of a run's folder, and to which configuration it belongs."""
+"""The layout of a run's folder, and the options of the run that it belongs to, as plain data."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from mlxfp.app.config.classes import RunConfig, hint
+from mlxfp.app.config.loading import read_config
 from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
-from mlxfp.app.runs.files import read_json, write_json, write_text
+from mlxfp.app.run_folders.files import read_json, write_json, write_text
 from mlxfp.inspect import fingerprint
 from mlxfp.support.atomic_files import PARTIAL
 from mlxfp.support.errors import ConfigError, DataError, MissingFileError
-from mlxfp.support.structuring import flatten, structure, unstructure
-from mlxfp.support.yaml_files import read_document, write_document
+from mlxfp.support.structuring import flatten, unstructure
+from mlxfp.support.yaml_files import write_document
+
+Settings = Mapping[str, Any]  # the options of a run as a tree of plain values, by section and name
 
 # The files of a run.
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
@@ -73,14 +76,9 @@ class FoldFolder:
         return {name: hash_file(self / name) for name in (RECIPE, *models, FOLD_OOF, FOLD_TEST) if (self / name).is_file()}
 
 
-def run_folder(config: RunConfig) -> Path:
-    """Return the folder of a run."""
-    return Path(config.output) / config.name
-
-
-def data_folder(folder: Path, config: RunConfig) -> Path:
-    """Return the folder with the files of a run's competition."""
-    return folder / SYNTHETIC if config.data.path is None else folder_of(config.data.path)
+def data_folder(folder: Path, path: str | None) -> Path:
+    """Return the folder with the files of a run's competition, of which `path` is the option data.path."""
+    return folder / SYNTHETIC if path is None else folder_of(path)
 
 
 def is_csv_name(name: str) -> bool:
@@ -91,6 +89,12 @@ def is_csv_name(name: str) -> bool:
 def is_as_written(path: Path, digest: str) -> bool:
     """Whether a file exists, and has the hash that it had."""
     return path.is_file() and hash_file(path) == digest
+
+
+def is_done(folder: Path) -> bool:
+    """Whether the run in a folder has ended, and its outputs are as they were written."""
+    receipt = folder / RECEIPT
+    return receipt.is_file() and all(is_as_written(folder / name, was) for name, was in read_json(receipt)["outputs"].items())
 
 
 def check_folder(folder: Path, name: str) -> None:
@@ -104,18 +108,18 @@ def check_folder(folder: Path, name: str) -> None:
         raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
 
 
-def claim(folder: Path, config: RunConfig) -> None:
+def claim(folder: Path, settings: Settings) -> None:
     """Make the folder of a run, or make sure that it holds this run: nothing of another run is ever overwritten.
 
-    As long as nothing has been trained, another configuration replaces that of the folder, so one that failed can be corrected. Raises
+    As long as nothing has been trained, other options replace those of the folder, so a configuration that failed can be corrected. Raises
     `ConfigError` naming the first values that differ.
     """
     for left in folder.glob(f".*{PARTIAL}*"):  # of a process that was killed while it wrote
         left.unlink()
     if not (folder / CONFIG).is_file():
-        _write_config(folder, config)
+        _write_settings(folder, settings)
         return
-    there, here = decisive(read_config(folder)), decisive(config)
+    there, here = decisive(stored_settings(folder)), decisive(settings)
     names = [*here, *(name for name in there if name not in here)]  # arguments of an estimator may be in one of them only
     differ = [f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names if there.get(name) != here.get(name)]
     trained = (
@@ -127,7 +131,7 @@ def claim(folder: Path, config: RunConfig) -> None:
     if differ and not any(trained):
         for name in (DATA, SPEC, FOLDS, ENVIRONMENT, DECIDED):
             (folder / name).unlink(missing_ok=True)
-        _write_config(folder, config)
+        _write_settings(folder, settings)
     elif differ:
         more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
         raise ConfigError(
@@ -142,8 +146,7 @@ def extend(folder: Path, epochs: int) -> None:
 
     The configuration changes last: a process that is killed before leaves a run that makes the removed files again.
     """
-    config = read_config(folder)
-    longer = evolve(config, training=evolve(config.training, epochs=epochs))
+    longer = with_values(stored_settings(folder), {"training.epochs": epochs})
     for name in (RECEIPT, REPORT):
         (folder / name).unlink(missing_ok=True)
     for fold in sorted(folder.glob("fold-*")):
@@ -151,25 +154,35 @@ def extend(folder: Path, epochs: int) -> None:
             path.unlink(missing_ok=True)
     if (folder / DATA).is_file():
         write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(longer))})
-    _write_config(folder, longer)
+    _write_settings(folder, longer)
 
 
-def read_config(folder: str | PathLike[str]) -> RunConfig:
-    """Read the configuration of a run from its folder; raises `MissingFileError` where there is none."""
+def config_file(folder: str | PathLike[str]) -> Path:
+    """Return the file with the options of a run; raises `MissingFileError` where there is none."""
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise MissingFileError(f"{str(folder)!r} is not the folder of a run: it has no {CONFIG}. Give a folder that mlxfp run has made.")
-    return structure(read_document(path).values, RunConfig, origin=lambda _: str(path), hint=hint)
+    return path
 
 
-def located_config(folder: str | PathLike[str]) -> RunConfig:
-    """Read the configuration of a run, with the name and output that its folder has now."""
-    path = Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()  # "." has no parent
-    return evolve(read_config(path), output=fspath(path.parent), name=path.name)
+def stored_settings(folder: Path) -> dict[str, Any]:
+    """Read the options of a run as its folder has them. Raises what `config_file` does, and `ConfigError` for a file that was changed."""
+    return unstructure(read_config(config_file(folder)))
 
 
-def _write_config(folder: Path, config: RunConfig) -> None:
-    write_text(folder / CONFIG, write_document(unstructure(config)))
+def settings_in(folder: str | PathLike[str]) -> dict[str, Any]:
+    """Read the options of a run, with the name and output that its folder has now. Raises what `stored_settings` does."""
+    path = located(folder)
+    return stored_settings(path) | {"output": fspath(path.parent), "name": path.name}
+
+
+def located(folder: str | PathLike[str]) -> Path:
+    """Return the path of a folder with its name and its parent: "." has none."""
+    return Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()
+
+
+def _write_settings(folder: Path, settings: Settings) -> None:
+    write_text(folder / CONFIG, write_document(settings))
 
 
 @contextmanager
@@ -202,28 +215,34 @@ def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
         )
 
 
-def flat(config: RunConfig) -> dict[str, Any]:
-    """Return the values of a configuration by their paths, such as training.epochs."""
-    return flatten(unstructure(config))
-
-
-def decisive(config: RunConfig) -> dict[str, Any]:
-    """Return the values of a configuration that decide the results of a run, and must not change while it is continued.
+def decisive(settings: Settings) -> dict[str, Any]:
+    """Return the options that decide the results of a run, and must not change while it is continued, by their paths.
 
     A folder of weights or a tokenizer is identified by its content, which `data.json` has, not by its path.
     """
-    values = {name: value for name, value in flat(config).items() if name not in _FREE}
+    values = {name: value for name, value in flatten(settings).items() if name not in _FREE}
     return values | {name: "a path" for name in _MOVABLE if values[name] is not None and Path(values[name]).is_absolute()}
 
 
-def update_paths(folder: Path, config: RunConfig) -> None:
-    """Write to the configuration in the folder where the run's inputs are now."""
-    kept, data = read_config(folder), config.data
-    moved = evolve(
-        kept,
-        data=evolve(kept.data, path=data.path, spec=data.spec, pseudo_labels=data.pseudo_labels),
-        text=evolve(kept.text, tokenizer=config.text.tokenizer),
-        model=evolve(kept.model, path=config.model.path),
-    )
-    if moved != kept:
-        _write_config(folder, moved)
+def update_paths(folder: Path, settings: Settings) -> None:
+    """Write the paths of a run's inputs to the options that its folder has."""
+    stored, flat = stored_settings(folder), flatten(settings)
+    moved = with_values(stored, {name: flat[name] for name in ("data.path", "data.spec", *_MOVABLE)})
+    if moved != stored:
+        _write_settings(folder, moved)
+
+
+def with_values(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with other values, by their paths.
+
+    >>> with_values({"model": {"name": "kernel", "arguments": {}}}, {"model.arguments.C": 0.5})
+    {'model': {'name': 'kernel', 'arguments': {'C': 0.5}}}
+    """
+    tree = deepcopy(dict(settings))
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        inner = tree
+        for section in sections:
+            inner = inner[section]
+        inner[name] = value
+    return tree

@@ -1,12 +1,16 @@
-"""One function for all reports."""
+"""Reports and comparisons of finished runs, whose rows are read again."""
 
+from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from mlxfp.app.reports.comparing import RunComparison, compare_runs, write_comparison
+from mlxfp.app.reports.event_logs import is_log, write_logs
+from mlxfp.app.reports.linear_models import LinearModel
+from mlxfp.app.reports.writing import write
+from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.reports.comparing import write_comparison
-from mlxfp.app.runs.reports.event_logs import is_log, write_logs
-from mlxfp.app.runs.reports.writing import write
 from mlxfp.support.checks import check_types, explain_call
 from mlxfp.support.errors import ArgumentError
 
@@ -44,4 +48,27 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
         raise ArgumentError("A report needs the folder of a run, or a log of observers.log_metrics, got none. Name one or more.")
     if all(map(is_log, paths)):
         return write_logs(paths, out or "report.html")
-    return write(paths[0], out=out, code=code) if len(paths) == 1 else write_comparison(paths, out or "comparison.html", code=code)
+    read = partial(linear_of, code=code)
+    return write(paths[0], read, out=out) if len(paths) == 1 else write_comparison(paths, read, out or "comparison.html")
+
+
+def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunComparison:
+    """Compare finished runs with the first of them: options, scores on the same folds, and rows.
+
+    The difference of two scores has an interval of a paired test over folds. Runs on other rows or folds are compared in their options
+    alone, and the result says so. `code` is that of `runs.run`. Raises `ArgumentError` for fewer than two runs, `MissingFileError` for a
+    folder that holds no run, `DataError` for a run that is not done.
+
+    >>> compare(["runs/first"])
+    Traceback (most recent call last):
+    mlxfp.support.errors.ArgumentError: A comparison needs at least two runs, got 1. Name more folders of runs.
+
+    See also: `report`, the same as a page; `kaggle.compare` for predictions of your own.
+    """
+    return compare_runs(runs, partial(linear_of, code=code))
+
+
+def linear_of(folder: Path, code: Code = None) -> LinearModel:
+    """Read the rows and folds of a run, for the linear model that the run is compared with."""
+    made = plan_in(folder, code)
+    return LinearModel(made.data, made.folds)

@@ -5,11 +5,11 @@ import json
 import numpy as np
 
 import mlxfp as fp
-from mlxfp.app.runs import folders
-from mlxfp.app.runs.files import write_array, write_json, write_text
-from mlxfp.app.runs.folders import FoldFolder
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import write_array, write_json, write_text
+from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.from_config.planning import plan
 from mlxfp.app.runs.outcomes import claim_environment, finish, identities, write_folds
-from mlxfp.app.runs.plans import plan
 from mlxfp.app.runs.quickstart import prepare_fold
 from mlxfp.core.identity import fingerprint
 from mlxfp.support.structuring import unstructure
@@ -41,7 +41,7 @@ def finished(folder, predict, *, classes=("no", "yes"), count=40, name="run", ov
         (data / "spec.yaml").write_text(_spec(classes))
     changes = [*SMALL, f"data.spec={data}/spec.yaml", f"data.path={data}", f"output={folder}", f"name={name}", *overrides]
     made = plan(fp.runs.load_config(overrides=changes).config)
-    folders.claim(made.folder, made.config)
+    folders.claim(made.folder, made.settings)
     folders.claim_data(made.folder, identities(made))
     list(claim_environment(made.folder))
     write_folds(made)

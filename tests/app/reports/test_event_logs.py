@@ -6,7 +6,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.runs.reports.reporting import report
+from mlxfp.app.runs.reporting import report
 from mlxfp.core.pipelines import pipe
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.structuring import unstructure
@@ -14,8 +14,8 @@ from mlxfp.support.yaml_files import write_document
 from mlxfp.training.loop.events import Warned
 from mlxfp.training.loop.fitting import fit
 from mlxfp.training.observers import evaluate_every, log_metrics
-from tests.app.runs.reports.finished import HOSTILE
-from tests.app.runs.reports.test_reports import Page
+from tests.app.reports.finished import HOSTILE
+from tests.app.reports.test_reports import Page
 from tests.training.observers.runs import run
 from tests.training.samples import dataset, setting
 

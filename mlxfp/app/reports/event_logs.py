@@ -8,14 +8,15 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp.app.runs import folders
-from mlxfp.app.runs.files import write_text
-from mlxfp.app.runs.reports.charts import line_chart
-from mlxfp.app.runs.reports.sections import section
-from mlxfp.app.runs.reports.writing import page
+from mlxfp.app.reports.charts import line_chart
+from mlxfp.app.reports.sections import section
+from mlxfp.app.reports.writing import page
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import write_text
 from mlxfp.observers import log_panels, read_log
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
+from mlxfp.support.structuring import flatten
 
 _NAME, _TEXT, _OPTION = 60, 2000, 200  # characters of a name, a warning and a value of the configuration
 _CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # at most
@@ -86,7 +87,7 @@ def _names(files: Sequence[Path]) -> list[str]:
 def _read(file: Path, name: str) -> Log:
     places = (each / folders.CONFIG for each in file.resolve().parents[:2])  # of a fold, it is in the folder around
     config = next((place for place in places if place.is_file()), None)
-    return Log(name, read_log(file), {} if config is None else folders.flat(folders.read_config(config.parent)))
+    return Log(name, read_log(file), {} if config is None else flatten(folders.stored_settings(config.parent)))
 
 
 def _ends(logs: Sequence[Log]) -> Html:

@@ -12,15 +12,15 @@ from attrs import frozen
 from mlxfp.app.kaggle.ensembling.ensembles import greedy
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, check_same, compare_scores, score
-from mlxfp.app.runs import folders
-from mlxfp.app.runs.files import read_json, write_text
-from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.reports.diagnostics import row_losses
-from mlxfp.app.runs.reports.reading import FinishedRun, read_run
-from mlxfp.app.runs.reports.sections import section
-from mlxfp.app.runs.reports.writing import page
+from mlxfp.app.reports.diagnostics import row_losses
+from mlxfp.app.reports.reading import FinishedRun, LinearOf, read_run
+from mlxfp.app.reports.sections import section
+from mlxfp.app.reports.writing import page
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_json, write_text
 from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError
 from mlxfp.support.html import Html, clip, element, number, table
+from mlxfp.support.structuring import flatten
 from mlxfp.support.terminal import one_line
 
 ASSUMPTION = (
@@ -103,24 +103,13 @@ class RunComparison:
         return "\n".join([*said, *(["", ASSUMPTION] if any(isinstance(pair.difference, Comparison) for pair in self.pairs) else [])])
 
 
-def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunComparison:
-    """Compare finished runs with the first of them: options, scores on the same folds, and rows.
-
-    The difference of two scores has an interval of a paired test over folds. Runs on other rows or folds are compared in their options
-    alone, and the result says so. `code` is that of `runs.run`. Raises `ArgumentError` for fewer than two runs, `MissingFileError` for a
-    folder that holds no run, `DataError` for a run that is not done.
-
-    >>> compare(["runs/first"])
-    Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentError: A comparison needs at least two runs, got 1. Name more folders of runs.
-
-    See also: `report`, the same as a page; `kaggle.compare` for predictions of your own.
-    """
+def compare_runs(runs: Sequence[str | PathLike[str]], linear_of: LinearOf) -> RunComparison:
+    """Compare finished runs with the first of them, as `runs.compare` does."""
     if len(runs) < 2:
         raise ArgumentError(f"A comparison needs at least two runs, got {len(runs)}. Name more folders of runs.")
-    every = [read_run(run, code=code) for run in runs]
+    every = [read_run(run, linear_of) for run in runs]
     names = tuple(fspath(run) for run in runs)
-    values = [{path: value for path, value in folders.flat(run.config).items() if path not in _PATHS} for run in every]
+    values = [{path: value for path, value in flatten(run.settings).items() if path not in _PATHS} for run in every]
     options = {path: tuple(each.get(path) for each in values) for path in values[0]}
     differing = {path: found for path, found in options.items() if any(value != found[0] for value in found)}
     pairs = tuple(_pair(name, every[0], run) for name, run in zip(names[1:], every[1:], strict=True))
@@ -128,9 +117,9 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
     return RunComparison(names, differing, tuple(map(_score, every)), pairs, _blended(every) if alike else None)
 
 
-def write_comparison(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, code: Code = None) -> Path:
-    """Write what `compare` finds as a page in HTML to the file `out`, and return its path."""
-    write_text(Path(out), comparison_page(compare(runs, code=code)))
+def write_comparison(runs: Sequence[str | PathLike[str]], linear_of: LinearOf, out: str | PathLike[str]) -> Path:
+    """Write what `compare_runs` finds as a page in HTML to the file `out`, and return its path."""
+    write_text(Path(out), comparison_page(compare_runs(runs, linear_of)))
     return Path(out)
 
 

@@ -11,15 +11,15 @@ from attrs import field, frozen
 from mlxfp.collators.columns import Arrays, Choosing, Cutting
 from mlxfp.collators.stacking import Stack, stacking
 from mlxfp.collators.storing import to_batch, to_chunk
-from mlxfp.core.checks import check_callable, explain_call
 from mlxfp.core.chunks import EPOCH, RecordBatch, Schema, number_as, source_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.core.row_names import row_name
 from mlxfp.core.stages import Batch, Halves, Stage, State
 from mlxfp.data.lengths.batching import Cuts, Grouping
+from mlxfp.support.checks import check_callable, explain_call
+from mlxfp.support.errors import ArgumentTypeError, MlxfpError
 
 
 @explain_call
@@ -89,7 +89,7 @@ class _Collate(Stage):
 
     def halves(self, schema: Schema) -> Halves | None:
         prepared = self.collator.prepared(schema) if isinstance(self.collator, Choosing) else None
-        return None if prepared is None else Halves(None, prepared.stages, _Collate(prepared.collator), self)
+        return None if prepared is None else Halves(prepared.stages, _Collate(prepared.collator))
 
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
         return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Cutting) else None
@@ -118,10 +118,6 @@ class _CollateCuts(Stage):
 
     def length(self, count: int) -> int | None:
         return self.grouping.length(count)
-
-    def halves(self, schema: Schema) -> Halves | None:
-        halves = self.collate.halves(schema)
-        return None if halves is None else halves._replace(grouping=self.grouping)
 
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
-from mlxfp.core.arrow.types import is_tensor
-from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
-from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
+from mlxfp.support.arrow_types import is_tensor
+from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
+from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
 Example = Mapping[str, Any]
 RecordBatch: TypeAlias = pa.RecordBatch

@@ -1,14 +1,14 @@
-"""Cursors: where a run is, as a value. See `execution.py` for how one is made."""
+"""Cursors: where a run is, as a value, and the arithmetic of cursors. See `execution.py` for how one is made."""
 
 from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp._html import clip, fragment, table
 from mlxfp.core.arrow.serialization import pack, unpack
-from mlxfp.core.errors import CursorError
-from mlxfp.core.identity import Identity, comparable
+from mlxfp.core.identity import Division, Identity, comparable
 from mlxfp.core.nodes import Pipeline
+from mlxfp.support.errors import ArgumentError, CursorError
+from mlxfp.support.html import clip, fragment, table
 
 
 @frozen
@@ -23,9 +23,10 @@ class Snapshot:
 
 @frozen
 class Recorded:
-    """The pipeline of a cursor that was read from bytes: only its identity is known."""
+    """The pipeline of a cursor that was read from bytes."""
 
     identity: Identity
+    division: Division
 
 
 @frozen
@@ -54,12 +55,21 @@ class Cursor:
         """What the parts of the cursor's pipeline are: (text, fingerprint) of each."""
         return () if self.owner is None else self.owner.identity
 
+    @property
+    def division(self) -> Division | None:
+        """How the cursor's pipeline divides its rows between ranks; None inside a source that holds datasets."""
+        return None if self.owner is None else self.owner.division
+
+    def back(self, items: int) -> "Cursor":
+        """Return the cursor before the last `items` items, which came from the chunk of this cursor."""
+        return Cursor(self.base, self.done - items, self.owner)
+
     def to_bytes(self) -> bytes:
         """Write the cursor: versioned, with a checksum, Arrow data as IPC and the rest as JSON; nothing in it is ever executed.
 
         Raises `FingerprintError` if the pipeline holds something that has no fingerprint.
         """
-        return pack((self.identity, self), _KINDS)
+        return pack((self.identity, self.division, self), _KINDS)
 
     def _repr_html_(self) -> str:
         """Show in a notebook where the run is, and of which pipeline."""
@@ -72,10 +82,61 @@ class Cursor:
     def from_bytes(data: bytes) -> "Cursor":
         """Read what `to_bytes` wrote; raises `CursorError` for anything else."""
         match unpack(data, _KINDS):
-            case (tuple() as owner, Cursor(base=Snapshot(epoch=int(), rows=int(), states=None | tuple()) as base, done=int(done))):
-                if all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in owner):
-                    return Cursor(base, done, Recorded(owner))
+            case (
+                tuple() as parts,
+                division,
+                Cursor(base=Snapshot(epoch=int(), rows=int(), states=None | tuple()) as base, done=int(done)),
+            ):
+                if all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts):
+                    match division:
+                        case None:
+                            return Cursor(base, done)
+                        case Division(shards=int(), batch_rows=int(), fingerprint=str()):
+                            return Cursor(base, done, Recorded(parts, division))
         raise CursorError("The cursor cannot be read: its parts are not those of a cursor. Use what Cursor.to_bytes() returned.")
 
 
-_KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot}
+_KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}
+
+
+def resharded(dataset: Pipeline[Any], cursor: Cursor, batches: int | None) -> Cursor:
+    """Return the cursor after the same global batches for a pipeline that has another `shard`, and a `batch` of another size for it.
+
+    `batches` is the number of batches of the cursor's run in the epoch of the cursor. A cursor of any other pipeline is returned
+    unchanged. Raises `ArgumentError` if global batches would have another number of rows. The next run reads the epoch up to the cursor.
+    """
+    before, now = cursor.division, dataset.division
+    if before is None or before.fingerprint != now.fingerprint or before.shards == now.shards or not before.batch_rows:
+        return cursor
+    _check_batch_rows(before, now)
+    if batches is None:
+        raise ArgumentError(
+            f"The cursor is of a run with {_ranks(before)}, and this one has {_ranks(now)}; to go on, it must be known how many batches of "
+            "the epoch were made. Pass running= of the checkpoint to fit; a checkpoint of an older mlxfp goes on with as many ranks only."
+        )
+    return Cursor(Snapshot(cursor.epoch), batches, dataset)
+
+
+def _check_batch_rows(before: Division, now: Division) -> None:
+    rows, rows_now = before.shards * before.batch_rows, now.shards * now.batch_rows
+    if rows == rows_now:
+        return
+    share, rest = divmod(rows, now.shards)
+    remedy = (
+        f"Make batches of {share} rows on each: batch({share})."
+        if not rest
+        else f"{rows} rows cannot be divided by {now.shards}: start {_divisors(rows)} ranks, and give each its share."
+    )
+    raise ArgumentError(
+        f"The run began with {_ranks(before)} and batches of {before.batch_rows} rows on each, {rows} together, and would go on with "
+        f"{_ranks(now)} and batches of {now.batch_rows}, {rows_now} together: these would be other batches. {remedy}"
+    )
+
+
+def _ranks(division: Division) -> str:
+    return "1 rank" if division.shards == 1 else f"{division.shards} ranks"
+
+
+def _divisors(rows: int) -> str:
+    some = [str(count) for count in range(1, min(rows, 64) + 1) if rows % count == 0]
+    return f"{', '.join(some[:-1])} or {some[-1]}" if len(some) > 1 else some[0]

@@ -21,17 +21,14 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp._foreign_names import name_hint
 from mlxfp.core import pipelines
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, to_rows, visible
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import in_a_thread, iterate, read_all, row_count, take_rows
-from mlxfp.core.identity import Identity, identify
+from mlxfp.core.identity import Division, Identity, divide, identify
 from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, children, decoders, flat_parts, known_length, label
 from mlxfp.core.notebooks.pipelines import dataset_html
 from mlxfp.core.planning import Resolved, head, plan, resolve
@@ -39,6 +36,9 @@ from mlxfp.core.running.segments import Segment
 from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan
 from mlxfp.core.sources import Position, Source, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ArgumentTypeError, MlxfpError, PipelineError, SchemaError
+from mlxfp.support.foreign_names import name_hint
 
 _PIPED = "Stages are functions here: fp.pipe(rows, stage, ...), or rows.pipe(stage, ...)."
 
@@ -101,14 +101,19 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return plan(self, self.columns)
 
     @cached_property
-    def through(self) -> Segment:
-        """The steps that rows go through which are taken by number."""
+    def row_segment(self) -> Segment:
+        """The steps of an indexable dataset, for rows that are taken by number."""
         return Segment(self.plan.steps, self.hooks)
 
     @cached_property
     def identity(self) -> Identity:
         """The text and fingerprint of every part. Found once: a table in memory is hashed whole, and every cursor names its pipeline."""
         return identify(self)
+
+    @cached_property
+    def division(self) -> Division:
+        """How the rows are divided between ranks. Found once."""
+        return divide(self)
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the items of epoch 0: dicts, `Examples`, or batches."""

@@ -6,14 +6,13 @@ from typing import Any, Literal
 
 import attrs
 
-from mlxfp._html import clip, element, fragment
-from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import MlxfpError, without_generated_frames
 from mlxfp.core.nodes import Pipeline, check_dataset, children, known_length, length_after
 from mlxfp.core.notebooks.diagrams import PartFacts, diagram
 from mlxfp.core.planning import rewrites
-from mlxfp.core.running.segments import leading, on_groups
+from mlxfp.support.checks import check_choice
+from mlxfp.support.errors import MlxfpError, without_generated_frames
+from mlxfp.support.html import clip, element, fragment
 
 _PART, _LINE = 1000, 500  # characters of a part, and of a line about rewrites
 
@@ -120,9 +119,7 @@ def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
     """Return the places of the stages that workers share; -1 is that of the source."""
     with suppress(MlxfpError, OSError):  # the schema is not known: that is said in its place
         plan = dataset.plan
-        groups = on_groups(plan, dataset.hooks)
-        steps = (*leading(plan.steps, dataset.hooks).steps, *(() if groups is None else groups.segment.steps))
-        places = {place for step in steps for place in range(step.place, max(step.stop, step.place + 1))}
+        places = {place for step in (*plan.segment, *plan.host) for place in range(step.index, max(step.stop, step.index + 1))}
         return frozenset(places | ({-1} if plan.source.costly and not children(plan.source) else set()))
     return frozenset()
 

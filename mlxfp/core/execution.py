@@ -11,30 +11,28 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import RecordBatch, number_rows, to_rows
 from mlxfp.core.cursors import Cursor, Snapshot
-from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders, known_length
-from mlxfp.core.running.runners import RUNNER, Runner
-from mlxfp.core.running.segments import Job, OnGroups, Segment, Through, keep_nothing, leading, on_groups
-from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, push
-from mlxfp.core.sources import Held, Source, Task, check_ends, warn_redrawn
+from mlxfp.core.running.runners import RUNNER, Jobs, Runner
+from mlxfp.core.running.segments import Job, Result, RowTask, Segment, keep_nothing
+from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, Step, are_costly, push
+from mlxfp.core.sources import ChunkTask, Position, Source, Task, check_ends, warn_redrawn
 from mlxfp.core.stages import State
+from mlxfp.support.checks import check_not_negative
+from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.support.progress import Progress
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out, and IPython those of functions with this name among their locals
-_Read = tuple[Sequence[Any], Calls, int, Any]  # chunks for the remaining calls, these calls, the row count, and the position after
+_ROWS_BY_NUMBER = 1024  # rows of a job of a source with random access
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
 
 
@@ -112,32 +110,36 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
 def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tuple[Any, Cursor]]:
     """Run a plan from a cursor on: yield chunks (batches after `collate`), each with the cursor after it."""
     runner = RUNNER.get()
-    if runner is not None and (parts := on_groups(plan, hooks)) is not None:
-        return _execute_groups(runner, plan, parts, cursor, hooks)
-    return _execute(plan, cursor, hooks)
+    return _execute(plan, plan.steps, cursor, hooks) if runner is None or not plan.groups else _execute_groups(runner, plan, cursor, hooks)
 
 
-def _execute(plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
+def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
     __tracebackhide__ = True
     base, done, owner = cursor.base, cursor.done, cursor.owner
-    by_row, whole = plan.level == "examples", not plan.steps and plan.level != "examples"
-    states = [stage.start(base.epoch) for stage in plan.stages] if base.states is None else list(base.states)
-    calls = [(step, hooks.step(step)) for step in plan.steps]
+    by_row, whole = plan.level == "examples", not steps and plan.level != "examples"
+    states = first_states(plan, cursor)
+    calls = [(step, hooks.step(step)) for step in steps]
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
-        for made, left, count, after in chunks:
+        for fed in chunks:
             if whole and not done:  # one chunk is one item, so the cursor is the position itself
-                base = Snapshot(base.epoch, after, base.rows + count, base.states)
-                yield made[0], Cursor(base, 0, owner)
+                base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states)
+                yield fed.chunks[0], Cursor(base, 0, owner)
                 continue
             try:
-                came = yield from _emit(push(left, states, made), base, done, owner, by_row=by_row)
-                done = max(0, done - came)
+                count = yield from _emit(push(fed.calls, states, fed.chunks), base, done, owner, by_row=by_row)
+                done = max(0, done - count)
             except Exception as error:
                 if (file := plan.source.file_of(base.position)) is not None:
                     error.add_note(f"with rows of {file}")
                 raise
-            base = Snapshot(base.epoch, after, base.rows + count, tuple(states))
+            base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, tuple(states))
     yield from _emit(_flush(calls, states, hooks), base, done, owner, by_row=by_row)
+
+
+def first_states(plan: Plan, cursor: Cursor) -> list[State]:
+    """Return the state of each stage at the snapshot of a cursor."""
+    base = cursor.base
+    return [stage.start(base.epoch) for stage in plan.declared] if base.states is None else list(base.states)
 
 
 @frozen
@@ -150,79 +152,116 @@ class _Run:
     states: list[State]
 
 
-def _read(run: _Run, base: Snapshot) -> Generator[_Read, None, None]:
-    """Yield chunks of the source: those to feed to the calls that are left, the rows read for them, the position after these."""
+class _Fed(NamedTuple):
+    """Chunks for the steps that have not run yet, and the source rows of these chunks."""
+
+    chunks: Sequence[Any]
+    calls: Calls
+    rows: int
+    after: Position  # after the source rows
+
+
+def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
+    """Yield the chunks of the source, with all steps; or the chunks that workers have made of them, with the steps after the segment."""
     __tracebackhide__ = True
-    runner, source = RUNNER.get(), run.plan.source
-    if runner is not None and source.level != "batches":
-        segment = leading(run.plan.steps, run.hooks)
-        if segment.costly or (source.costly and type(source).tasks is not Source.tasks):
-            yield from _read_ahead(run, base, runner, segment)
-            return
-    epoch, rows, arrow = base.epoch, base.rows, source.level != "batches"
+    runner, source, arrow = RUNNER.get(), run.plan.source, run.plan.source.level != "batches"
+    costly = are_costly(run.plan.segment) or (source.costly and type(source).tasks is not Source.tasks)
+    if runner is not None and arrow and costly:
+        yield from _read_ahead(run, base, runner)
+        return
+    epoch, rows = base.epoch, base.rows
     for chunk, after in run.hooks.read(source)(epoch, base.position):
         count = chunk.num_rows if arrow else 0
-        yield (number_rows(chunk, epoch, rows) if arrow else chunk,), run.calls, count, after
+        fed = number_rows(chunk, epoch, rows) if arrow else chunk
+        yield _Fed((fed,), run.calls, count, after)
         rows += count
 
 
-def _read_ahead(run: _Run, base: Snapshot, runner: Runner, segment: Segment) -> Generator[_Read, None, None]:
-    """Let a runner read the tasks of the source, and do the work of the first steps.
+def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, None, None]:
+    """Let a runner run the jobs of the source: its tasks, and the segment of the plan.
 
-    What a worker fails on is done again here, whole, so an error is raised where and how it is without workers. So is what comes after a
-    chunk of which a step has kept something.
+    A job that is not complete runs again here, so its error is raised where and how it is without workers. So does every job after a chunk
+    of which a step has kept rows.
     """
     __tracebackhide__ = True
-    epoch, rows, told = base.epoch, base.rows, base.rows
-
-    def job_of(task: Task, *, measured: bool) -> Job:
-        nonlocal told
-        job = Job(task, epoch, told, segment, measured)
-        told += task.rows
-        return job
-
-    whole, source = run.plan.source.level != "examples", run.plan.source
-    with closing(runner.map(run.hooks.tasks(source)(epoch, base.position), job_of, whole=whole)) as found:
-        for task, after, made, error in found:
-            if made is not None and keep_nothing(run.states[step.place] for step in segment.steps):
-                yield made, run.calls[len(segment.steps) :], task.rows, after
+    segment, whole = Segment(run.plan.segment, run.hooks), run.plan.source.level != "examples"
+    with closing(runner.map(source_jobs(run.plan.source, base, segment), whole=whole)) as results:
+        for (job, after), result in results:
+            if result.complete and keep_nothing(run.states[step.index] for step in segment.steps):
+                yield _Fed(result.chunks, run.calls[len(segment.steps) :], job.task.rows, after)
             else:
-                yield (_numbered(task, epoch, rows),), run.calls, task.rows, after
-                if error is not None:
-                    raise error
+                chunk = job.read()
+                yield _Fed((chunk,), run.calls, job.task.rows, after)
+                if result.error is not None:
+                    raise result.error
+
+
+def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
+    """Yield the tasks of a source from a snapshot on as jobs, each with the position after the task."""
+    rows = base.rows
+    with closing(segment.hooks.tasks(source)(base.epoch, base.position)) as tasks:
+        for task, after in tasks:
+            yield Job(task, base.epoch, rows, segment), after
             rows += task.rows
 
 
-def _execute_groups(runner: Runner, plan: Plan, parts: OnGroups, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
-    """Let a runner do the work of the steps that turn each group into one, and do here what comes before and after them."""
+def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
+    """Yield the jobs of a pipeline whose steps are one segment, from a cursor on, cut before each row number divisible by `rows`.
+
+    The cursor after each job counts rows of the source as items. Rows are read by number where the source allows it.
+    """
+    plan: Plan = dataset.plan
+    segment, source = Segment(plan.segment, dataset.hooks), plan.source
+    base, done = cursor.base, cursor.done
+    if source.indexable:
+        count = row_count(dataset)
+        while done < count:
+            stop = min(count, done + _ROWS_BY_NUMBER, (done // rows + 1) * rows)
+            task = dataset.hooks.task(source)(base.epoch, np.arange(done, stop))
+            yield Job(task, base.epoch, done, segment), Cursor(base, stop, dataset)
+            done = stop
+        return
+    for job, after in source_jobs(source, base, segment):
+        count, next_base = job.task.rows, Snapshot(base.epoch, after, job.first + job.task.rows)
+        while done < count:
+            stop = min(count, ((job.first + done) // rows + 1) * rows - job.first)
+            part = job if (done, stop) == (0, count) else job.part(done, stop) or _sliced(job, done, stop)
+            yield part, Cursor(base, stop, dataset) if stop < count else Cursor(next_base, 0, dataset)
+            done = stop
+        base, done = next_base, done - count
+
+
+def _sliced(job: Job, first: int, stop: int) -> Job:
+    """Read the rows of a job whose task cannot be cut, and return the job of some of the rows."""
+    task = ChunkTask(job.task.read().slice(first, stop - first))
+    return Job(task, job.epoch, job.first + first, job.segment)
+
+
+def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
+    """Let a runner run the host part of the steps on groups, and run all other steps here."""
     __tracebackhide__ = True
-    left, whole = ([(step, hooks.step(step)) for step in steps] for steps in (parts.left, parts.whole))
-    with closing(_execute(attrs.evolve(plan, steps=parts.before, level="groups"), cursor, hooks)) as groups:
-        tasks = ((Held(group), after) for group, after in groups)
-        jobs = runner.map(tasks, partial(Job, epoch=cursor.epoch, first=0, segment=parts.segment), whole=True)
-        with closing(jobs) as found:
-            for task, after, made, error in found:
-                for item in _finished(left, made) or push(whole, defaultdict(tuple), (task.read(),)):  # type: ignore[arg-type]  # read by place
+    device, whole = ([(step, hooks.step(step)) for step in steps] for steps in (plan.device, plan.groups))
+    segment = Segment(plan.host, hooks)
+    with closing(_execute(plan, (*plan.segment, *plan.stages), cursor, hooks)) as groups:
+        jobs = ((Job(ChunkTask(group), cursor.epoch, 0, segment), after) for group, after in groups)
+        with closing(runner.map(jobs, whole=True)) as results:
+            for (job, after), result in results:
+                for item in _on_device(device, result) or push(whole, defaultdict(tuple), (job.task.read(),)):  # type: ignore[arg-type]  # by index
                     yield item, after
-                if error is not None:
-                    raise error
+                if result.error is not None:
+                    raise result.error
 
 
-def _finished(calls: Calls, made: Sequence[Any] | None) -> list[Any]:
-    """Do what is left to do with what a worker has made; nothing where that fails, or the worker did."""
+def _on_device(calls: Calls, result: Result) -> list[Any]:
+    """Finish the steps that workers cannot run. Return an empty list if this thread or the worker failed."""
     try:
-        return list(push(calls, defaultdict(tuple), made or ()))  # type: ignore[arg-type]  # read by place
-    except Exception:  # noqa: BLE001  # the whole is done again, and says what is wrong
+        return list(push(calls, defaultdict(tuple), result.chunks))  # type: ignore[arg-type]  # read by index
+    except Exception:  # noqa: BLE001  # all steps run again, and raise the error
         return []
 
 
-def _numbered(task: Task, epoch: int, first: int) -> RecordBatch:
-    __tracebackhide__ = True
-    return number_rows(task.read(), epoch, first)
-
-
 def start(epoch: int, position: Cursor | None) -> Cursor:
-    """Say where a source that holds a dataset lets it begin: at the position, else at the start of the epoch."""
+    """Return the start cursor of a child dataset: the position, or the start of the epoch."""
     return Cursor(Snapshot(epoch), 0) if position is None else position
 
 
@@ -256,7 +295,7 @@ def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> 
     """Return the task of taking rows of an indexable dataset by number, int64[N], through its stages."""
     plan: Plan = dataset.plan
     text = "" if children(plan.source) else plan.text  # the innermost source is named, once
-    return Through(dataset.hooks.task(plan.source)(epoch, indices), epoch, indices, dataset.through, text)
+    return RowTask(dataset.hooks.task(plan.source)(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 
 def row_count(dataset: Pipeline[Any]) -> int:
@@ -271,7 +310,7 @@ def row_count(dataset: Pipeline[Any]) -> int:
 def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
     """Finish every step in turn, feeding what it still held to the steps after it."""
     for number, (step, _) in enumerate(calls, 1):
-        yield from push(calls[number:], states, hooks.finish(step)(states[step.place]))
+        yield from push(calls[number:], states, hooks.finish(step)(states[step.index]))
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:

@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import toolz
+from attrs import frozen
 
 from mlxfp.core.chunks import one_chunk
-from mlxfp.core.errors import FingerprintError
 from mlxfp.core.nodes import Pipeline, children, flat_parts
+from mlxfp.support.errors import FingerprintError
 
 Identity = tuple[tuple[str, str], ...]  # (text, fingerprint) of every part, in order
 
@@ -61,6 +62,25 @@ def comparable(value: object) -> object:
 def identify(dataset: Pipeline[Any]) -> Identity:
     """Return the text and fingerprint of every part of a pipeline, in order."""
     return tuple((repr(part), _part(part).hex()) for part in flat_parts(dataset))
+
+
+@frozen
+class Division:
+    """How a pipeline divides its rows between ranks, and the fingerprint that it has on any number of ranks."""
+
+    shards: int  # 0: rows are not divided
+    batch_rows: int  # rows of a batch on each rank; 0: batches have no fixed size
+    fingerprint: str
+
+
+def divide(dataset: Pipeline[Any]) -> Division:
+    """Return how a pipeline divides its rows between ranks."""
+    shares = [part.share for part in flat_parts(dataset)]
+    digests = [mark if share is None else _part(share.alone).hex() for share, (_, mark) in zip(shares, dataset.identity, strict=True)]
+    known = [share for share in shares if share is not None]
+    shards = next((share.shards for share in known if share.shards), 0)
+    batch_rows = next((share.batch_rows for share in reversed(known) if share.batch_rows), 0)
+    return Division(shards, batch_rows, fingerprint(tuple(digests)))
 
 
 def difference(a: Identity, b: Identity) -> tuple[str, str] | None:

@@ -6,20 +6,33 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from types import FunctionType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.support.optional import optional
 
 Item = TypeVar("Item")  # invariant: a batch is a mapping too, and must not pass for an example
+
+
+class Share(NamedTuple):
+    """The values of a part that follow from the number of ranks, and the part that a single rank would have."""
+
+    shards: int  # 0: the part does not divide rows between ranks
+    batch_rows: int  # 0: the part makes no batches of a fixed size
+    alone: Any
 
 
 class Part:
     """A stage or a source. Functions that cannot be imported, such as lambdas, are pickled by value (extra `processes`: cloudpickle)."""
 
     __slots__ = ()
+
+    @property
+    def share(self) -> Share | None:
+        """How the part depends on the number of ranks; None: not at all."""
+        return None
 
     def __copy__(self) -> Any:
         return self  # it never changes
@@ -54,10 +67,11 @@ class Pipeline(Generic[Item]):
     level: Any
     endless: Any  # these two: see `sources.py`
     redraws: Any
-    identity: Any  # see `identity.py`
+    identity: Any  # these two: see `identity.py`
+    division: Any
     resolved: Any  # see `planning.py`
     plan: Any  # these two: see `running/`
-    through: Any
+    row_segment: Any
     hooks: Any
 
 

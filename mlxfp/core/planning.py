@@ -7,13 +7,15 @@
   run as one step.
 - **late gathering**: where rows of a table in memory are read by number, the step that makes batches of them gathers them, batch by batch.
 
+At the end, the steps are cut, once: the leading stateless steps (`segment`) and the trailing steps on groups (`groups`) are for workers.
+
 Schemas are known before data: most stages compute theirs from the one before. A user's function without a declared schema is run on the
 first rows of its input; always the same rows (epoch 0, before any shuffling), so the schema does not depend on chunking, epoch or cursor.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial, reduce
-from itertools import groupby, tee
+from itertools import groupby, takewhile, tee
 from typing import Any
 
 import attrs
@@ -24,9 +26,9 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
 from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import Pipeline, children
-from mlxfp.core.running.steps import NO_HOOKS, Hooks, Plan, Step, blame
+from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, Step, are_costly, blame
 from mlxfp.core.sources import Source
-from mlxfp.core.stages import LEVELS, Projection, RowWise, Stage
+from mlxfp.core.stages import LEVELS, Level, Projection, RowWise, Stage, starts_empty
 
 SAMPLE_ROWS = 128  # rows that an undeclared schema is inferred from
 
@@ -61,7 +63,7 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
 
 def head(dataset: Pipeline[Any]) -> Iterator[RecordBatch]:
     """Yield the first chunks of epoch 0 as they come out of a pipeline: of the source, only its `head` is read."""
-    return _head(_as_written(dataset, dataset.resolved), _Head(dataset.hooks))
+    return _head(dataset, dataset.resolved, _Head(dataset.hooks))
 
 
 def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
@@ -70,9 +72,9 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     The hooks of the pipeline say how far the plan may differ from what was written.
     """
     __tracebackhide__ = True
-    written, first = as_written(dataset), min(dataset.hooks.as_written, len(dataset.stages))
+    written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.as_written, len(dataset.stages))
     schemas = dataset.resolved.schemas[first:]
-    steps, needed = _projected(written.steps[first:], schemas, schemas[-1].names if columns is None else columns)
+    steps, needed = _projected(written[first:], schemas, schemas[-1].names if columns is None else columns)
     source, said, schema = dataset.source, list[str](), schemas[0]
     if not first:
         source, said = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
@@ -86,13 +88,14 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     if dataset.hooks == NO_HOOKS:
         source, steps = _late(source, steps, said)
     out = schemas[-1] if columns is None else reduce(lambda before, step: step.stage.schema(before), steps, schema)
-    return attrs.evolve(written, source=source, steps=(*written.steps[:first], *steps), schema=out, rewrites=tuple(said))
+    whole = _planned(dataset, (*written[:first], *steps), dataset.resolved, dataset.level, as_written=first)
+    return attrs.evolve(whole, source=source, schema=out, rewrites=tuple(said))
 
 
 def as_written(dataset: Pipeline[Any]) -> Plan:
     """Plan a pipeline so that every stage is a step: what every other plan of it is held to."""
     __tracebackhide__ = True
-    return _as_written(dataset, dataset.resolved)
+    return _planned(dataset, _steps_as_written(dataset, dataset.resolved), dataset.resolved, dataset.level)
 
 
 def rewrites(dataset: Pipeline[Any]) -> Iterator[str]:
@@ -102,12 +105,53 @@ def rewrites(dataset: Pipeline[Any]) -> Iterator[str]:
     yield from dataset.plan.rewrites
 
 
-def _as_written(dataset: Pipeline[Any], resolved: Resolved) -> Plan:
-    steps = tuple(
+def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step, ...]:
+    return tuple(
         Step(stage, place, place + 1, resolved.schemas[place + 1], repr(written))
         for place, (stage, written) in enumerate(zip(resolved.stages, dataset.stages, strict=False))
     )
-    return Plan(dataset.source, steps, resolved.stages, dataset.level, resolved.schemas[-1], repr(dataset.source))
+
+
+def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
+    """Return the plan of these steps, cut into the steps for workers and the steps between; the first `as_written` stages stay whole."""
+    source = dataset.source
+    first = 0 if source.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
+    groups = _on_groups(steps[first:]) if level != "examples" else ()
+    host, device = _host_and_device(groups, as_written)
+    if len(groups) == len(steps) - first or not are_costly(host):
+        groups = host = device = ()
+    stages = steps[first : len(steps) - len(groups)]
+    return Plan(source, steps[:first], stages, groups, host, device, resolved.stages, level, resolved.schemas[-1], repr(source))
+
+
+def _is_stateless(step: Step) -> bool:
+    return step.stage.emits is None and _keeps_nothing(step.stage)
+
+
+def _keeps_nothing(stage: Stage) -> bool:
+    return starts_empty(stage) and type(stage).finish is Stage.finish
+
+
+def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the trailing steps that turn each group into one group or batch, so that an item has the cursor of its group."""
+    last = steps[-1:] if steps and steps[-1].stage.emits == "batches" else ()
+    if any(step.stage.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
+        return ()
+    rest = steps[: len(steps) - len(last)]
+    count = sum(1 for _ in takewhile(lambda step: isinstance(step.stage, RowWise), reversed(rest)))
+    return (*rest[len(rest) - count :], *last)
+
+
+def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Part the steps on groups: for workers, and for the thread that makes arrays."""
+    if not groups or groups[-1].stage.emits != "batches":
+        return groups, ()
+    collate = groups[-1]
+    halves = collate.stage.halves(collate.schema) if collate.index >= as_written else None
+    if halves is None:
+        return groups[:-1], groups[-1:]
+    part = partial(attrs.evolve, collate, stop=collate.index)
+    return (*groups[:-1], *(part(stage=stage) for stage in halves.host)), (part(stage=halves.device),)
 
 
 @define
@@ -120,11 +164,11 @@ class _Sample:
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
         """Yield the first chunks after these stages; what they have made is kept for those that come next."""
-        so_far = _as_written(self.dataset, Resolved(tuple(stages), tuple(schemas)))
         before = None
         if self.seen is not None:
             self.seen, before = tee(self.seen)
-        self.seen, found = tee(_head(attrs.evolve(so_far, steps=so_far.steps[self.done :]), _Head(self.dataset.hooks, before)))
+        so_far = Resolved(tuple(stages), tuple(schemas))
+        self.seen, found = tee(_head(self.dataset, so_far, _Head(self.dataset.hooks, before), self.done))
         self.done = len(stages)
         return found
 
@@ -140,12 +184,12 @@ class _Head(Hooks):
         return lambda epoch, position: ((chunk, None) for chunk in (head() if before is None else before))
 
 
-def _head(so_far: Plan, hooks: _Head) -> Iterator[RecordBatch]:
-    """Yield the first chunks as they come out of a plan."""
+def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
+    """Yield the first chunks as they come out of the resolved stages, from stage `first` on."""
     __tracebackhide__ = True
-    if so_far.level != LEVELS[2]:
-        so_far = attrs.evolve(so_far, level=LEVELS[0])  # chunks as they are, but for those without rows
-    return (chunk for chunk, _ in execute(so_far, start(0, None), hooks))
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # chunks as they are, but for those without rows
+    plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
+    return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
@@ -200,7 +244,7 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
             first = row[0]
             whole: Any = reduce(Project.then, (step.stage for step in row))  # type: ignore[arg-type]  # all are projections
             if whole.columns != tuple((name, name) for name in schema.names):
-                written, before = dataset.resolved.stages[first.place], dataset.resolved.schemas[first.place].names
+                written, before = dataset.resolved.stages[first.index], dataset.resolved.schemas[first.index].names
                 unchanged = schema.names == before and written.projection(before) == whole.columns
                 out.append(_spanning(row, written if unchanged else whole))
             if len(row) > 1:
@@ -212,11 +256,12 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
 
 
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list[str]) -> list[Step]:
-    """Let a stage do the work of the one after it, too, where that one knows how."""
+    """Fuse neighbouring stages that know how, except for a stage whose host part is worth a worker."""
     out: list[Step] = []
-    first = steps[0].place if steps else 0
+    first = steps[0].index if steps else 0
     for step in steps:
-        both = step.stage.fuse_with_previous(out[-1].stage, needed[step.stop - first]) if out else None
+        apart = not out or step.stage.halves(step.schema) is not None
+        both = None if apart else step.stage.fuse_with_previous(out[-1].stage, needed[step.stop - first])
         if both is None:
             out.append(step)
         else:
@@ -230,13 +275,13 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
     out: list[Step] = []
     for step in (*steps, None):
         last = out[-1] if out else None
-        wanted = needed[-1] if step is None else needed[step.place - steps[0].place]
+        wanted = needed[-1] if step is None else needed[step.index - steps[0].index]
         names = [name for name in schema.names if name in wanted] or schema.names[:1]
         if last is not None and len(names) < len(schema) and (step is None or not isinstance(step.stage, RowWise)):
             kept = Project(tuple((name, name) for name in names))
             said.append(f"{last.text} leaves out {len(schema) - len(names)} columns that nothing reads after it")
             schema = kept.schema(schema)
-            out.append(Step(kept, last.place, last.place, schema, ""))
+            out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not each.text for each in out)
             chosen = step.stage.projection(schema.names) if narrowed else None  # as it was written, drop_columns wants what it drops
@@ -269,7 +314,7 @@ def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, l
 
 
 def _spanning(row: Sequence[Step], stage: Any) -> Step:
-    return Step(stage, row[0].place, max(step.stop for step in row), row[-1].schema, _texts(row))
+    return Step(stage, row[0].index, max(step.stop for step in row), row[-1].schema, _texts(row))
 
 
 def _texts(row: Sequence[Step]) -> str:

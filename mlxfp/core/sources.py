@@ -12,18 +12,17 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.chunks import EPOCH, ROW, RecordBatch, Schema
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.nodes import Part, Pipeline, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
+from mlxfp.support.errors import PipelineError
 
 Position = Any
-Tasks = Generator[tuple[Any, Position], Any, None]  # a `Task` and the position after it: see `Source.tasks`
+Tasks = Generator[tuple["Task", Position], None, None]  # each task with the position after it: see `Source.tasks`
 
 
 class Task(ABC):
-    """Rows that are to be read: a frozen value, whose `read` may run in another thread or process."""
+    """Rows to read: a frozen value, whose `read` may run in another thread or process."""
 
     __slots__ = ()
 
@@ -46,7 +45,7 @@ class Task(ABC):
 
 
 @frozen(eq=False)
-class Held(Task):
+class ChunkTask(Task):
     """Rows that have been read already."""
 
     chunk: RecordBatch
@@ -57,16 +56,16 @@ class Held(Task):
         return int(self.chunk.num_rows)
 
     def read(self) -> RecordBatch:
-        """Return them."""
+        """Return the chunk."""
         return self.chunk
 
     def part(self, first: int, stop: int) -> Task:
         """Cut the chunk."""
-        return Held(self.chunk.slice(first, stop - first))
+        return ChunkTask(self.chunk.slice(first, stop - first))
 
 
 @frozen(eq=False)
-class Taken(Task):
+class IndexTask(Task):
     """Rows of a source with random access, by number."""
 
     source: Any  # a `Source`, or what takes its rows
@@ -84,19 +83,24 @@ class Taken(Task):
 
     def part(self, first: int, stop: int) -> Task:
         """Take fewer."""
-        return Taken(self.source, self.epoch, self.indices[first:stop])
+        return IndexTask(self.source, self.epoch, self.indices[first:stop])
 
     def sent_to(self, workers: str) -> Task:
-        """Take them here, unless the source says that they may be taken there."""
-        return self if workers in self.source.taken_in else Held(self.read())
+        """Take the rows here, unless the source allows these workers to call `take`."""
+        return self if workers in self.source.taken_in else ChunkTask(self.read())
 
 
 def read_tasks(tasks: Tasks) -> Iterator[tuple[RecordBatch, Position]]:
     """Run tasks here, one after the other: the `read` of a source that is written as tasks."""
     with closing(tasks):
         for task, after in tasks:
-            chunk = task.read()
-            yield chunk, tasks.send(content_bits(chunk))[1] if after is None else after
+            yield task.read(), after
+
+
+def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
+    """Yield chunks as tasks: the `tasks` of a source whose chunks are read in one thread."""
+    for chunk, after in chunks:
+        yield ChunkTask(chunk), after
 
 
 class Source(Part, ABC):
@@ -172,16 +176,12 @@ class Source(Part, ABC):
     costly: Any = False  # whether reading is worth a worker of its own, as decoding files is
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield tasks from `position` on, each with the position after it; together they read what `read` reads.
-
-        A position of None asks for the content of the rows of this task, in bits: it is sent, and (None, the position) comes for it.
-        """
-        for chunk, after in self.read(epoch, position):
-            yield Held(chunk), after
+        """Yield tasks from `position` on, each with the position after the task; together they read what `read` reads."""
+        return chunk_tasks(self.read(epoch, position))
 
     def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
         """Return the task of taking the rows at `indices`, int64[N]. Indexable sources only."""
-        return Taken(self, epoch, indices)
+        return IndexTask(self, epoch, indices)
 
     def length(self) -> int | None:
         """Return the number of rows, groups or batches if it is known without reading the data."""

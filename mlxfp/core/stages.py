@@ -16,8 +16,8 @@ from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.nodes import Part, check_dataset
+from mlxfp.support.errors import PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
@@ -136,7 +136,7 @@ class Stage(Part, ABC):
         return None
 
     def halves(self, schema: Schema) -> "Halves | None":
-        """Return this stage in two halves, for groups of this schema, where workers are worth it for the first; None: they are not."""
+        """Return the host part and the device part for groups of this schema, or None if the host part is not worth a worker."""
         return None
 
     def gathering(self, holder: Any, schema: Schema) -> "Stage | None":
@@ -199,15 +199,10 @@ class RowWise(Stage):
 
 
 class Halves(NamedTuple):
-    """A stage that makes a batch of each group, in two halves: one for workers, and one for the thread that may make arrays.
+    """The two parts of a stage that makes a batch of each group. Together they make the same batches as the stage."""
 
-    Together they give the batches of `whole`; where either fails, `whole` says what is wrong.
-    """
-
-    grouping: Stage | None  # what makes the groups, where the stage does that, too
-    host: tuple[RowWise, ...]
-    device: Stage
-    whole: Stage
+    host: tuple[RowWise, ...]  # for workers
+    device: Stage  # for the thread that makes arrays
 
 
 def starts_empty(stage: Stage) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from attrs import asdict, field, frozen
 
-from mlxfp._html import clip, element, fragment, table
-from mlxfp.core.atomic_files import write_whole
-from mlxfp.core.errors import DataError
+from mlxfp.support.atomic_files import write_whole
+from mlxfp.support.errors import DataError
+from mlxfp.support.html import clip, element, fragment, table
 from mlxfp.support.progress import Progress
 
 NAME = "manifest.json"

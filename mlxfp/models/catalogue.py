@@ -6,8 +6,6 @@ from typing import Any
 from attrs import evolve, fields_dict
 from mlx import nn
 
-from mlxfp.core.checks import check_choice, check_not_negative, check_positive
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.bert import BERT
 from mlxfp.models.convolutional.text_cnn import TEXT_CNN
 from mlxfp.models.decoder import DECODER
@@ -16,7 +14,9 @@ from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.heads import HEADS
 from mlxfp.models.modernbert import MODERNBERT
 from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_choice, check_not_negative, check_positive
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.registries import Registry
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
 

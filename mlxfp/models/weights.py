@@ -9,8 +9,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_unflatten
 
-from mlxfp.core.checks import check_positive, check_types
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
 from mlxfp.models.catalogue import FORMATS, MODELS
 from mlxfp.models.folders import CONFIG, read_json, read_weights, write_json, write_weights
 from mlxfp.models.formats import Blueprint
@@ -18,6 +16,8 @@ from mlxfp.models.heads import HEADS
 from mlxfp.models.layers import named_arrays
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.tables.catalogue import TABLE_MODELS, is_table_model, read_table_model, table_json
+from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architecture in MODELS.values()}

@@ -14,7 +14,7 @@ from threading import RLock, current_thread, main_thread
 from time import time
 from typing import Any, Self, TextIO
 
-from mlxfp._printing import one_line
+from mlxfp.support.terminal import one_line
 
 SETTING = "MLXFP_PROGRESS"  # environment variable. 0: show nothing; 1: write lines if there is neither a terminal nor a notebook
 _LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands: logs get lines unless the setting is 0

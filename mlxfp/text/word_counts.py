@@ -12,7 +12,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core._optional import optional
+from mlxfp.support.optional import optional
 
 Analyzer = Literal["words", "characters"]
 Matrix = Any  # of SciPy, float32[N, K] in compressed rows: it has no type stubs

@@ -16,7 +16,6 @@ from mlx import nn
 from mlxfp.collators.collating import collate
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length
-from mlxfp.core.errors import ArgumentTypeError, MissingFileError, PipelineError
 from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
@@ -34,6 +33,7 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import ArgumentTypeError, MissingFileError, PipelineError
 from mlxfp.testing.strategies import pipelines
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse

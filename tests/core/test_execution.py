@@ -15,7 +15,6 @@ from mlxfp.core.chunks import RecordBatch, concat_chunks
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
@@ -37,6 +36,7 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import PipelineError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_plans_agree, assert_resumable, assert_value
 from mlxfp.testing.laws.datasets import collect

@@ -20,7 +20,6 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema, set_column
 from mlxfp.core.datasets import Dataset, unoptimized
 from mlxfp.core.describing import explain, schema
-from mlxfp.core.errors import SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
@@ -39,6 +38,7 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import SchemaError
 from mlxfp.testing.laws import assert_plans_agree, assert_resumable, assert_value
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings, tables
@@ -202,7 +202,31 @@ def reads(dataset: Dataset[Any]) -> list[str]:
 
 def steps(dataset: Dataset[Any]) -> list[tuple[int, int]]:
     """Return of each step which stages it is, from one place to another."""
-    return [(step.place, step.stop) for step in dataset.plan.steps]
+    return [(step.index, step.stop) for step in dataset.plan.steps]
+
+
+def cuts(dataset: Dataset[Any]) -> list[list[str]]:
+    """Return the texts of the steps in each part of a plan."""
+    plan = dataset.plan
+    assert plan.steps == (*plan.segment, *plan.stages, *plan.groups)
+    return [[step.text for step in part] for part in (plan.segment, plan.stages, plan.groups)]
+
+
+def test_a_plan_is_cut_at_the_first_state_and_behind_the_last():
+    clean, few, grouped, longer, buffered = map(dict), filter(bool), batch(2), map(dict), shuffle(seed=0, buffer=2)
+    assert cuts(pipe(TABLE, clean, few)) == [[repr(clean), repr(few)], [], []]
+    assert cuts(pipe(TABLE, clean, grouped)) == [[repr(clean)], [repr(grouped)], []]
+    assert cuts(pipe(TABLE, grouped, longer)) == [[], [repr(grouped)], [repr(longer)]]
+    assert cuts(pipe(TABLE, clean, buffered, few)) == [[repr(clean)], [repr(buffered), repr(few)], []]
+
+
+@given(pipelines())
+def test_the_parts_of_a_plan_are_its_steps_in_order(dataset: Dataset[Any]):
+    plan = dataset.plan
+    assert plan.steps == (*plan.segment, *plan.stages, *plan.groups)
+    assert [step.index for step in plan.steps] == sorted(step.index for step in plan.steps)
+    assert not plan.groups or plan.stages
+    assert len(plan.host) + len(plan.device) >= len(plan.groups)
 
 
 TABLE = from_table({"a": [1, 2], "b": [3, 4], "c": [5, 6], "text": ["x", "y"]})

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.arrow.messages import is_compressed
-from mlxfp.core.errors import ArgumentTypeError, CursorError
+from mlxfp.support.errors import ArgumentTypeError, CursorError
 
 _MAGIC = b"MLXFPCUR"
-_VERSION = 2
+_VERSION = 3
 _HEAD = len(_MAGIC) + 2 + 16 + 4
 _ROWS_WITHOUT_BYTES = 2**20  # so many rows may take no bytes, in columns of nothing but nulls; of others, eight take at least one
 _NUMBERS = "biuf"  # numpy kinds that are plain numbers

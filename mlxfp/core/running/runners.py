@@ -1,28 +1,33 @@
-"""Who runs jobs: the runner of the thread that reads a dataset, if it has one. What runners there are: `data/running/workers.py`."""
+"""The active runner of the thread that reads a dataset, if any. The runners are in `data/running/pools.py`."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
-from mlxfp.core.running.segments import Job
-from mlxfp.core.sources import Position, Task, Tasks
+from mlxfp.core.chunks import RecordBatch
+from mlxfp.core.running.segments import Job, Result
+from mlxfp.core.sources import Position, Task
 
-
-class Done(NamedTuple):
-    """A task that was run: what it made, or None, where it is to be run here, for the error that workers met, if any."""
-
-    task: Task
-    after: Position
-    made: list[Any] | None
-    error: BaseException | None = None
+Jobs = Generator[tuple[Job, Position], None, None]
 
 
 class Runner(Protocol):
-    """Maps jobs over tasks in other threads or processes: in order, with a bounded number in flight."""
+    """Runs jobs in other threads or processes: in order, with a bounded number in flight."""
 
-    def map(self, tasks: Tasks, job_of: Callable[..., Job], *, whole: bool) -> Generator[Done, None, None]:
-        """Yield each task, in order, with what `job_of(task, measured=...)` has made. `whole` jobs are not cut, as a group is not."""
+    def map(self, jobs: Jobs, *, whole: bool) -> Generator[tuple[tuple[Job, Position], Result], None, None]:
+        """Yield each job and the position after its task, in order, with the result. `whole` jobs are not cut: groups."""
+        ...
+
+    def read(self, task: Task) -> RecordBatch:
+        """Let the workers read a task, and wait for the rows."""
         ...
 
 
 RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # None: everything runs in the thread that reads
+
+
+def read_now(task: Task) -> RecordBatch:
+    """Read a task, with the workers of the active runner if there is one."""
+    __tracebackhide__ = True
+    runner = RUNNER.get()
+    return task.read() if runner is None else runner.read(task)

@@ -8,7 +8,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.sources import Held, Position, Source, Task, Tasks
+from mlxfp.core.sources import Position, Source, Task, Tasks
 from mlxfp.core.stages import Level, Stage, State
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out; what is of interest is the user's function behind them
@@ -24,13 +24,13 @@ Rows = Callable[[], Iterator[RecordBatch]]
 class Step:
     """One call for each chunk: a stage, or one that does the work of several neighbouring stages.
 
-    `place` and `stop` say which stages of the pipeline these are; the state is kept at `place`. Where a step is done in parts (`OnGroups`),
-    these have its place, and stop there; so does one that leaves out columns after it, which has no text. `schema` is what comes out if
-    nothing is left out. `text` is how these stages were written.
+    The step does the work of the stages from `index` to before `stop`; the state is kept at `index`. The host part and the device part of a
+    step have its `index`, also as `stop`; so has a step that only leaves out columns, which has no text. `schema` is what comes out if
+    nothing is left out. `text` is how the stages were written.
     """
 
     stage: Stage
-    place: int
+    index: int
     stop: int
     schema: Schema
     text: str
@@ -38,18 +38,38 @@ class Step:
 
 @frozen(eq=False)
 class Plan:
-    """What runs in place of a pipeline as it was written; with the same items and cursors. See `planning.py`.
+    """What runs in place of a pipeline as it was written, with the same items and cursors. Computed once, by `planning.py`.
 
-    `stages` are those of the pipeline, each with its schema declared: their states are what a cursor holds, whatever the steps are.
+    Without workers, all `steps` run in order in one thread. Workers run `segment` on tasks of the source and `host` on groups, and `device`
+    makes the items of these groups. If `host` or `device` fails, `groups` run on the group, for the error.
     """
 
     source: Source
-    steps: tuple[Step, ...]
-    stages: tuple[Stage, ...]
+    segment: tuple[Step, ...]  # leading steps without a state: chunk -> chunks
+    stages: tuple[Step, ...]  # the steps between `segment` and `groups`
+    groups: tuple[Step, ...]  # trailing steps without a state, one group -> one group or batch; none if not worth a worker
+    host: tuple[Step, ...]  # the part of `groups` that needs no arrays
+    device: tuple[Step, ...]  # the rest of `groups`
+    declared: tuple[Stage, ...]  # the stages of the pipeline, with declared schemas: a cursor holds their states
     level: Level
     schema: Schema  # of the chunks that come out; after `collate`: of the groups that go in
     text: str  # the source as it was written, for errors
-    rewrites: tuple[str, ...] = ()  # what was changed, for `explain`
+    rewrites: tuple[str, ...] = ()  # changes, for `explain`
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, in order."""
+        return (*self.segment, *self.stages, *self.groups)
+
+    @property
+    def costly(self) -> bool:
+        """True if reading the source or a step is expensive enough for a worker."""
+        return bool(self.source.costly or are_costly(self.steps))
+
+
+def are_costly(steps: Iterable[Step]) -> bool:
+    """Return whether steps are expensive enough for a worker."""
+    return not all(step.stage.instant for step in steps)
 
 
 @frozen
@@ -119,12 +139,6 @@ class Hooks:
         return step.stage.finish if self.inner is None else self.inner.finish(step)
 
 
-def held_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
-    """Yield chunks that are read here as tasks."""
-    for chunk, after in chunks:
-        yield Held(chunk), after
-
-
 @frozen
 class AsWritten(Hooks):
     """Runs every stage as a step of its own, in the order and with the columns of the pipeline as it was written."""
@@ -156,10 +170,10 @@ def push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[A
 
 def _feed(step: Step, call: Callable[[State, Any], Fed], states: list[State], chunks: Iterable[Any]) -> Iterator[Any]:
     __tracebackhide__ = True
-    place = step.place
+    index = step.index
     for chunk in chunks:
         try:
-            states[place], out = call(states[place], chunk)
+            states[index], out = call(states[index], chunk)
         except Exception as error:
             blame(error, step.text)
             raise

@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.types import decoded, is_binary, is_list, is_number, is_text, value_type
-from mlxfp.core.checks import as_strings, check_columns, explain_call
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import SchemaError
 from mlxfp.core.execution import read_all
 from mlxfp.core.stages import check_level
+from mlxfp.support.arrow_types import decoded, is_binary, is_list, is_number, is_text, value_type
+from mlxfp.support.checks import as_strings, check_columns, explain_call
+from mlxfp.support.errors import SchemaError
 
 Kind = Literal["values", "lengths"]
 Number = int | float
@@ -45,7 +45,7 @@ def column_stats(dataset: Dataset[Any], columns: Sequence[str], *, epoch: int = 
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4]}])
-    >>> fp.column_stats(rows, ["input_ids"])
+    >>> fp.inspect.column_stats(rows, ["input_ids"])
     (ColumnStats(column='input_ids', of='lengths', count=2, missing=0, least=1, greatest=3, mean=2.0),)
     """
     check_level(dataset, column_stats, frozenset({"examples", "groups"}))

@@ -10,9 +10,8 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import Cursor, Snapshot
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.execution import execute, iterate
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import as_written
@@ -20,6 +19,7 @@ from mlxfp.core.running.steps import Hooks
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.rows.mixing import Mix
 from mlxfp.data.running.replaying import replay
+from mlxfp.support.errors import PipelineError
 
 
 @frozen
@@ -83,20 +83,20 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
     if chunk is None or mixture.level != "examples":  # no item yet, or one that came when the stages were finished
         return mixture.given_at(after)
-    needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _made(dataset, base, chunk.slice(0, size), cursor.done))
+    needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _made(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
 
 
-def _made(dataset: Dataset[Any], base: Snapshot, chunk: RecordBatch, enough: int) -> int:
-    """Count the items that come out of these rows, up to `enough`: where a chunk ends means nothing, so they can be fed alone."""
+def _made(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
+    """Count the items that come out of the first rows after the snapshot of a cursor, up to the item of the cursor."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
-    with closing(execute(as_written(dataset), Cursor(base, 0), hooks)) as items:  # type: ignore[type-var]  # a generator
+    with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
             if hooks.ended:  # what stages still held is not due yet
                 break
             count += item.num_rows if dataset.level == "examples" else 1
-            if count >= enough:
-                return enough
+            if count >= cursor.done:
+                return cursor.done
     return count
 
 

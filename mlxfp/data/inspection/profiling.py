@@ -4,7 +4,7 @@ A copy of the pipeline runs with hooks that look at the clock. What they add up 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import islice
 from time import perf_counter
 from typing import Any
@@ -12,8 +12,6 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from mlxfp._html import clip, element, fragment, share_bar, table
-from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.execution import iterate
@@ -23,6 +21,8 @@ from mlxfp.core.sources import Source, Task, Tasks
 from mlxfp.core.stages import State
 from mlxfp.data.running.meters import Meter, QueueMeter
 from mlxfp.data.running.prefetching import Prefetch
+from mlxfp.support.checks import check_callable, check_positive
+from mlxfp.support.html import clip, element, fragment, share_bar, table
 
 _BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # a share of the time of threads, and cores, that show that they wait for Python's lock
 _WAITING = (
@@ -203,7 +203,7 @@ class _Timed(Hooks):
         call = super().step(step)
         if self._belongs_to_a_view(step):
             return call
-        meter, passed = self.steps[step.place], self._passed(step)
+        meter, passed = self.steps[step.index], self._passed(step)
 
         def fed(state: State, chunk: Any) -> tuple[State, Iterable[Any]]:
             state, out = meter.call(call, state, chunk)
@@ -215,16 +215,16 @@ class _Timed(Hooks):
         call = super().finish(step)
         if self._belongs_to_a_view(step):
             return call
-        meter, passed = self.steps[step.place], self._passed(step)
+        meter, passed = self.steps[step.index], self._passed(step)
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
         """Return whether `shard` or `split` has put the step after the stages of the stream that it holds: its time is theirs."""
-        return step.place >= len(self.steps)
+        return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
         """Return what passes on what comes out of a step, counted unless a part of the same step comes after it."""
-        meter, counted = self.steps[step.place], step.stop > step.place or step.stage.emits == "batches"
+        meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 
 
@@ -254,12 +254,11 @@ class _TimedTask(Task):
 
 
 def _timed_tasks(tasks: Tasks, meter: Meter) -> Tasks:
-    """Look at the clock around what makes tasks, and in them."""
-    answer = None
-    with closing(tasks), suppress(StopIteration):
-        while True:
-            task, after = meter.call(tasks.send, answer)
-            answer = yield None if task is None else _TimedTask(task, meter), after
+    """Measure the time of cutting tasks, and of the tasks."""
+    with closing(tasks):
+        while (pair := meter.call(next, tasks, None)) is not None:
+            task, after = pair
+            yield _TimedTask(task, meter), after
 
 
 def _datasets(dataset: Dataset[Any]) -> Iterator[Dataset[Any]]:
@@ -297,9 +296,9 @@ def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
         parts.append(PartProfile(repr(source), count, max(0.0, seconds - within), advice=source.advice))
     for step in (step for step in dataset.plan.steps if step.text):
         level = attrs.evolve(dataset, stages=dataset.stages[: step.stop]).level
-        meter = timed.steps[step.place]
+        meter = timed.steps[step.index]
         count = meter.rows if level == "examples" else meter.items
-        advice = next(filter(None, (stage.advice for stage in dataset.stages[step.place : step.stop])), "")
+        advice = next(filter(None, (stage.advice for stage in dataset.stages[step.index : step.stop])), "")
         parts.append(PartProfile(step.text, count, meter.seconds, advice=advice))
         seconds += meter.seconds
     return parts, seconds

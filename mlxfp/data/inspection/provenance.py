@@ -10,13 +10,9 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp._html import clip
-from mlxfp._printing import COLUMNS, printed
-from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_joined, source_rows, to_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
-from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.execution import execute, iterate, run, start
 from mlxfp.core.nodes import check_dataset, leaves
 from mlxfp.core.planning import as_written
@@ -26,6 +22,10 @@ from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Level
 from mlxfp.data.inspection.previews import show_value
 from mlxfp.data.running.error_rows import OnError
+from mlxfp.support.checks import check_not_negative
+from mlxfp.support.errors import ArgumentError, PipelineError
+from mlxfp.support.html import clip
+from mlxfp.support.terminal import COLUMNS, printed
 
 _WITHOUT = 1_000  # characters of names that are left out
 
@@ -78,7 +78,7 @@ class _Uncollated(Hooks):
         return False
 
     def step(self, step: Step) -> Any:
-        return (lambda state, chunk: (state, (chunk,))) if step.place in self.passed else super().step(step)
+        return (lambda state, chunk: (state, (chunk,))) if step.index in self.passed else super().step(step)
 
 
 def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
@@ -207,7 +207,8 @@ def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
 
 def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
     """Run one stage on what has come so far of the row."""
-    alone = Plan(_Chunks(tuple(chunks)), (attrs.evolve(step, place=0),), (step.stage,), "groups", step.schema, step.text)
+    steps = (attrs.evolve(step, index=0),)
+    alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
         return chunks  # batch(drop_last=True) would leave it out for want of others

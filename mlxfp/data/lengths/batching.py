@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import attrs
 from attrs import frozen
 
-from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
-from mlxfp.core.nodes import label
+from mlxfp.core.nodes import Share, label
 from mlxfp.core.stages import Groups, Stage, State
 from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
+from mlxfp.support.checks import check_positive, explain_call
 
 Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and a 0 followed by the end of each group
 
@@ -119,6 +120,10 @@ class _Batch(Grouping):
 
     size: int
     drop_last: bool = False
+
+    @property
+    def share(self) -> Share:
+        return Share(0, self.size, attrs.evolve(self, size=1))
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows, held = chunk.num_rows, 0 if rest is None else rest.num_rows

@@ -18,14 +18,14 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_joined
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
-from mlxfp.core.errors import CursorError, PipelineError
 from mlxfp.core.execution import run, start
-from mlxfp.core.randomness import fold_in, fold_in_rows
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import starts_empty
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
 from mlxfp.data.sources.files import FileSource, place
+from mlxfp.support.errors import CursorError, PipelineError
+from mlxfp.support.randomness import fold_in, fold_in_rows
 
 
 @frozen(repr=False)
@@ -153,7 +153,7 @@ class _Open:
         """Give the first rows that are held."""
         taken, left = self.held.slice(0, count), self.held.num_rows - count
         self.held = self.held.slice(count) if left else None
-        self.cursor = Cursor(self._after.base, self._after.done - left)  # the rows at hand are still to come
+        self.cursor = self._after.back(left)  # the rows at hand are still to come
         return taken
 
 

@@ -12,20 +12,20 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp._printing import columns_text
 from mlxfp.core.arrow.ragged import read_lists
-from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, concat_chunks, number_joined, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError
 from mlxfp.core.execution import row_count, row_task, run, start
 from mlxfp.core.nodes import check_dataset, known_length, leaves
 from mlxfp.core.planning import head
 from mlxfp.core.sources import Position, Source, Task, check_ends, warn_redrawn
 from mlxfp.core.stages import Level
 from mlxfp.data.rows.repeating import FOREVER
+from mlxfp.support.checks import check_choice, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, PipelineError, SchemaError
+from mlxfp.support.terminal import columns_text
 
 Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
@@ -161,7 +161,7 @@ class _Concat(_Joined):
 
     @property
     def costly(self) -> bool:
-        return any(dataset.plan.source.costly or dataset.through.costly for dataset in self.datasets)
+        return any(dataset.plan.costly for dataset in self.datasets)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.task(epoch, indices).read()
@@ -361,7 +361,7 @@ class _Reader:
             self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._place]])
             return
         if after is not None and self._mixture.level == "examples":
-            self.cursor = Cursor(after.base, after.done - chunk.num_rows)  # the rows at hand are still to come
+            self.cursor = after.back(chunk.num_rows)  # the rows at hand are still to come
         costs = self._mixture.costs(chunk)
         self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._place]
 

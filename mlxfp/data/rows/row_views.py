@@ -13,8 +13,9 @@ from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
 from mlxfp.core.execution import row_task, run, start
+from mlxfp.core.running.runners import read_now
 from mlxfp.core.running.steps import NO_HOOKS
-from mlxfp.core.sources import Position, Source, Task, Tasks, read_tasks
+from mlxfp.core.sources import ChunkTask, Position, Source, Task, Tasks, read_tasks
 from mlxfp.core.stages import Stage
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
@@ -68,7 +69,7 @@ class View(Wrapper):
     @property
     def costly(self) -> bool:
         """Whether that of the dataset's source is, or the stages after that are; what is read in order has its own workers."""
-        return self.indexable and bool(self.dataset.plan.source.costly or self.dataset.through.costly)
+        return self.indexable and bool(self.dataset.plan.costly)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read by number where that is possible; the position is then (the number of the next row, how many to read at once)."""
@@ -95,19 +96,18 @@ class View(Wrapper):
     def by_number(self, epoch: int, position: tuple[int, int]) -> Tasks:
         """Yield tasks for all rows from a position on.
 
-        The content of some rows says how many rows come at a time from there on: those of each task while there are few, then one of many.
+        The size of some rows decides how many rows each task has from there on: the rows of each task while tasks are short, then of one
+        task in 16. These rows are read before the next task is cut.
         """
         first, size = position
         count = self.exact_length() or 0
         while first < count:
             upto = min((first // size + 1) * size, count)  # not first + size: where chunks end at round numbers, so do batches
             task = self.task(epoch, np.arange(first, upto))
-            if first // size % _MEASURED_ONCE_IN:
-                yield task, (upto, size)
-            else:
-                content = yield task, None
-                size = min(_GROWTH * size, rows_at_once(content, upto - first))
-                yield None, (upto, size)
+            if first // size % _MEASURED_ONCE_IN == 0:
+                chunk = read_now(task)
+                task, size = ChunkTask(chunk), min(_GROWTH * size, rows_at_once(content_bits(chunk), chunk.num_rows))
+            yield task, (upto, size)
             first = upto
 
     @property

@@ -7,17 +7,17 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
-from mlxfp.core.checks import check_integer, check_positive, explain_call
 from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, no_rows
 from mlxfp.core.datasets import Combinator, Dataset
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.execution import read_all, row_count
-from mlxfp.core.randomness import fold_in
 from mlxfp.core.sources import Position
 from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import View
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
+from mlxfp.support.checks import check_integer, check_positive, explain_call
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import fold_in
 
 
 @explain_call

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import WorkerError
-from mlxfp.core.running.segments import Job
-from mlxfp.data.running.pools import Pool, Work, timed
+from mlxfp.core.running.segments import Job, Result
+from mlxfp.data.running.pools import Pool, timed
 from mlxfp.data.running.processes import dumps
+from mlxfp.support.errors import WorkerError
+from mlxfp.support.optional import optional
 
 
 class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed
@@ -29,9 +29,9 @@ class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed
         super().__init__(workers or max(1, int(self._ray.cluster_resources().get("CPU", 1))))
         self._done = self._ray.remote(num_cpus=1)(done)
 
-    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
+    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Give a job to the cluster."""
-        received: Future[Work] = Future()
+        received: Future[Result] = Future()
         received.set_running_or_notify_cancel()
         sent = self._done.remote(_as_bytes(job)).future()
         sent.add_done_callback(partial(self._receive, received))
@@ -42,7 +42,7 @@ class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed
         if self._is_ours:
             self._ray.shutdown()
 
-    def _receive(self, received: "Future[Work]", sent: "Future[bytes]") -> None:
+    def _receive(self, received: "Future[Result]", sent: "Future[bytes]") -> None:
         try:
             received.set_result(pickle.loads(sent.result()))  # noqa: S301  # of our own workers
         except (
@@ -68,7 +68,7 @@ class SparkPool(Pool):
         self._session = session
         self._threads = ThreadPoolExecutor(workers, "mlxfp-spark")
 
-    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
+    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Give a job to the session, in a thread that waits for it."""
         return self._threads.submit(self._run, _as_bytes(job))
 
@@ -76,10 +76,10 @@ class SparkPool(Pool):
         """End the threads. The session stays."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _run(self, job: bytes) -> Work:
+    def _run(self, job: bytes) -> Result:
         frame = self._session.createDataFrame([(job,)], "job binary").mapInArrow(all_done, "work binary")
-        work: Work = pickle.loads(bytes(frame.collect()[0][0]))  # noqa: S301  # of our own workers
-        return work
+        result: Result = pickle.loads(bytes(frame.collect()[0][0]))  # noqa: S301  # of our own workers
+        return result
 
 
 # --- in workers

@@ -14,13 +14,13 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_as, visible
-from mlxfp.core.errors import PipelineError, SchemaError
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.running.steps import ALL_STAGES, Hooks, Rows, Step, held_tasks
-from mlxfp.core.sources import Position, Source, Taken
+from mlxfp.core.running.steps import ALL_STAGES, Hooks, Rows, Step
+from mlxfp.core.sources import IndexTask, Position, Source, chunk_tasks
 from mlxfp.core.stages import Stage, State
 from mlxfp.data.sources.row_chunks import ERROR, REASON
+from mlxfp.support.errors import PipelineError, SchemaError
 
 _LONGEST_REASON = 200  # characters
 _ROWS_RETRIED = 256  # rows taken by number at a time once a source has failed: they may be large
@@ -101,11 +101,11 @@ class MarkFailed(Hooks):
         """Let the tasks of datasets that a source holds be their own; what is read of others is read here."""
         if children(source):
             return super().tasks(source.marking())
-        return lambda epoch, position: held_tasks(self.read(source)(epoch, position))
+        return lambda epoch, position: chunk_tasks(self.read(source)(epoch, position))
 
     def task(self, source: Source) -> Any:
         """Let the tasks of datasets that a source holds be their own; rows of others are taken by `take`."""
-        return super().task(source) if children(source) else lambda epoch, indices: Taken(_Marked(self, source), epoch, indices)
+        return super().task(source) if children(source) else lambda epoch, indices: IndexTask(_Marked(self, source), epoch, indices)
 
     def head(self, source: Source) -> Any:
         """Read the first rows as `read` does."""
@@ -172,7 +172,7 @@ class MarkFailed(Hooks):
 
     def _watches(self, step: Step) -> bool:
         """Return whether a watched stage gives rows for rows; no row can be taken out of a group."""
-        return step.place < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
+        return step.index < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
 @frozen(eq=False)

@@ -6,81 +6,75 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from mlxfp.core.chunks import RecordBatch, concat_chunks, number_rows
-from mlxfp.core.running.segments import Job, Made
+from mlxfp.core.chunks import RecordBatch, concat_chunks
+from mlxfp.core.running.segments import Job, Result
 from mlxfp.core.sources import Task
 from mlxfp.data.manifests import File
 from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """No error: a stage that did not say so has kept something from one chunk to the next."""
+    """Ends the work on files: a stage that starts without a state has kept rows for the next chunk."""
 
 
 @frozen(eq=False)
-class Several(Task):
+class TaskSequence(Task):
     """Tasks one after the other."""
 
     tasks: tuple[Task, ...]
 
     @property
     def rows(self) -> int:
-        """How many rows they have."""
+        """The number of rows."""
         return sum(task.rows for task in self.tasks)
 
     def read(self) -> RecordBatch:
-        """Read all of them."""
+        """Read the rows of all tasks."""
         return concat_chunks([task.read() for task in self.tasks])
 
     def sent_to(self, workers: str) -> Task:
         """Return the tasks as workers of this kind can do them."""
-        return Several(tuple(task.sent_to(workers) for task in self.tasks))
+        return TaskSequence(tuple(task.sent_to(workers) for task in self.tasks))
 
 
 @frozen(eq=False)
 class WriteFile(Job):
-    """What a worker is given: the tasks of a file, and the steps after them."""
+    """Writes a file: its tasks, and the steps after them."""
 
     out: WrittenFolder = field(kw_only=True)
     place: int = field(kw_only=True)
     after: bytes = field(kw_only=True)  # the cursor at its end
 
-    def run(self) -> Made:
-        """Write the file. One in which a step has kept something does not count as done, whatever is killed after that."""
-        kept: list[bool] = []
-
-        def after() -> bytes:  # called when all is written
-            if any(kept):
-                raise KeptError
-            return self.after
-
+    def run(self) -> Result:
+        """Write the file. If a step has kept rows, there is no file, and the result is not complete."""
         try:
-            self.out.write_file(self.place, self._chunks(kept), after)
+            self.out.write_file(self.place, self._chunks(), lambda: self.after)
         except KeptError:
-            return Made([], 0, kept=True)
-        return Made([], 0, kept=False)
+            return Result([], complete=False)
+        return Result([], complete=True)
 
     def sent_to(self, workers: str) -> "WriteFile":
         """Return the job as workers of this kind can do it."""
         return attrs.evolve(self, task=self.task.sent_to(workers))
 
-    def _chunks(self, kept: list[bool]) -> Iterator[RecordBatch]:
-        several: Any = self.task
+    def _chunks(self) -> Iterator[RecordBatch]:
+        sequence: Any = self.task
         first = self.first
-        for task in several.tasks:
-            made, keeps = self.segment.run(number_rows(task.read(), self.epoch, first))
-            kept.append(keeps)
+        for task in sequence.tasks:
+            result = Job(task, self.epoch, first, self.segment).run()
+            if not result.complete:
+                raise KeptError
             first += task.rows
-            yield from made
+            yield from result.chunks
 
 
 @frozen(eq=False)
 class CheckFile(Job):
-    """What a worker is given to read a file that is done: its content is 1 where the file is as it was written."""
+    """Reads a file that is done. The result is complete if the file is as it was written."""
 
     out: WrittenFolder = field(kw_only=True)
     file: File = field(kw_only=True)
 
-    def run(self) -> Made:
+    def run(self) -> Result:
         """Read the file."""
-        return Made([], int(self.file.is_whole(self.out.folder)), kept=False)
+        return Result([], complete=self.file.is_whole(self.out.folder))

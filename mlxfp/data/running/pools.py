@@ -5,38 +5,31 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from time import perf_counter, thread_time
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 from attrs import define, field
 
-from mlxfp.core.arrow.content import content_bits
-from mlxfp.core.chunks import concat_chunks
-from mlxfp.core.errors import WorkerError
-from mlxfp.core.running.runners import RUNNER, Done
-from mlxfp.core.running.segments import Job, Made
-from mlxfp.core.sources import Task, Tasks
+from mlxfp.core.chunks import RecordBatch, concat_chunks
+from mlxfp.core.running.runners import RUNNER, Jobs
+from mlxfp.core.running.segments import Job, Result, Segment
+from mlxfp.core.running.steps import NO_HOOKS
+from mlxfp.core.sources import Position, Task
 from mlxfp.data.rows.calling import context_until
+from mlxfp.support.errors import WorkerError
 
 _FIRST_ROWS = 16  # of the first pieces, as long as it is not known how much work a row is
 _SECONDS = 0.03  # of work in a piece: handing it over costs little in comparison, and workers end together
-_UNREAD_BYTES = 256 << 20  # of what has been made and not been read yet, above which only the task that is next is worked on
-
-
-class Work(NamedTuple):
-    """What a worker has done: what it made, and the seconds that this took."""
-
-    made: Made
-    seconds: float
-    cpu: float  # of these, on a processor
+_UNREAD_BYTES = 256 << 20  # of results that have not been read yet, above which only the job that is next is worked on
 
 
 class Pool(ABC):
-    """Workers, and the order of what they make. Running machinery, never part of a value.
+    """Workers, and the order of their results. Running machinery, never part of a value.
 
-    A task of many rows is cut into pieces, so that all workers have a part of it: chunk boundaries mean nothing before rows are grouped.
-    How large the pieces are depends on how long the last ones took; what comes out does not.
+    A job of many rows is cut into pieces, so that all workers have a part of it: chunk boundaries mean nothing before rows are grouped.
+    The size of the pieces depends on the time that the last pieces took; the result of the job does not.
     """
 
     kind: ClassVar[str]
@@ -48,38 +41,44 @@ class Pool(ABC):
         self._lock = threading.Lock()
 
     @abstractmethod
-    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
+    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Give a job to a worker; `unwanted` tells whether anybody still waits for it."""
 
     @abstractmethod
     def close(self) -> None:
         """End all workers, and wait until they have ended."""
 
-    def map(self, tasks: Tasks, job_of: Callable[..., Job], *, whole: bool) -> Generator[Done, None, None]:
-        """Yield each task, in order, with what its job has made: see `Runner`."""
-        flow = _Flow(self, tasks, job_of, whole=whole)
+    def map(self, jobs: Jobs, *, whole: bool) -> Generator[tuple[tuple[Job, Position], Result], None, None]:
+        """Yield each job, in order, with its result: see `Runner`."""
+        flow = _Flow(self, jobs, whole=whole)
         try:
             while (entry := flow.next()) is not None:
-                yield _done(entry)
+                yield (entry.job, entry.after), _result(entry)
         finally:
             flow.close()
 
-    def count(self, work: Work) -> None:
+    def read(self, task: Task) -> RecordBatch:
+        """Let the workers read a task, and wait for the rows. If a worker fails, the task is read here, for its error."""
+        jobs = ((job, None) for job in (Job(task, 0, 0, Segment((), NO_HOOKS)),))
+        with closing(self.map(jobs, whole=False)) as results:
+            _, result = next(results)
+        return concat_chunks(result.chunks) if result.complete else task.read()
+
+    def count(self, result: Result) -> None:
         """Add the time of a piece of work."""
         with self._lock:
-            self.busy, self.cpu = self.busy + work.seconds, self.cpu + work.cpu
+            self.busy, self.cpu = self.busy + result.seconds, self.cpu + result.cpu
 
 
 @define(eq=False)
 class _Entry:
-    """A task in work: its pieces so far, and the number of the first row that no worker has been given yet."""
+    """A job in work: its pieces so far, and the number of the first row that no worker has been given yet."""
 
-    task: Task
-    after: Any
     job: Job
+    after: Position
     begun: int = 0
     all_given: bool = False
-    futures: list["Future[Work]"] = field(factory=list)
+    futures: list["Future[Result]"] = field(factory=list)
 
     @property
     def done(self) -> bool:
@@ -90,38 +89,35 @@ class _Entry:
         return next((future.exception() for future in self.futures if future.exception() is not None), None)
 
 
-def _done(entry: _Entry) -> Done:
+def _result(entry: _Entry) -> Result:
     error = entry.error
     if isinstance(error, WorkerError):
         raise error
-    if error is not None:
-        return Done(entry.task, entry.after, None, error)
-    made = [future.result().made for future in entry.futures]
-    if any(each.kept for each in made):
-        return Done(entry.task, entry.after, None)
-    chunks = [chunk for each in made for chunk in each.chunks]
-    if len(chunks) == len(made) > 1:  # a chunk of each piece: one of the task, as without workers, so that cursors are the same
+    results = [] if error is not None else [future.result() for future in entry.futures]
+    if error is not None or not all(result.complete for result in results):
+        return Result([], complete=False, error=error)
+    chunks = [chunk for result in results for chunk in result.chunks]
+    if len(chunks) == len(results) > 1:  # a chunk of each piece: one of the job, as without workers, so that cursors are the same
         chunks = [concat_chunks(chunks)]
-    return Done(entry.task, entry.after, chunks)
+    return Result(chunks, complete=True)
 
 
 class _Flow:
-    """The tasks of one source on their way through a pool."""
+    """The jobs of one source on their way through a pool."""
 
-    def __init__(self, pool: Pool, tasks: Tasks, job_of: Callable[..., Job], *, whole: bool) -> None:
+    def __init__(self, pool: Pool, jobs: Jobs, *, whole: bool) -> None:
         """Start with nothing."""
-        self._pool, self._tasks, self._job_of, self._whole = pool, tasks, job_of, whole
+        self._pool, self._jobs, self._whole = pool, jobs, whole
         self._entries: deque[_Entry] = deque()
-        self._asking: _Entry | None = None  # whose content must be known before there is a next task
-        self._more = True  # whether there are more tasks
-        self._failed: BaseException | None = None  # the error that reading them ended with
+        self._more = True  # whether there are more jobs
+        self._failed: BaseException | None = None  # the error that making jobs ended with
         self._changed = threading.Condition()
         self._running, self._unread, self._closed = 0, 0, False
         self._row_seconds: float | None = None
         self._most = 2 * pool.workers
 
     def next(self) -> _Entry | None:
-        """Wait for the task that is next, keeping the workers busy; None after the last one."""
+        """Wait for the job that is next, keeping the workers busy; None after the last job."""
         while True:
             self._give()
             if not self._entries:
@@ -131,7 +127,7 @@ class _Flow:
                     return None
                 continue
             first = self._entries[0]
-            if first.done and first is not self._asking:
+            if first.done:
                 self._entries.popleft()
                 with self._changed:
                     self._unread -= sum(_bytes(future) for future in first.futures)
@@ -145,10 +141,10 @@ class _Flow:
         for entry in self._entries:
             for future in entry.futures:
                 future.cancel()
-        self._tasks.close()
+        self._jobs.close()
 
     def _ready(self, first: _Entry) -> bool:
-        """Whether there is something to do: the task that is next is done, or workers can be given more."""
+        """Return whether the job that is next is done, or workers can be given more."""
         return first.done or self._room()
 
     def _room(self) -> bool:
@@ -157,47 +153,31 @@ class _Flow:
             return False
         if self._entries and not self._entries[-1].all_given:
             return True
-        if self._asking is not None:
-            return self._asking.done
         return self._more and len(self._entries) < self._most and self._unread < _UNREAD_BYTES
 
     def _give(self) -> None:
         """Give pieces to workers while there is room."""
         while self._room():
-            if self._asking is not None and self._asking.done:
-                self._answer(self._asking)
-            elif self._entries and not self._entries[-1].all_given:
+            if self._entries and not self._entries[-1].all_given:
                 self._submit(self._entries[-1])
             else:
                 self._open()
 
     def _open(self) -> None:
-        """Take the next task."""
+        """Take the next job."""
         try:
-            task, after = next(self._tasks)
+            job, after = next(self._jobs)
         except StopIteration:
             self._more = False
             return
         except BaseException as error:  # noqa: BLE001  # raised when it is its turn
             self._more, self._failed = False, error
             return
-        entry = _Entry(task, after, self._job_of(task, measured=after is None))
-        self._entries.append(entry)
-        if after is None:
-            self._asking = entry
-
-    def _answer(self, entry: _Entry) -> None:
-        """Say how much a task has read, and learn the position after it."""
-        self._asking = None
-        try:
-            content = content_bits(entry.task.read()) if entry.error else sum(future.result().made.content for future in entry.futures)
-            _, entry.after = self._tasks.send(content)
-        except BaseException as error:  # noqa: BLE001  # raised when it is its turn
-            self._more, self._failed = False, error
+        self._entries.append(_Entry(job, after))
 
     def _submit(self, entry: _Entry) -> None:
-        """Give the next rows of a task to a worker."""
-        rows, first = entry.task.rows, entry.begun
+        """Give the next rows of a job to a worker."""
+        rows, first = entry.job.task.rows, entry.begun
         size = self._size(rows)
         stop = rows if self._whole or rows - first < 1.5 * size else first + size  # few rows more are not worth a piece of their own
         part = None if (first, stop) == (0, rows) else entry.job.part(first, stop)
@@ -219,7 +199,7 @@ class _Flow:
             return min(_FIRST_ROWS, max(1, rows // self._most))
         return max(1, int(_SECONDS / max(self._row_seconds, 1e-9)))
 
-    def _note(self, rows: int, future: "Future[Work]") -> None:
+    def _note(self, rows: int, future: "Future[Result]") -> None:
         """Take note of a piece that is done: called by whatever thread finds it so."""
         with self._changed:
             self._running -= 1
@@ -232,10 +212,10 @@ class _Flow:
             self._changed.notify_all()
 
 
-def _bytes(future: "Future[Work]") -> int:
+def _bytes(future: "Future[Result]") -> int:
     if future.cancelled() or future.exception() is not None:
         return 0
-    return sum(chunk.nbytes for chunk in future.result().made.chunks)
+    return sum(chunk.nbytes for chunk in future.result().chunks)
 
 
 class Inline(Pool):
@@ -247,9 +227,9 @@ class Inline(Pool):
         """Start with nothing."""
         super().__init__(1)
 
-    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
+    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Do the job."""
-        future: Future[Work] = Future()
+        future: Future[Result] = Future()
         try:
             future.set_result(timed(job))
         except Exception as error:  # noqa: BLE001  # raised where the result is asked for
@@ -270,7 +250,7 @@ class Threads(Pool):
         super().__init__(workers)
         self._executor = ThreadPoolExecutor(workers, "mlxfp-worker")
 
-    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
+    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Run a job in the context of the caller: numpy's errstate, the precision of decimals."""
         context = context_until(unwanted)
         context.run(RUNNER.set, None)  # a worker that waits for other workers could wait for ever
@@ -281,9 +261,9 @@ class Threads(Pool):
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def timed(job: Job) -> Work:
-    """Do a job, and measure how long it takes."""
+def timed(job: Job) -> Result:
+    """Run a job, and measure the time that it takes."""
     __tracebackhide__ = True
     begin, on_processor = perf_counter(), thread_time()
-    made = job.run()
-    return Work(made, perf_counter() - begin, thread_time() - on_processor)
+    result = job.run()
+    return result._replace(seconds=perf_counter() - begin, cpu=thread_time() - on_processor)

@@ -11,20 +11,19 @@ from typing import Any, Literal, TypeVar
 
 from attrs import field, frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_choice, check_positive, explain_call
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
-from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import children
 from mlxfp.core.running.runners import RUNNER
-from mlxfp.core.running.segments import leading, on_groups
 from mlxfp.core.sources import Position
 from mlxfp.data.rows.calling import context_until
 from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.pools import Pool, Threads
 from mlxfp.data.running.processes import Processes
+from mlxfp.support.checks import check_choice, check_positive, explain_call
+from mlxfp.support.errors import MlxfpError
+from mlxfp.support.optional import optional
 
 Item = TypeVar("Item")
 Kind = Literal["threads", "processes"]
@@ -142,16 +141,16 @@ class Prefetch(Wrapper):
 
 def _shared(dataset: Dataset[Any]) -> Iterator[str]:
     """Yield what workers do of a dataset: of those that its source holds, its source, its first stages."""
-    source = dataset.plan.source
+    plan = dataset.plan
+    source = plan.source
     for held in children(source):
         yield from _shared(held)
     if not children(source) and source.costly:
         yield repr(source)
-    yield from (step.text for step in leading(dataset.plan.steps, dataset.hooks).steps if step.text)
-    groups = on_groups(dataset.plan, dataset.hooks)
-    for step in () if groups is None else groups.segment.steps:
+    yield from (step.text for step in plan.segment if step.text)
+    for step in plan.host:
         if step.text:
-            yield step.text if step.stop > step.place else f"{step.stage!r} for collate"
+            yield step.text if step.stop > step.index else f"{step.stage!r} for collate"
 
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:

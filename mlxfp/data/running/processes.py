@@ -26,13 +26,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import WorkerError
 from mlxfp.core.nodes import brief
-from mlxfp.core.running.segments import Job, Made, Segment
+from mlxfp.core.running.segments import Job, Result, Segment
 from mlxfp.core.sources import Source
 from mlxfp.data.running.meters import Counts, add_counts, take_counts
-from mlxfp.data.running.pools import Pool, Work, timed
+from mlxfp.data.running.pools import Pool, timed
+from mlxfp.support.errors import WorkerError
+from mlxfp.support.optional import optional
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run has a name of its own, and is nobody else's to read
 _ROOM = 1 << 30  # bytes that must be free there: in a container it may be as small as 64 MB
@@ -56,7 +56,7 @@ class Processes(Pool):
         self._sending = threading.Lock()
         self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
 
-    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
+    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Send a job to a process. Raises `WorkerError`, naming the stage, for what cannot be sent."""
         with self._sending:
             self._jobs += 1
@@ -67,7 +67,7 @@ class Processes(Pool):
                 sent: Future[Any] = self._executor.submit(_work, str(self._folder), name, data)
             except (BrokenProcessPool, RuntimeError) as error:
                 raise self._ended(error) from error
-        received: Future[Work] = Future()
+        received: Future[Result] = Future()
         received.set_running_or_notify_cancel()  # a worker that has begun cannot be stopped but by killing it
         sent.add_done_callback(lambda done: self._receive(done, name, received))
         return received
@@ -77,13 +77,13 @@ class Processes(Pool):
         self._executor.shutdown(wait=True, kill_workers=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _receive(self, sent: "Future[Any]", name: str, received: "Future[Work]") -> None:
+    def _receive(self, sent: "Future[Any]", name: str, received: "Future[Result]") -> None:
         try:
-            (content, kept, *times), data, counts = sent.result()
+            result, data, counts = sent.result()
             add_counts(counts)
-            made = Made(_read_chunks(self._folder, data), content, kept)
+            result = result._replace(chunks=_read_chunks(self._folder, data))
             self._texts.pop(name, None)
-            received.set_result(Work(made, *times))
+            received.set_result(result)
         except BrokenProcessPool as error:
             received.set_exception(self._ended(error))
         except _UnreadableError as error:
@@ -268,8 +268,8 @@ def _begin(folder: str) -> None:  # pragma: no cover  # not in the process of th
     threading.Thread(target=watch, name="mlxfp-watch", daemon=True).start()
 
 
-def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes | str, dict[int, Counts]]:
-    """Do a job; a file says meanwhile that it is being done."""
+def _work(folder: str, name: str, data: bytes) -> tuple[Result, bytes | str, dict[int, Counts]]:
+    """Run a job, whose mark is in the folder meanwhile. The chunks of the result are apart, as bytes or the name of a file."""
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()
     try:
@@ -277,8 +277,8 @@ def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes |
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
-        (chunks, content, kept), seconds, cpu = timed(job)
-        return (content, kept, seconds, cpu), _write_chunks(Path(folder), chunks), take_counts()
+        result = timed(job)
+        return result._replace(chunks=[]), _write_chunks(Path(folder), result.chunks), take_counts()
     except Exception as error:
         if _can_be_sent(error):
             raise

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.execution import execute, iterate
+from mlxfp.core.execution import execute, first_states, iterate
 from mlxfp.core.nodes import Pipeline
 from mlxfp.core.planning import as_written
 from mlxfp.core.running.steps import Hooks, Step
@@ -67,7 +67,7 @@ class _Record(Hooks):
 
         def fed(state: State, chunk: Any) -> Any:
             after, out = call(state, chunk)
-            self.states[step.place] = after
+            self.states[step.index] = after
             return after, out
 
         return fed
@@ -75,15 +75,14 @@ class _Record(Hooks):
 
 def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
     """Run until the item of the cursor is out, and on until just before the next one."""
-    written, base = as_written(dataset), cursor.base
-    started = [stage.start(base.epoch) for stage in written.stages] if base.states is None else base.states
-    record = _Record(dataset.hooks, states=dict(enumerate(started)), positions=[base.position])
+    written = as_written(dataset)
+    record = _Record(dataset.hooks, states=dict(enumerate(first_states(written, cursor))), positions=[cursor.base.position])
 
     def now() -> Reached:
-        return Reached(dataset, record.positions[0], tuple((stage, record.states[place]) for place, stage in enumerate(written.stages)))
+        return Reached(dataset, record.positions[0], tuple((stage, record.states[place]) for place, stage in enumerate(written.declared)))
 
     left, found = cursor.done, now() if not cursor.done else None
-    with closing(_items(written, Cursor(base, 0), record)) as items:
+    with closing(_items(written, cursor.back(cursor.done), record)) as items:
         try:
             for size in items:
                 if found is not None:

@@ -10,41 +10,39 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from functools import partial
-from itertools import count, islice
+from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-import numpy as np
 from attrs import define
 from toolz import identity
 
 from mlxfp.core.arrow.content import content_bits
-from mlxfp.core.checks import check_choice, check_positive, check_types, explain_call
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import Cursor, Snapshot
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import DataError, PipelineError, WorkerError
-from mlxfp.core.execution import beginning, progress_of, row_count, run
+from mlxfp.core.execution import beginning, progress_of, row_jobs, run
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.running.runners import RUNNER
-from mlxfp.core.running.segments import leading
-from mlxfp.core.sources import Held, Position, Task, check_ends
+from mlxfp.core.running.segments import Job, Result, Segment
+from mlxfp.core.sources import check_ends
 from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import lists_all, skipped_rows, skips_rows
-from mlxfp.data.running.file_jobs import CheckFile, KeptError, Several, WriteFile
+from mlxfp.data.running.file_jobs import CheckFile, KeptError, TaskSequence, WriteFile
 from mlxfp.data.running.part_files import FORMATS
-from mlxfp.data.running.pools import Pool, Work
+from mlxfp.data.running.pools import Pool
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
+from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
+from mlxfp.support.errors import DataError, PipelineError, WorkerError
 from mlxfp.support.progress import Progress
 
 T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
-_TASK_ROWS = 1024  # taken at once of a source with random access
 _BYTES = 1 << 26  # of the rows of a file, unless a user says how many there are
 _LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # rows of a file
 
@@ -190,7 +188,7 @@ def keeps_no_state(dataset: Dataset[Any]) -> bool:
     """Whether no stage says that it keeps something from one chunk to the next: then any worker can write any file."""
     if skips_rows(dataset):  # also in a dataset that the source holds: its list is in the cursor of a run in order
         return False
-    return len(leading(dataset.plan.steps, dataset.hooks).steps) == len(dataset.plan.steps)
+    return not dataset.plan.stages and not dataset.plan.groups
 
 
 def rows_of_a_file(dataset: Dataset[Any]) -> int:
@@ -205,7 +203,7 @@ def rows_of_a_file(dataset: Dataset[Any]) -> int:
 
 def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool] = lambda place: True) -> int:
     """Let workers write the files, those of `own` places; return how many there are in all."""
-    waiting: deque[tuple[WriteFile, Future[Work]]] = deque()
+    waiting: deque[tuple[WriteFile, Future[Result]]] = deque()
     files, known, closed = 0, 0, False
 
     def total() -> int | None:
@@ -231,18 +229,18 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
     return files
 
 
-def _wait(job: "WriteFile", future: "Future[Work]") -> int:
+def _wait(job: "WriteFile", future: "Future[Result]") -> int:
     """Wait until a file is written; return how many rows were read for it.
 
     What a worker fails on is done again here, so that an error is raised as it is without workers.
     """
     try:
-        made = future.result().made
+        result = future.result()
     except WorkerError:
         raise
     except Exception:  # noqa: BLE001  # of any stage
-        made = job.run()
-    if made.kept:
+        result = job.run()
+    if not result.complete:
         raise KeptError
     return job.task.rows
 
@@ -252,10 +250,11 @@ def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[
 
     Files that are done are read last, by workers too; those that are damaged come again, with a job.
     """
-    segment, start = leading(dataset.plan.steps, dataset.hooks), beginning(dataset)
+    segment, start = Segment(dataset.plan.segment, dataset.hooks), beginning(dataset)
 
-    def job(place: int, start: Cursor, tasks: tuple[Task, ...], after: Cursor) -> WriteFile:
-        return WriteFile(Several(tasks), 0, start.base.rows + start.done, segment, out=out, place=place, after=after.to_bytes())
+    def job(place: int, jobs: tuple[Job, ...], after: Cursor) -> WriteFile:
+        tasks, first = TaskSequence(tuple(job.task for job in jobs)), jobs[0].first if jobs else 0
+        return WriteFile(tasks, 0, first, segment, out=out, place=place, after=after.to_bytes())
 
     done, files = [], _files(dataset, start, out.rows_per_file)
     for place in count():
@@ -265,21 +264,21 @@ def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[
             start, files = after, _files(dataset, after, out.rows_per_file)
             yield place, None
             continue
-        tasks, after = next(files, ((), start))
-        if not tasks and place:
+        jobs, after = next(files, ((), start))
+        if not jobs and place:
             break
-        yield place, job(place, start, tasks, after) if own(place) and out.known(place)[0] is None else None
+        yield place, job(place, jobs, after) if own(place) and out.known(place)[0] is None else None
         start = after
-    checks = [CheckFile(Several(()), 0, 0, segment, out=out, file=file) for place, _, file in done if own(place)]
+    checks = [CheckFile(TaskSequence(()), 0, 0, segment, out=out, file=file) for place, _, file in done if own(place)]
     starts = [(place, start) for place, start, _ in done if own(place)]
     for (place, start), whole in zip(starts, _are_whole(checks, pool), strict=True):
         if not whole:
-            yield place, job(place, start, *next(_files(dataset, start, out.rows_per_file), ((), start)))
+            yield place, job(place, *next(_files(dataset, start, out.rows_per_file), ((), start)))
 
 
 def _are_whole(checks: list["CheckFile"], pool: Pool) -> Iterator[bool]:
     """Let workers read files that are done; yield, in their order, whether each is as it was written."""
-    waiting: deque[tuple[CheckFile, Future[Work]]] = deque()
+    waiting: deque[tuple[CheckFile, Future[Result]]] = deque()
     for check in checks:
         waiting.append((check, pool.submit(check, lambda: False)))
         if len(waiting) >= 2 * pool.workers:
@@ -288,47 +287,20 @@ def _are_whole(checks: list["CheckFile"], pool: Pool) -> Iterator[bool]:
         yield _found_whole(*waiting.popleft())
 
 
-def _found_whole(check: "CheckFile", future: "Future[Work]") -> bool:
+def _found_whole(check: "CheckFile", future: "Future[Result]") -> bool:
     try:
-        return bool(future.result().made.content)
+        return future.result().complete
     except WorkerError:
         raise
     except Exception:  # noqa: BLE001  # of a worker that cannot read the file
         return check.file.is_whole(check.out.folder)
 
 
-def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Task, ...], Cursor]]:
-    """Yield the tasks of each file, of `size` rows of the source, and the cursor after it, which counts rows of the source."""
-    position, row, skipped = start.base.position, start.base.rows, start.done
-    some, rows = [], 0
-    for task, after in _tasks(dataset, position):
-        done, skipped = min(skipped, task.rows), max(0, skipped - task.rows)
-        while done < task.rows:
-            first, done = done, min(task.rows, done + size - rows)
-            rows += done - first
-            whole = (first, done) == (0, task.rows)
-            some.append(task if whole else task.part(first, done) or Held(task.read().slice(first, done - first)))
-            if rows == size:
-                at = Snapshot(0, position, row) if done < task.rows else Snapshot(0, after, row + task.rows)
-                yield tuple(some), Cursor(at, done if done < task.rows else 0, dataset)
-                some, rows = [], 0
-        position, row = after, row + task.rows
-    if some:
-        yield tuple(some), Cursor(Snapshot(0, position, row), 0, dataset)
-
-
-def _tasks(dataset: Dataset[Any], position: Position) -> Iterator[tuple[Task, Position]]:
-    """Yield tasks, each with the position after it: of rows by number where that is possible, as workers can read these themselves."""
-    source, hooks = dataset.plan.source, dataset.hooks
-    if source.indexable:
-        total = row_count(dataset)
-        for first in range(position or 0, total, _TASK_ROWS):
-            stop = min(total, first + _TASK_ROWS)
-            yield hooks.task(source)(0, np.arange(first, stop)), stop
-        return
-    with closing(hooks.tasks(source)(0, position)) as tasks:
-        for task, after in tasks:
-            yield task, tasks.send(content_bits(task.read()))[1] if after is None else after
+def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
+    """Yield the jobs of each file, of `size` rows of the source, and the cursor after the file."""
+    for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
+        jobs, cursors = zip(*pairs, strict=True)
+        yield jobs, cursors[-1]
 
 
 def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunks = identity) -> tuple[int, Cursor]:
@@ -379,5 +351,5 @@ class _Rows:
             taken = chunk.num_rows - left
             if left:
                 self._held.append((chunk.slice(taken), after))
-            rows, self.cursor = rows - taken, Cursor(after.base, after.done - left, after.owner)
+            rows, self.cursor = rows - taken, after.back(left)
             yield chunk.slice(0, taken)

@@ -24,25 +24,15 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import MlxfpError, SchemaError
-from mlxfp.core.sources import Held, Position, Tasks
-from mlxfp.data.sources.columns import (
-    LONGEST_EXACT,
-    TEXT_OF_JSON,
-    Types,
-    check_names,
-    check_same_names,
-    joined_type,
-    schema_argument,
-    schema_code,
-    settled,
-    shown,
-)
+from mlxfp.core.sources import ChunkTask, Position, Tasks
+from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_same_names, joined_type, schema_argument, settled, shown
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.partitions import check_partition, partition_types
 from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, count_lines, newlines
 from mlxfp.data.sources.records.parsing import Lines, data_error, parse, said, without_faults
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
+from mlxfp.support.errors import MlxfpError, SchemaError
 from mlxfp.support.progress import Progress
 
 _WIDE = 500  # columns that a block of the usual size holds at least 1 KB of
@@ -150,7 +140,7 @@ class LineSource(FileSource):
         """Yield a task for every block. It is parsed where it runs, if its records can be counted before."""
         for lines, after in self._lines(position):
             ends = None if self.marks else self.filled_ends(lines.block.data)
-            task = Held(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
+            task = ChunkTask(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
             if task.rows:
                 yield task, after
 

@@ -20,14 +20,14 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import as_strings, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import FileSource, Paths, find_place, open_bytes, packing, place
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
+from mlxfp.support.checks import as_strings, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
 from mlxfp.support.progress import Progress
 
 A = TypeVar("A")

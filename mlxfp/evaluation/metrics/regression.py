@@ -7,10 +7,10 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.core.checks import explain_call
-from mlxfp.core.errors import DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
 from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import DataError
 
 
 @explain_call

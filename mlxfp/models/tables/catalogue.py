@@ -10,18 +10,18 @@ from mlx import nn
 from mlx.utils import tree_unflatten
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import one_chunk
 from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.errors import ArgumentTypeError, CheckpointError, DataError
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.models.layers import named_arrays
 from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.realmlp import RealMLP, RealMLPConfig
 from mlxfp.models.tables.tabm import TabM, TabMConfig
 from mlxfp.models.tables.targets import TableTarget
-from mlxfp.settings.registries import Registry
-from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ArgumentTypeError, CheckpointError, DataError
+from mlxfp.support.registries import Registry
+from mlxfp.support.structuring import structure, unstructure
 
 _ROWS_AT_ONCE = 2048
 _OPTIONS = ("columns", "target", "dropout", "steps")

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.types import decoded, is_number_like, is_text, value_type
-from mlxfp.core.checks import as_strings, check_columns, check_not_negative, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, set_column, set_field
 from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
+from mlxfp.support.arrow_types import decoded, is_number_like, is_text, value_type
+from mlxfp.support.checks import as_strings, check_columns, check_not_negative, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"

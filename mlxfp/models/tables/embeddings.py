@@ -7,9 +7,9 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from mlxfp.core.checks import check_positive
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.layers import random_key
+from mlxfp.support.checks import check_positive
+from mlxfp.support.errors import ArgumentError
 
 
 class PeriodicEmbedding(nn.Module):

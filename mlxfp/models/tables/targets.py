@@ -6,8 +6,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, check_positive
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.errors import ArgumentError
 
 Kind = Literal["class", "labels", "value"]
 

@@ -53,7 +53,7 @@ def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     >>> assert_pure_stages(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
     """
     for step in as_written(dataset).steps:
-        before = attrs.evolve(dataset, stages=dataset.stages[: step.place])
+        before = attrs.evolve(dataset, stages=dataset.stages[: step.index])
         calls = dataset.hooks.step(step), dataset.hooks.finish(step)
         _assert_pure_stage(step.stage, *calls, list(read_all(before, epoch=epoch)), epoch)
 

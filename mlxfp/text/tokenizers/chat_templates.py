@@ -8,9 +8,9 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_text, check_types
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.support.checks import check_text, check_types
+from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.optional import optional
 from mlxfp.text.tokenizers.literal_text import unspellable
 
 Messages = Sequence[Mapping[str, Any]]

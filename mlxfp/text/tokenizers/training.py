@@ -13,12 +13,12 @@ import tokenizers as hf
 from attrs import frozen
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from mlxfp.core.checks import check_choice, check_positive, check_text, explain_call
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, PipelineError
 from mlxfp.core.execution import beginning, progress_of, run
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.sources import check_ends
+from mlxfp.support.checks import check_choice, check_positive, check_text, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 from mlxfp.support.progress import Progress
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer

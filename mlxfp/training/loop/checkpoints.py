@@ -13,13 +13,12 @@ from typing import Any
 import mlx.core as mx
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_types
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import CheckpointError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.trees import flatten, unflatten
-from mlxfp.data.running.resharding import shards_of
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import CheckpointError
+from mlxfp.support.trees import flatten, unflatten
 from mlxfp.training.loop.checkpoint_files import (
     FORMAT,
     check_same_segments,
@@ -237,7 +236,8 @@ def _shards_and_parts_in(path: Path) -> tuple[int, int]:
     """Return into how many shards the pipeline of a checkpoint divides its rows, and its model; 0 where that cannot be read."""
     head = head_of(path)
     cursor = head.get("cursor")
-    shards = 0 if cursor is None else shards_of(Cursor.from_bytes(base64.b64decode(cursor)).identity) or 0
+    division = None if cursor is None else Cursor.from_bytes(base64.b64decode(cursor)).division
+    shards = 0 if division is None else division.shards
     return shards, shards_in(head)["count"] if head else 0
 
 

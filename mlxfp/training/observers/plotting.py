@@ -6,8 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.optional import optional
 from mlxfp.training.observers.logs import read_log
 
 PathLike = str | os.PathLike[str]

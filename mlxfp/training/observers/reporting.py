@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 from attrs import define
 
-from mlxfp.core.checks import explain_call
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import explain_call
 from mlxfp.support.progress import bar_class, is_live, progress_file, write_line
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank

@@ -17,11 +17,11 @@ import mlx.core as mx
 from mlx import optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.core.checks import check_callable, check_positive, check_text, explain_call
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import Part, brief
-from mlxfp.core.trees import difference, flatten, unflatten
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_callable, check_positive, check_text, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.registries import Registry
+from mlxfp.support.trees import difference, flatten, unflatten
 from mlxfp.training.optimization.learning_rates import learning_rates
 from mlxfp.training.optimization.schedules import Schedule, check_rate, flat_cosine
 

@@ -15,14 +15,15 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_callable, check_not_negative, check_positive, explain_call
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import brief
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_callable, check_not_negative, check_positive, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.optional import optional
+from mlxfp.support.registries import Registry
 
 __all__ = [
     "SCHEDULES",
+    "Schedule",
     "by_name",
     "check_rate",
     "constant",
@@ -157,7 +158,7 @@ def check_rate(**values: object) -> None:
 
     >>> check_rate(learning_rate="1e-3")
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentTypeError: learning_rate must be a number, got learning_rate='1e-3'. Write it without quotes: 0.001.
+    mlxfp.support.errors.ArgumentTypeError: learning_rate must be a number, got learning_rate='1e-3'. Write it without quotes: 0.001.
     """
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Real):

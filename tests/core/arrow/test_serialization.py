@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.chunks import number_rows, one_chunk
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentTypeError, CursorError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentTypeError, CursorError
 from mlxfp.testing.comparing import difference, same
 from mlxfp.testing.strategies import tables
 
@@ -51,7 +51,7 @@ WRITTEN = [cursor.to_bytes() for _, cursor in iterate(PIPELINE)]
 
 def sealed(body: bytes) -> bytes:
     """Put a right head before a body."""
-    return b"MLXFPCUR" + (2).to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
+    return b"MLXFPCUR" + (3).to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
 
 
 def handmade(value: Any, *blobs: bytes) -> bytes:
@@ -108,7 +108,7 @@ JSON = st.recursive(
         | st.dictionaries(st.sampled_from(["tag", "at", "hex", "items", "dtype", "shape", "fields"]), inner, max_size=4)
         | st.builds(
             lambda tag, inner: {"tag": tag, "at": inner, "fields": inner, "items": inner, "shape": inner, "hex": inner, "dtype": "<i4"},
-            st.sampled_from(["float", "dict", "bytes", "chunk", "schema", "numbers", "cursor", "snapshot", "nonsense"]),
+            st.sampled_from(["float", "dict", "bytes", "chunk", "schema", "numbers", "cursor", "snapshot", "division", "nonsense"]),
             inner,
         )
     ),
@@ -119,9 +119,10 @@ JSON = st.recursive(
 @given(JSON, st.binary(max_size=30))
 def test_no_json_made_by_hand_does_harm(value: Any, blob: bytes):
     refused(handmade(value, blob))
-    refused(handmade([[], value], blob))
+    refused(handmade([[], None, value], blob))
+    refused(handmade([[], value, {"tag": "cursor", "fields": [None, 1]}], blob))
     with suppress(CursorError):  # a snapshot of an epoch may come out
-        assert Cursor.from_bytes(handmade([[], {"tag": "cursor", "fields": [value, 1]}], blob)).to_bytes()
+        assert Cursor.from_bytes(handmade([[], None, {"tag": "cursor", "fields": [value, 1]}], blob)).to_bytes()
 
 
 @given(st.sampled_from(WRITTEN), st.data())
@@ -144,7 +145,7 @@ def snapshot(**fields: Any) -> dict[str, Any]:
 
 
 def cursor(owner: Any = (), done: Any = 0, **fields: Any) -> bytes:
-    return handmade([list(owner), {"tag": "cursor", "fields": [snapshot(**fields), done]}])
+    return handmade([list(owner), None, {"tag": "cursor", "fields": [snapshot(**fields), done]}])
 
 
 @pytest.mark.parametrize(
@@ -153,15 +154,16 @@ def cursor(owner: Any = (), done: Any = 0, **fields: Any) -> bytes:
         cursor(owner=[1]),
         cursor(owner=[["a", 1]]),
         cursor(owner=[["a", "b", "c"]]),
+        handmade([[], {"tag": "division", "fields": [1, 2, 3]}, {"tag": "cursor", "fields": [snapshot(), 0]}]),
         cursor(done="1"),
         cursor(done=None),
         cursor(epoch="x"),
         cursor(rows=[]),
         cursor(states=5),
-        handmade([[], snapshot()]),
-        handmade([[], {"tag": "cursor", "fields": [snapshot()]}]),
-        handmade([[], {"tag": "cursor", "fields": [snapshot(), 0, None, 1]}]),
-        handmade([[], {"tag": ["cursor"], "fields": []}]),
+        handmade([[], None, snapshot()]),
+        handmade([[], None, {"tag": "cursor", "fields": [snapshot()]}]),
+        handmade([[], None, {"tag": "cursor", "fields": [snapshot(), 0, None, 1]}]),
+        handmade([[], None, {"tag": ["cursor"], "fields": []}]),
         handmade({"tag": "dict", "items": [[{"tag": "dict", "items": []}, 1]]}),
         sealed((10**6).to_bytes(4, "little") + b"[" * 10**6),
         sealed((2).to_bytes(4, "little") + b'"' + b"\xff"),
@@ -248,7 +250,7 @@ def test_bytes_may_come_as_any_kind_of_buffer():
 def test_each_sort_of_damage_has_its_message():
     good = WRITTEN[0]
     assert "start with b'other by', not b'MLXFPCUR'. Pass what Cursor.to_bytes() returned." in refused(b"other bytes")
-    assert "has version 1, and this mlxfp reads version 2. Use the mlxfp that wrote it." in refused(good[:8] + b"\1\0" + good[10:])
+    assert "has version 1, and this mlxfp reads version 3. Use the mlxfp that wrote it." in refused(good[:8] + b"\1\0" + good[10:])
     assert f"The cursor is damaged: its {len(good) - 1} bytes do not have the checksum" in refused(good[:-1])
     assert "The cursor is damaged: its 12 bytes" in refused(good[:12])
 
@@ -264,7 +266,7 @@ def as_stream(chunk: pa.RecordBatch, **options: Any) -> bytes:
 
 
 def in_state(blob: bytes) -> bytes:
-    return handmade([[], {"tag": "cursor", "fields": [snapshot(states=[{"tag": "chunk", "at": [0, len(blob)]}]), 0]}], blob)
+    return handmade([[], None, {"tag": "cursor", "fields": [snapshot(states=[{"tag": "chunk", "at": [0, len(blob)]}]), 0]}], blob)
 
 
 POOLS: list[pa.MemoryPool] = []  # kept: what was allocated from one is given back to it

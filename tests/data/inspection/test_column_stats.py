@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.column_stats import ColumnStats, column_stats
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, map
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import rechunkings
 

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from mlxfp.core.chunks import Example
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingFileError, PipelineError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.provenance import row_origins, trace_row
@@ -39,6 +38,7 @@ from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.data.sources.tar_files import read_tar
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import ArgumentError, CursorError, DataError, MissingFileError, PipelineError
 from mlxfp.testing import laws
 
 

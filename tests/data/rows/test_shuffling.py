@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.arrow.gathering import rows_in
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows import shuffle_buffers, shuffling
@@ -13,6 +12,7 @@ from mlxfp.data.rows.map_filter import filter, take
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.laws import assert_resumable
 from mlxfp.testing.probing import from_chunks
 

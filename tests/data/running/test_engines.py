@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 
 from mlxfp import runners
-from mlxfp.core.errors import MissingExtraError, WorkerError
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.core.running.segments import Job, leading
-from mlxfp.core.sources import Held
+from mlxfp.core.running.segments import Job, Segment
+from mlxfp.core.sources import ChunkTask
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.map_filter import filter, map
 from mlxfp.data.rows.shuffling import shuffle
@@ -22,6 +21,7 @@ from mlxfp.data.running.runners import Runner
 from mlxfp.data.running.writing import write
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.support.errors import MissingExtraError, WorkerError
 from mlxfp.testing.laws import assert_written_alike
 from mlxfp.text.templates.templates import template
 
@@ -116,8 +116,8 @@ def test_rows_of_a_slice_are_sent_without_the_others():
 
     pool = SparkPool(Measuring(), 1)
     dataset = pipe(ROWS, map(lambda row: {"x": row["x"] + 1}))
-    job = Job(Held(chunk.slice(7, 3)), 0, 7, leading(dataset.plan.steps, dataset.hooks))
-    (made,) = pool.submit(job, lambda: False).result().made.chunks
+    job = Job(ChunkTask(chunk.slice(7, 3)), 0, 7, Segment(dataset.plan.segment, dataset.hooks))
+    (made,) = pool.submit(job, lambda: False).result().chunks
     pool.close()
     assert made.column("x").to_pylist() == [8, 9, 10]
     assert sizes[0] < 50_000

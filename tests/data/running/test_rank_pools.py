@@ -5,12 +5,12 @@ from contextlib import closing
 
 import pytest
 
-from mlxfp.core.errors import ArgumentError, DataError, RankError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner
 from mlxfp.data.running.writing import write
+from mlxfp.support.errors import ArgumentError, DataError, RankError
 from tests.rank_programs import ROWS, WRITTEN
 
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import explain
-from mlxfp.core.errors import DataError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.sources import Held
+from mlxfp.core.sources import ChunkTask
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import map
 from mlxfp.data.running import pools
@@ -26,6 +25,7 @@ from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.records.line_blocks import Block, Opening
 from mlxfp.data.sources.records.parsing import Lines
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import DataError
 from mlxfp.testing.laws import assert_runners_agree
 from tests.data.written import blocked, write
 
@@ -131,7 +131,7 @@ def test_columns_of_folders_are_there(tmp_path: Path):
 
 def test_text_is_read_in_one_thread(tmp_path: Path):
     path = write(tmp_path / "a.txt", "a\n\nb\n")
-    assert all(isinstance(task, Held) for task in tasks_of(read_text(path)))
+    assert all(isinstance(task, ChunkTask) for task in tasks_of(read_text(path)))
     assert_runners_agree(read_text(path), TWO)
 
 

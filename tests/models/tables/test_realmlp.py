@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.models import (
     CategoryColumn,
@@ -21,6 +20,7 @@ from mlxfp.models import (
     fit_columns,
 )
 from mlxfp.models.tables.inputs import one_hot, one_hot_scales, scaled
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimization.optimizers import realmlp as optimizer

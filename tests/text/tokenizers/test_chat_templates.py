@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.identity import fingerprint
+from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.text.tokenizers import chat_templates
 from mlxfp.text.tokenizers.chat_templates import BEGIN, END, ChatTemplate
 from mlxfp.text.tokenizers.files import load_chat_template, load_tokenizer

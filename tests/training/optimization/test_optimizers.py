@@ -9,9 +9,9 @@ import pytest
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
-from mlxfp.core.trees import flatten, tree_map
 from mlxfp.models.catalogue import create
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError
+from mlxfp.support.trees import flatten, tree_map
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.losses import mse
 from mlxfp.training.optimization.optimizers import (

@@ -109,18 +109,18 @@ class Source(Part, ABC):
     A source of your own needs `schema` and `read`. Positions are plain values (None, bool, int, float, str, bytes, tuples of these, and
     cursors of the datasets that it holds): a cursor writes them. Chunks need no hidden columns: the rows are numbered as they are read.
 
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
     >>> from attrs import frozen
-    >>> from mlxfp.core.datasets import Dataset
     >>> @frozen(repr=False)
-    ... class Countdown(Source):
+    ... class Countdown(fp.Source):
     ...     start: int
     ...     def schema(self):
     ...         return pa.schema({"n": pa.int64()})
     ...     def read(self, epoch, position):
     ...         for n in range(self.start if position is None else position, 0, -1):
     ...             yield pa.record_batch({"n": [n]}), n - 1
-    >>> [row["n"] for row in Dataset(Countdown(3))]
+    >>> [row["n"] for row in fp.Dataset(Countdown(3))]
     [3, 2, 1]
     """
 

@@ -55,13 +55,13 @@ class Stage(Part, ABC):
     Only `step` is needed. The attributes and methods from `accepts` on are *capabilities*: what a stage says about itself so that
     pipelines run faster or can be described better. One that says nothing is right everywhere.
 
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
-    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> @frozen(repr=False)
-    ... class FirstOfChunk(Stage):
+    ... class FirstOfChunk(fp.Stage):
     ...     def step(self, state, chunk):
     ...         return state, (chunk.slice(0, 1),)
-    >>> list(FirstOfChunk()(from_examples([{"x": 1}, {"x": 2}])))
+    >>> list(FirstOfChunk()(fp.from_examples([{"x": 1}, {"x": 2}])))
     [{'x': 1}]
     """
 
@@ -171,16 +171,16 @@ class Stage(Part, ABC):
 class RowWise(Stage):
     """A stage without state that turns every row into one row, independently of the other rows.
 
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
-    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> @frozen(repr=False)
-    ... class Numbered(RowWise):
+    ... class Numbered(fp.RowWise):
     ...     start_at: int
     ...     def apply(self, chunk):
     ...         return chunk.append_column("number", pa.array([self.start_at] * chunk.num_rows, pa.int64()))
     ...     def schema(self, schema):
     ...         return schema.append(pa.field("number", pa.int64()))
-    >>> Numbered(7)(from_examples([{"x": 1}]))[0]
+    >>> Numbered(7)(fp.from_examples([{"x": 1}]))[0]
     {'x': 1, 'number': 7}
     """
 

@@ -45,7 +45,7 @@ def fingerprint(value: object) -> str:
     plain value that identifies it).
 
     >>> import mlxfp as fp
-    >>> len({fp.fingerprint(stage) for stage in (fp.batch(32), fp.batch(32), fp.batch(64))})
+    >>> len({fp.inspect.fingerprint(stage) for stage in (fp.batch(32), fp.batch(32), fp.batch(64))})
     2
     """
     return _digest(value).hex()

@@ -12,10 +12,10 @@ import mlxfp as fp
 
 PAGE = Path(__file__).parent / "reference.md"
 SHELVES = {
-    "The algebra": ("mlxfp.core.",),
-    "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators.", "mlxfp.kaggle."),
+    "The algebra": ("mlxfp.core.", "mlxfp.support."),
+    "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators.", "mlxfp.batches"),
     "Text": ("mlxfp.text.",),
-    "Training": ("mlxfp.training.", "mlxfp.evaluation.", "mlxfp.runs."),
+    "Training": ("mlxfp.training.", "mlxfp.evaluation."),
 }
 
 

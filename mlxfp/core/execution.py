@@ -266,9 +266,13 @@ def start(epoch: int, position: Cursor | None) -> Cursor:
 
 
 def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch, or its batches after `collate`, and show how far that is, with the name of the `reader`.
+    """Yield the chunks of an epoch with their hidden columns, or the batches after `collate`, and show the progress.
 
-    Raises `PipelineError` where an epoch is known to have no end.
+    `reader` is the name on the progress bar. Raises `PipelineError` for endless data.
+
+    >>> import mlxfp as fp
+    >>> [chunk.num_rows for chunk in read_all(fp.from_examples([{"x": 1}, {"x": 2}]))]
+    [2]
     """
     check_ends(dataset, reader or "This function")
     with closing(run(dataset, start(epoch, None))) as items, progress_of(dataset, reader or "read") as progress:

@@ -106,5 +106,10 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
 
 
 def with_dropout(config: Any, rate: float) -> Any:
-    """Return a config with all its rates of dropout set to one."""
+    """Return a configuration with one rate for all its dropout fields.
+
+    >>> import mlxfp as fp
+    >>> with_dropout(fp.models.EncoderConfig(vocab_size=10), 0.2).hidden_dropout_prob
+    0.2
+    """
     return evolve(config, **{name: rate for name in fields_dict(type(config)) if "dropout" in name})

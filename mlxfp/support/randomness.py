@@ -35,7 +35,11 @@ def fold_in_rows(key: int | Keys, rows: NDArray[np.int64] | Keys) -> Keys:
 
 
 def fold_into_rows(keys: Keys, *parts: int | str) -> Keys:
-    """Derive from each key of an array: `fold_in(key, *parts)` for every key, as uint64[N]."""
+    """Derive a new key from each key, uint64[N], and from names or numbers: `fold_in(key, *parts)` for every key.
+
+    >>> fold_into_rows(np.array([1, 2], np.uint64), "my_stage", 0).shape
+    (2,)
+    """
     for part in parts:
         keys = _mix_rows(keys ^ np.uint64(_mix(_number(part) + _GOLDEN)))
     return keys

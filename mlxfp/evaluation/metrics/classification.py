@@ -143,7 +143,11 @@ class HitCounts(Measured):
 
 @frozen
 class Ranking(Measured):
-    """The total of `roc_auc`: the scores, labels and weights of all examples, float[N] each."""
+    """The total of `roc_auc`: the scores, labels and weights of all examples, float[N] each.
+
+    >>> Ranking(np.array([0.1, 0.4, 0.8]), np.array([0, 1, 1]), np.ones(3)).value("roc_auc")
+    1.0
+    """
 
     scores: Any
     labels: Any

@@ -73,7 +73,11 @@ class RootOfMean(Measured):
 
 @frozen
 class Explained(Measured):
-    """The total of `r2`: the predictions, targets and weights of all examples, float[N] each."""
+    """The total of `r2`: the predictions, targets and weights of all examples, float[N] each.
+
+    >>> Explained(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.ones(2)).value("r2")
+    1.0
+    """
 
     predictions: Any
     targets: Any

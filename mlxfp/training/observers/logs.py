@@ -78,7 +78,11 @@ def log_memory(*, limit: int | None = None) -> Observer:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a JSON log; the last one is left out if it was not written whole.
 
-    Raises `DataError` for a file that `log_metrics` did not write, `MissingFileError` where there is none.
+    Raises `DataError` for a file that `log_metrics` did not write, `MissingFileError` for a missing file.
+
+    >>> read_log(Path("missing.jsonl"))
+    Traceback (most recent call last):
+    mlxfp.support.errors.MissingFileError: There is no log at missing.jsonl. Write one with observers.log_metrics.
     """
     if not path.is_file():
         raise MissingFileError(f"There is no log at {path}. Write one with observers.log_metrics.")

@@ -140,11 +140,12 @@ class _Retried(RawIOBase):
         try:
             self.file.seek(self.at)
             data: bytes = self.file.read(size)
-            if len(data) < size:
-                raise ConnectionError(f"the answer ends after {len(data):,} of {size:,} bytes")
         except Exception:
             self.file.close()  # the next attempt opens the file again
             raise
+        if len(data) < size:
+            self.file.close()
+            raise ConnectionError(f"the answer ends after {len(data):,} of {size:,} bytes")
         return data
 
 
@@ -171,14 +172,16 @@ def _retried(call: Callable[[], A], place: str) -> A:
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=_WAIT, exp_base=4),
-        retry=tenacity.retry_if_exception(lambda error: _may_pass(_reason(error))),
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, Exception) and _may_pass(_reason(error))),  # no interrupt
         reraise=True,
     )
     try:
         result: A = attempts(call)
     except Exception as raised:
         error = _reason(raised)
-        raise (_unreadable(error, _ATTEMPTS, place) if _may_pass(error) else raised) from raised.__cause__
+        if not _may_pass(error):
+            raise
+        raise _unreadable(error, _ATTEMPTS, place) from raised
     return result
 
 

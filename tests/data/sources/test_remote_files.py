@@ -389,13 +389,14 @@ def test_what_a_user_configures_for_http_stays(monkeypatch: pytest.MonkeyPatch):
     assert remote_files._http_options("memory://https://a.csv") == {}
 
 
-def test_what_is_forbidden_is_not_tried_again(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("error", [PermissionError("not yours"), KeyboardInterrupt()])
+def test_what_is_forbidden_or_interrupted_is_not_tried_again(error: BaseException):
     calls = []
 
-    def forbidden() -> None:
+    def failing() -> None:
         calls.append(1)
-        raise PermissionError("not yours")
+        raise error
 
-    with pytest.raises(PermissionError, match="not yours"):
-        remote_files._retried(forbidden, "memory://a.csv")
+    with pytest.raises(type(error)):
+        remote_files._retried(failing, "memory://a.csv")
     assert len(calls) == 1

@@ -1,4 +1,12 @@
-"""What `fp.events` is; its parts are in `mlxfp.training.loop.events`."""
+"""Events: frozen values of what happens in a run, and checkpoints."""
 
-from mlxfp.training.loop.events import *  # noqa: F403  # all that is public there
-from mlxfp.training.loop.events import __all__, __dir__, __doc__  # noqa: F401  # and what it says of itself
+from mlxfp.training.loop import events as _events
+from mlxfp.training.loop.checkpoints import Checkpoint
+from mlxfp.training.loop.events import *  # noqa: F403  # the names of `__all__`
+
+__all__ = ["Checkpoint"]
+__all__ += _events.__all__
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -18,7 +18,8 @@ from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.app.tasks.recipes import AnyRecipe
 from mlxfp.observers import Observer
 from mlxfp.support.randomness import fold_in
-from mlxfp.training.steps.steps import TrainStep
+
+Step = Any  # the result of `train_step`
 
 
 @frozen
@@ -54,7 +55,7 @@ class Training:
     prefetched: int
     accumulate: int
     optimizer: Callable[..., Optimizer]
-    step: Callable[..., TrainStep]
+    step: Callable[..., Step]
     observers: Callable[..., tuple[Observer, ...]]
     patient: bool
     decided: bool

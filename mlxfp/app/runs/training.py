@@ -13,14 +13,11 @@ from mlx.optimizers import SGD
 from mlxfp import Dataset, TrainState, evaluate, events, fit, length, load_latest, load_state, observers, pipe, save_state, train_state
 from mlxfp.app.run_folders.folders import BEST, CHECKPOINTS, LOG, MODEL, RESULT, FoldFolder
 from mlxfp.app.runs.events import FoldBegan, Noted, RunEvent, Trained
-from mlxfp.app.runs.plans import Training
+from mlxfp.app.runs.plans import Step, Training
 from mlxfp.app.tasks.objectives import Goal, evaluation_state
 from mlxfp.distributed import Ranks
 from mlxfp.observers import Control
 from mlxfp.support.errors import CheckpointError, NonFiniteError
-from mlxfp.training.loop.checkpoint_files import name_of
-from mlxfp.training.loop.checkpoints import Checkpoint
-from mlxfp.training.steps.steps import TrainStep
 
 _STOPPING, _HELD_OUT = "stopping", "held_out"  # rows that decide when to stop; rows that are watched, and decide nothing
 NOTHING_LEFT = 0  # in place of the number of a fold, which begins with 1: rank 0 tells the others that there is nothing left to train
@@ -52,7 +49,7 @@ class _Training:
     def name(self) -> str:
         return _STOPPING if self.how.decided else _HELD_OUT
 
-    def step(self) -> tuple[TrainStep, TrainState]:
+    def step(self) -> tuple[Step, TrainState]:
         """Make the step, and the state before the first."""
         work, how = self.work, self.how
         updates = max(2, how.epochs * (length(work.batches) or 0) // how.accumulate)
@@ -60,7 +57,7 @@ class _Training:
         step = how.step(work.model, work.goal, optimizer, self.ranks)
         return step, step.start(train_state(work.model, optimizer, seed=work.seed))
 
-    def events(self, step: TrainStep, begin: Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
+    def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
         """Train, with the observers that decide something; then come those that write."""
         how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
@@ -92,7 +89,7 @@ def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers
     begin = load_latest(files / CHECKPOINTS, start)
     if how.patient and begin.history and not (files / BEST).is_file():
         rmtree(files / CHECKPOINTS)  # the best state so far is lost, so the training starts over
-        begin = Checkpoint(start)
+        begin = events.Checkpoint(start)
     yield FoldBegan(run, files.fold, work.rows, begin.state.step)
     if ranks is not None:
         ranks.gather([files.fold, begin.state.step])
@@ -123,7 +120,7 @@ def join(how: Training, work: Work, files: FoldFolder, ranks: Ranks, begun: int)
     """Train a model together with rank 0, which begins at a step; its checkpoints are those of all ranks, as all have the same batches."""
     training = _Training(how, work, files, ranks)
     step, start = training.step()
-    begin = load_state(files / CHECKPOINTS / name_of(begun), start) if begun else Checkpoint(start)
+    begin = load_latest(files / CHECKPOINTS, start) if begun else events.Checkpoint(start)
     for _ in training.events(step, begin):
         pass
 

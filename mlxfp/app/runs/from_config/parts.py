@@ -35,7 +35,6 @@ from mlxfp.observers import Control, Observer
 from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.options import NamesOrParts
 from mlxfp.support.structuring import flatten, unstructure
-from mlxfp.training.steps.steps import TrainStep
 
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(TokenizerKind)  # the kinds that can be trained
@@ -256,7 +255,7 @@ def observers_of(config: RunConfig, metric: str, best: Path, control: Control, r
     return tuple(made)
 
 
-def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer, ranks: Ranks | None = None) -> TrainStep:
+def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer, ranks: Ranks | None = None) -> Any:
     """Make the training step. With ranks, all have the same batches, and each takes its own rows of them."""
     training = config.training
     dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.measuring import Row
-from mlxfp.cli.ranks import start
+from mlxfp.app.cli.ranks import start
 
 _WIDTH, _ROWS = 1792, 256  # of a perceptron of 10 million parameters, and its batch
 _VOCABULARY, _LENGTH, _TEXTS = 8192, 128, 32  # of a language model of 10 million parameters, and its batch

@@ -33,7 +33,7 @@ def rows(*, small: bool) -> list[Row]:
         spectrogram = fp.collators.LogMel(_RATE, size=_SIZE, hop=_HOP, mels=_MELS)
         batches = fp.pipe(
             fp.read_audio(folder, rate=_RATE),
-            fp.log_mel(spectrogram),
+            fp.audio.log_mel(spectrogram),
             fp.batch(_GROUP),
             fp.collate(fp.collators.audio(features="features")),
             fp.prefetch(8, workers=_WORKERS),

@@ -15,9 +15,9 @@ from textwrap import wrap
 from xml.etree import ElementTree as ET
 
 import mlxfp as fp
-from mlxfp._html import STYLE, Html, element, joined
 from mlxfp.core.describing import part_facts
 from mlxfp.core.notebooks.diagrams import PartFacts
+from mlxfp.support.html import STYLE, Html, element, joined
 
 ROOT = Path(__file__).parent.parent
 PICTURES = Path(__file__).with_name("pictures")
@@ -43,7 +43,7 @@ def main() -> None:
             data = Path(folder, "passengers")
             fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], data, rows=600, test_rows=200)
             overrides = [f"data.path={data}", "observers.minutes=1", f"output={folder}", "name=demo"]
-            config = fp.config.load_config(preset="auto", overrides=overrides).config
+            config = fp.runs.load_config(preset="auto", overrides=overrides).config
             outcome = fp.last(fp.runs.run(config))
             page = (outcome.folder / "report.html").read_text("utf-8")
         (PICTURES / "report.svg").write_text(report_picture(page), "utf-8")

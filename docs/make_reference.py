@@ -6,16 +6,16 @@ Run `python docs/make_reference.py` after a change of a public name or of the fi
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import GenericAlias, ModuleType
 
 import mlxfp as fp
 
 PAGE = Path(__file__).parent / "reference.md"
 SHELVES = {
-    "The algebra": ("mlxfp.core.",),
-    "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators.", "mlxfp.tasks."),
+    "The algebra": ("mlxfp.core.", "mlxfp.support."),
+    "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators.", "mlxfp.batches"),
     "Text": ("mlxfp.text.",),
-    "Training": ("mlxfp.training.", "mlxfp.evaluation.", "mlxfp.runs."),
+    "Training": ("mlxfp.training.", "mlxfp.evaluation."),
 }
 
 
@@ -69,7 +69,9 @@ def call_arguments(signature: inspect.Signature) -> Iterator[str]:
 
 
 def first_line(value: object) -> str:
-    """Return the first sentence of a docstring."""
+    """Return the first sentence of a docstring; a type alias shows its type."""
+    if isinstance(value, GenericAlias):
+        return f"The type `{value!r}`."
     return (inspect.getdoc(value) or "").partition("\n")[0]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from os.path import relpath
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
+from types import GenericAlias, ModuleType
 
 from make_reference import call_arguments, first_line, members, shelves
 
@@ -147,7 +147,7 @@ def _name_page(name: str, place: str, names: Names) -> str:
     elif isinstance(value, ModuleType):
         shown = [f"{name}.{member}" for member in members(value)] if name in names.families else []
         lines += ["| name | |\n| --- | --- |\n" + "\n".join(_row(each, place, names) for each in shown)] if shown else []
-    elif not callable(value):
+    elif not callable(value) or isinstance(value, GenericAlias):
         lines += [f"```pycon\n>>> {name}\n{value!r}\n```"]
     return "\n\n".join(line for line in lines if line) + "\n"
 
@@ -161,7 +161,7 @@ def _signature(name: str, value: object) -> list[str]:
     """Return how a function or class is called, as a block of code."""
     if _constructed(value):
         arguments, returns = list(call_arguments(inspect.signature(value))), ""
-    elif callable(value) and not inspect.isclass(value):
+    elif callable(value) and not inspect.isclass(value) and not isinstance(value, GenericAlias):
         node = ast.parse(dedent(inspect.getsource(inspect.unwrap(value)))).body[0]
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         arguments = [each for each in _parts(ast.unparse(node.args)) if each not in ("self", "cls")]

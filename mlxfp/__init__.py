@@ -33,7 +33,8 @@ def __getattr__(name: str) -> object:
         home = import_module(homes[name])
         value = import_module(f"{home.__name__}.{name}") if hasattr(home, "__path__") else getattr(home, name)
     else:
-        ours = import_module("mlxfp._foreign_names").name_hint(name)
+        names = import_module("mlxfp.support.foreign_names")
+        ours = names.moved_name(name) or names.name_hint(name)
         said = f"module 'mlxfp' has no attribute {name!r}{ours and f'. Write {ours}.'}"
         raise AttributeError(said, name=name, obj=import_module(__name__))
     globals()[name] = value  # the next use does not call this function

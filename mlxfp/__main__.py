@@ -2,7 +2,7 @@
 
 import sys
 
-from mlxfp.cli import main
+from mlxfp.app.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

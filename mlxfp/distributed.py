@@ -17,15 +17,15 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice
-from mlxfp.core.errors import ArgumentError, RankError
-from mlxfp.core.trees import flatten, unflatten
 from mlxfp.data.rows.sharding import World
+from mlxfp.support.checks import check_choice
+from mlxfp.support.errors import ArgumentError, RankError
+from mlxfp.support.trees import flatten, unflatten
 
 if TYPE_CHECKING:
     from mlx import nn
 
-__all__ = ["Ranks", "connect", "shard_linear"]
+__all__ = ["Ranks", "World", "connect", "shard_linear"]
 
 
 def __dir__() -> list[str]:

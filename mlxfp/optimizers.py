@@ -1,4 +1,12 @@
-"""What `fp.optimizers` is; its parts are in `mlxfp.training.optimization.optimizers`."""
+"""Optimizers: any `mlx.optimizers.Optimizer` as two pure functions, groups of parameters, a table by name, and averaged weights."""
 
-from mlxfp.training.optimization.optimizers import *  # noqa: F403  # all that is public there
-from mlxfp.training.optimization.optimizers import __all__, __dir__, __doc__  # noqa: F401  # and what it says of itself
+from mlxfp.training.optimization import optimizers as _optimizers
+from mlxfp.training.optimization.optimizers import *  # noqa: F403  # the names of `__all__`
+from mlxfp.training.steps.averaging import ema_weights
+
+__all__ = ["ema_weights"]
+__all__ += _optimizers.__all__
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

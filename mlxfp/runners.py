@@ -3,10 +3,10 @@
 A runner is a value; how many workers it has changes how long the work takes, never what comes out.
 """
 
-from mlxfp.core.errors import ArgumentError
 from mlxfp.data.running.pools import Pool
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline, processes, ray, spark, threads
+from mlxfp.support.errors import ArgumentError
 
 __all__ = ["Runner", "inline", "processes", "ranks", "ray", "spark", "threads"]
 

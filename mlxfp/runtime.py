@@ -15,19 +15,16 @@ from typing import Literal
 
 from attrs import frozen
 
-from mlxfp._blas import blas_library, free_cores, is_reference, load_openblas
-from mlxfp.core.checks import check_choice, check_positive
-from mlxfp.core.errors import MissingExtraError
-from mlxfp.core.running.showing import SETTING
+from mlxfp.support.blas import THREAD_VARIABLES, blas_library, free_cores, is_reference, load_openblas
+from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.errors import MissingExtraError
+from mlxfp.support.progress import SETTING
 
 __all__ = ["Runtime", "measure_matmul", "report", "show_progress", "use_fast_blas", "warn_if_slow"]
 
 
 def __dir__() -> list[str]:
     return __all__
-
-
-VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # of OpenBLAS, which reads them when it is loaded
 
 
 @frozen
@@ -81,7 +78,7 @@ def use_fast_blas(*, threads: int | None = None) -> None:
     if "mlx.core" in sys.modules:
         missing: str | None = "mlx.core was imported before it. Call it first, at the top of the program."
     else:
-        chosen, word = (threads, None) if threads or any(os.environ.get(name) for name in VARIABLES) else _by_load()
+        chosen, word = (threads, None) if threads or any(os.environ.get(name) for name in THREAD_VARIABLES) else _by_load()
         missing = load_openblas(chosen)
         if word and not missing:
             warnings.warn(word, RuntimeWarning, stacklevel=2)

@@ -15,10 +15,8 @@ from mlxfp import runners
 from mlxfp.collators.collating import collate
 from mlxfp.collators.plain import default
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.stages import Stage
-from mlxfp.core.trees import flatten
 from mlxfp.data.inspection.profiling import profile
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.packing import pack
@@ -28,6 +26,8 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.writing import write
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.evaluation.metrics import roc_auc
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.fitting import fit, last

@@ -11,9 +11,7 @@ from mlx import nn, optimizers
 from mlx.nn.layers.distributed import fully_shard, shard_inplace
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.trees import flatten
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
@@ -21,6 +19,8 @@ from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import shard_linear
 from mlxfp.models.adapters import lora
 from mlxfp.models.layers import draw_weights
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.fitting import fit, last

@@ -23,9 +23,7 @@ from hypothesis import strategies as st
 from mlx import optimizers
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.errors import ArgumentError, CheckpointError, RankError, UnknownNameError
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.trees import flatten
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.sharding import World, shard
@@ -33,6 +31,8 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, _digest, _Watch, connect
+from mlxfp.support.errors import ArgumentError, CheckpointError, RankError, UnknownNameError
+from mlxfp.support.trees import flatten
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.loop.rank_agreement import in_step, same_number

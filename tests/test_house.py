@@ -1,5 +1,6 @@
-"""Small folders, small files, and no import cycle. What the names of modules must not be is in test_import.py."""
+"""Small folders and files, no import cycle, kinds and networks in one table. What names of modules must not be is in test_import.py."""
 
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -40,3 +41,18 @@ def import_cycle(*, without_type_checking):
 @pytest.mark.parametrize("without_type_checking", [True, False])
 def test_no_modules_import_each_other_in_a_cycle(without_type_checking):
     assert import_cycle(without_type_checking=without_type_checking) == []
+
+
+def files_with(pattern):
+    """Name the files of the package that have a regular expression somewhere."""
+    return {file.relative_to(PACKAGE).as_posix() for file in FILES if re.search(pattern, file.read_text(encoding="utf-8"))}
+
+
+def test_only_the_table_of_kinds_tells_kinds_of_targets_apart():
+    comparing = files_with(r"\bspec\.kind\b *(==|!=|in |not in |\])|(==|!=|match) +(\w+\.)*spec\.kind\b|\bCLASSED\b")
+    assert comparing == {"app/kaggle/specs/catalogue.py"}  # `find`, for any kind
+
+
+def test_networks_for_tables_are_named_in_their_files_and_their_table_alone():
+    others = files_with("(?i)realmlp|tabm") - {"models/tables/realmlp.py", "models/tables/tabm.py"}
+    assert others == {"models/__init__.py", "models/tables/catalogue.py", "app/tasks/tables.py"}  # the last in its examples

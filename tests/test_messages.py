@@ -13,17 +13,6 @@ import pytest
 from mlxfp.core.chunks import from_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    CursorError,
-    CursorMismatchError,
-    DataError,
-    FingerprintError,
-    PipelineError,
-    SchemaError,
-    UnknownNameError,
-)
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
@@ -35,6 +24,17 @@ from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.support.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CursorError,
+    CursorMismatchError,
+    DataError,
+    FingerprintError,
+    PipelineError,
+    SchemaError,
+    UnknownNameError,
+)
 from mlxfp.testing.probing import from_chunks
 
 ROWS: Any = from_table({"x": [1, 2, 3]})

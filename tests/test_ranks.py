@@ -13,14 +13,13 @@ from time import monotonic, sleep
 import numpy as np
 import pytest
 
-from mlxfp._blas import free_cores
-from mlxfp.cli.commands import main
-from mlxfp.cli.ranks import _free, _threads, start
-from mlxfp.core.errors import ArgumentError
+from mlxfp.app.cli.commands import main
+from mlxfp.app.cli.ranks import _free, _threads, start
 from mlxfp.data.running.writing import write
 from mlxfp.distributed import connect
 from mlxfp.runners import ranks as on_ranks
-from mlxfp.runtime import VARIABLES
+from mlxfp.support.blas import THREAD_VARIABLES, free_cores
+from mlxfp.support.errors import ArgumentError
 from tests.compiling import nothing_compiled
 from tests.rank_programs import WRITTEN, breaking, measured, train
 
@@ -200,7 +199,7 @@ def test_who_starts_ranks_leaves_the_cores_to_them():
 
 STARTS = """
 import sys, time
-from mlxfp.cli.ranks import start
+from mlxfp.app.cli.ranks import start
 with start(["-n", "2", "--backend", "ring", "--", sys.executable, "-c", sys.argv[1]]) as process:
     process.wait()
 """
@@ -235,7 +234,7 @@ def wait_until(condition):
 
 
 def test_ranks_on_one_machine_share_its_cores(monkeypatch):
-    for name in VARIABLES:
+    for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     _, cores = free_cores()
     assert _threads(1) == ["--env", f"OPENBLAS_NUM_THREADS={cores}"]

@@ -14,13 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp import _blas, runtime
-from mlxfp._blas import SHIM, _shim, is_reference
-from mlxfp._user_cache import user_cache
-from mlxfp.core.errors import ArgumentError, MissingExtraError, UnknownNameError
+from mlxfp import runtime
+from mlxfp.support import blas
+from mlxfp.support.blas import SHIM, _shim, is_reference
+from mlxfp.support.errors import ArgumentError, MissingExtraError, UnknownNameError
+from mlxfp.support.user_cache import user_cache
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="OpenBLAS is put in front of MLX on Linux only")
-ABSENT = "import sys; sys.modules['scipy_openblas32'] = None; import mlxfp._blas; mlxfp._blas.SYSTEM_LIBRARY = 'libabsent.so'; "
+ABSENT = (
+    "import sys; sys.modules['scipy_openblas32'] = None; import mlxfp.support.blas; mlxfp.support.blas.SYSTEM_LIBRARY = 'libabsent.so'; "
+)
 
 
 def fresh(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -106,7 +109,7 @@ def test_a_product_through_the_shim_is_that_of_numpy(tmp_path_factory, kind, sha
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.function)
 def test_the_law_catches_a_shim_that_mixes_up_arguments(tmp_path, monkeypatch, kind, right, wrong):
     assert SHIM.count(right) == 1
-    monkeypatch.setattr(_blas, "SHIM", SHIM.replace(right, wrong))
+    monkeypatch.setattr(blas, "SHIM", SHIM.replace(right, wrong))
     broken = load(_shim(tmp_path / "cache"))
     with pytest.raises(AssertionError):
         assert_products_are_those_of_numpy(broken, kind, (3, 4, 4), (False, False), 0)
@@ -142,7 +145,7 @@ def test_training_on_the_reference_blas_warns_once_even_where_every_warning_is_s
 
 @pytest.mark.usefixtures("reference_wheel")
 def test_a_library_loaded_after_mlx_is_not_taken_for_the_one_that_mlx_uses():
-    run = fresh("import mlx.core; from mlxfp._blas import load_openblas; print(load_openblas(), fp.runtime.report().slow)")
+    run = fresh("import mlx.core; from mlxfp.support.blas import load_openblas; print(load_openblas(), fp.runtime.report().slow)")
     assert run.stdout.strip() == "None True"
 
 
@@ -153,7 +156,7 @@ def test_the_libraries_are_listed_while_another_thread_imports(tmp_path):
 import importlib.util, shutil, sys, threading
 from pathlib import Path
 import numpy.linalg.lapack_lite as extension
-from mlxfp._blas import _loaded_libraries
+from mlxfp.support.blas import _loaded_libraries
 
 copies = [Path(shutil.copy(extension.__file__, Path(sys.argv[1], f"{number}.so"))) for number in range(100)]
 
@@ -176,8 +179,8 @@ print({copy.resolve() for copy in copies} < set(_loaded_libraries()))
 
 THREADS = """
 import ctypes
-from mlxfp import _blas
-libraries = [ctypes.CDLL(None), *map(ctypes.CDLL, map(str, {path for path in _blas._loaded_libraries() if "openblas" in path.name}))]
+from mlxfp.support import blas
+libraries = [ctypes.CDLL(None), *map(ctypes.CDLL, map(str, {path for path in blas._loaded_libraries() if "openblas" in path.name}))]
 names = ("openblas_get_num_threads", "scipy_openblas_get_num_threads")
 print(next(getattr(library, name)() for library in libraries for name in names if hasattr(library, name)))
 """
@@ -223,9 +226,9 @@ def test_cores_are_busy_where_programs_run_now_and_have_run_before(monkeypatch, 
             raise FileNotFoundError(path)
         return text
 
-    monkeypatch.setattr(_blas.os, "sched_getaffinity", lambda _: set(range(4)))
-    monkeypatch.setattr(_blas.Path, "read_text", read)
-    assert _blas.free_cores() == (free, 4)
+    monkeypatch.setattr(blas.os, "sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(blas.Path, "read_text", read)
+    assert blas.free_cores() == (free, 4)
 
 
 def test_the_module_prints_its_report():
@@ -321,8 +324,8 @@ def test_a_compiler_that_is_absent_or_fails_is_named(tmp_path, monkeypatch, comp
         (programs / "cc").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(_blas, "SYSTEM_LIBRARY", "libabsent.so")
-    missing = _blas.load_openblas()
+    monkeypatch.setattr(blas, "SYSTEM_LIBRARY", "libabsent.so")
+    missing = blas.load_openblas()
     assert missing is not None
     assert message in missing
     assert list((tmp_path / "cache/mlxfp").iterdir()) == []
@@ -331,9 +334,9 @@ def test_a_compiler_that_is_absent_or_fails_is_named(tmp_path, monkeypatch, comp
 @only_linux
 def test_the_systems_openblas_is_taken_before_the_wheel(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_blas, "SYSTEM_LIBRARY", str(_shim(tmp_path / "stands-in-for-it")))
+    monkeypatch.setattr(blas, "SYSTEM_LIBRARY", str(_shim(tmp_path / "stands-in-for-it")))
     load(_shim(tmp_path / "stands-in-for-it"))
-    assert _blas.load_openblas() is None
+    assert blas.load_openblas() is None
     assert not (tmp_path / "mlxfp").exists()
 
 

@@ -19,11 +19,11 @@ from mlx.nn.layers.distributed import (
     QuantizedShardedToAllLinear,
 )
 
-from mlxfp.core.errors import ArgumentError, CheckpointError
-from mlxfp.core.trees import flatten, tree_map
 from mlxfp.data.rows.sharding import World
 from mlxfp.distributed import Ranks, _divided, connect, shard_linear
 from mlxfp.models.adapters import lora
+from mlxfp.support.errors import ArgumentError, CheckpointError
+from mlxfp.support.trees import flatten, tree_map
 from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.events import RunStarted

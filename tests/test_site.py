@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import mlxfp as fp
-from tests.runs.reports.finished import finished
-from tests.runs.reports.test_reports import sure_of_yes
+from tests.app.reports.finished import finished
+from tests.app.reports.test_reports import sure_of_yes
 
 ROOT = Path(__file__).parents[1]
 
@@ -131,7 +131,7 @@ def test_the_chart_has_the_lowest_speed_of_each_work_and_library(load):
 
 def test_the_picture_of_a_report_has_its_score_and_charts(load, tmp_path):
     maker = load("make_pictures")
-    page = fp.report(finished(tmp_path, sure_of_yes)).read_text("utf-8")
+    page = fp.runs.report(finished(tmp_path, sure_of_yes)).read_text("utf-8")
     texts = ["".join(node.itertext()) for node in ET.fromstring(maker.report_picture(page)).iter("{http://www.w3.org/2000/svg}text")]
     assert "Run run" in texts
     assert re.search(r'class="big">([^<]+)<', page)[1] in texts

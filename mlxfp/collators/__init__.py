@@ -2,6 +2,7 @@
 
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collate_functions import foreign
+from mlxfp.collators.columns import Collator
 from mlxfp.collators.combining import multimodal
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
 from mlxfp.collators.masked_lm import continuations, masked
@@ -18,6 +19,7 @@ __all__ = [
     "COLLATORS",
     "NORMALIZATIONS",
     "TASKS",
+    "Collator",
     "LogMel",
     "Normalization",
     "TaskSpec",

@@ -6,7 +6,7 @@ from typing import Any
 from attrs import field, frozen
 
 from mlxfp.collators.columns import Collator
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 

@@ -11,10 +11,10 @@ from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Arrays, Collator, Numbers, at_place, ids_in, ids_of, integer_lists, names_of
 from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
-from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text, explain_call
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.errors import DataError
 
 
 @explain_call

@@ -10,11 +10,11 @@ from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import Collator, narrow
 from mlxfp.core.arrow.array_values import is_array
 from mlxfp.core.arrow.named_arrays import named_arrays
-from mlxfp.core.checks import as_strings, check_callable, explain_call
 from mlxfp.core.chunks import Example
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.identity import comparable
 from mlxfp.core.nodes import Part, brief
+from mlxfp.support.checks import as_strings, check_callable, explain_call
+from mlxfp.support.errors import ArgumentError, DataError
 
 
 @explain_call

@@ -12,15 +12,15 @@ from toolz import identity
 from mlxfp.collators.columns import Arrays, Choosing, Cutting
 from mlxfp.collators.stacking import Stack, stacking
 from mlxfp.collators.storing import to_batch, to_chunk
-from mlxfp.core.checks import check_callable, explain_call
 from mlxfp.core.chunks import EPOCH, RecordBatch, Schema, number_as, source_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.core.row_names import row_name
 from mlxfp.core.stages import Batch, Halves, Stage, State, Traits
 from mlxfp.data.lengths.batching import Cuts, Grouping
+from mlxfp.support.checks import check_callable, explain_call
+from mlxfp.support.errors import ArgumentTypeError, MlxfpError
 
 
 @explain_call

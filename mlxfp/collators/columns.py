@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.ragged import Ends, check_values, column_without_nulls, places_within, read_lists, row_of
-from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor, is_text, value_type
-from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, from_rows
-from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
-from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
 from mlxfp.core.row_names import file_of, row_at
 from mlxfp.core.stages import RowWise
+from mlxfp.support.arrow_types import is_list_like, is_number, is_tensor, is_text, value_type
+from mlxfp.support.checks import check_columns
+from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
+from mlxfp.support.randomness import Keys, fold_in_rows, fold_into_rows
 
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]

@@ -9,10 +9,10 @@ from toolz import concat, unique
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import Choosing, Collator, Prepared, as_view
 from mlxfp.collators.texts import text_arguments
-from mlxfp.core.checks import check_callable, explain_call
 from mlxfp.core.chunks import Example, Schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import brief
+from mlxfp.support.checks import check_callable, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
 @explain_call

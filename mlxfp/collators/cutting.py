@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from mlxfp.collators.columns import GROUP, Cutting, as_view, at_place, column_of, lists_of, numbers_of, ragged_of
 from mlxfp.collators.padding import Side, fitting_length, mask_end_to_end, pad_end_to_end, pad_rows, places_of, too_long
 from mlxfp.core.arrow.ragged import Ends, Ragged, check_same_lengths
-from mlxfp.core.arrow.types import is_text, value_type
 from mlxfp.core.chunks import Example, Schema, no_rows
-from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
+from mlxfp.support.arrow_types import is_text, value_type
+from mlxfp.support.errors import DataError
 
 PaddedColumn = tuple[NDArray[Any], float]  # the numbers of all rows, end to end, and the number for padding
 Cut = tuple[int, int, int]  # a batch: its first row, the row after its last, and the length to pad to

@@ -26,17 +26,17 @@ from mlxfp.collators.columns import (
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.stacking import Stacking
 from mlxfp.collators.texts import LabelKind, check_label
-from mlxfp.core.arrow.types import is_tensor
-from mlxfp.core.checks import as_strings, check_choice, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example, Schema
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import PATH
 from mlxfp.data.images.columns import encoded_in, mode_of
 from mlxfp.data.images.pixels import CHANNELS, Mode, Pixels, Size, all_resized, in_mode, pillow
 from mlxfp.data.images.resizing import as_size
 from mlxfp.data.images.stacking import Stacked
-from mlxfp.settings.registries import Registry
+from mlxfp.support.arrow_types import is_tensor
+from mlxfp.support.checks import as_strings, check_choice, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
+from mlxfp.support.registries import Registry
 
 
 def _floats(values: Sequence[float]) -> tuple[float, ...]:

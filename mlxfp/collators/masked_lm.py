@@ -13,10 +13,10 @@ from mlxfp.collators.columns import Collator, ids_of, keys_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, places_within
-from mlxfp.core.checks import as_strings, check_integer, check_positive, check_types, explain_call
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
-from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_types, explain_call
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, engine
 

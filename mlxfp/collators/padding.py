@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.gathering import Pieces
 from mlxfp.core.arrow.ragged import Ends, Ragged
-from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.chunks import Indices
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.data.lengths.shape_planning import check_lengths
+from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.errors import ArgumentError, DataError
 
 Side = Literal["left", "right"]
 

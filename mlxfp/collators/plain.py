@@ -12,11 +12,11 @@ from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import Arrays, Collator, Numbers, as_view, column_of, fixed_numbers, is_number_or_bool, numbers_of, ragged_of
 from mlxfp.collators.padding import mask_even, pad_even, pad_rows, padded_length, real_places
 from mlxfp.collators.stacking import Stacking
-from mlxfp.core.arrow.types import is_list_like, is_tensor, is_text, value_type
-from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import HIDDEN, Example, Schema
-from mlxfp.core.errors import SchemaError
 from mlxfp.core.examples import Examples
+from mlxfp.support.arrow_types import is_list_like, is_tensor, is_text, value_type
+from mlxfp.support.checks import check_integer, check_positive
+from mlxfp.support.errors import SchemaError
 
 
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:

@@ -12,10 +12,10 @@ from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, ids_o
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, fitting_length, pad_rows, real_places
 from mlxfp.core.arrow.ragged import Ends, ends_of
-from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text, check_unique, explain_call
 from mlxfp.core.chunks import Example
-from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_unique, explain_call
+from mlxfp.support.errors import DataError
 from mlxfp.text.encoding.framing import gather
 
 

@@ -13,10 +13,10 @@ from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, ids_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import pad_rows, padded_places
-from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text, explain_call
 from mlxfp.core.chunks import Example
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.errors import ArgumentError
 
 
 @explain_call

@@ -11,8 +11,8 @@ from attrs import frozen
 from mlxfp.collators.columns import Arrays, Batch, Cutting, Numbers
 from mlxfp.core.arrow.gathering import fixed_values
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import MlxfpError
 from mlxfp.core.examples import Examples
+from mlxfp.support.errors import MlxfpError
 
 Values = Callable[[Any], Numbers]  # the values of rows of one column, of the rows in a slice or with these numbers
 _view: Any = memoryview  # MLX takes two thirds of the time to copy from a buffer as from the array itself

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.stages import Batch
+from mlxfp.support.errors import ArgumentError
 
 _TENSOR = {b"ARROW:extension:name": b"arrow.variable_shape_tensor", b"ARROW:extension:metadata": b"{}"}  # of Arrow's specification
 _DTYPE = b"mlx"  # the key of what an array is; Arrow has no bfloat16 and no complex numbers, and packs eight booleans into a byte

@@ -20,11 +20,11 @@ from mlxfp.collators import (
 )
 from mlxfp.collators.built_in import Setting
 from mlxfp.collators.columns import Collator
-from mlxfp.core.arrow.types import is_text, value_type
-from mlxfp.core.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import ArgumentError, SchemaError, unknown_name
-from mlxfp.settings.registries import Registry
+from mlxfp.support.arrow_types import is_text, value_type
+from mlxfp.support.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, SchemaError, unknown_name
+from mlxfp.support.registries import Registry
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 # A new collator is a file of its own and a name here.
@@ -65,7 +65,7 @@ class TaskSpec:
     'Survived'
     >>> TaskSpec("txt", "regression")
     Traceback (most recent call last):
-    mlxfp.core.errors.UnknownNameError: No modality is named 'txt'. Did you mean 'text'? Known: audio, multimodal, text, vision.
+    mlxfp.support.errors.UnknownNameError: No modality is named 'txt'. Did you mean 'text'? Known: audio, multimodal, text, vision.
 
     See also: `TASKS`, which has some tasks by name.
     """

@@ -9,9 +9,9 @@ from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import Collator, ids_of, labels_of, names_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
-from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text, check_types, explain_call
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
+from mlxfp.support.checks import as_strings, check_choice, check_integer, check_positive, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError
 
 LabelKind = Literal["class", "value"]
 

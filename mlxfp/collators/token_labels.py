@@ -14,10 +14,10 @@ from mlxfp.collators.columns import GROUP, Collator, at_place, column_of, ids_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, aligned_values, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, check_values, read_lists, row_of
-from mlxfp.core.arrow.types import is_list_like
-from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text, explain_call
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
+from mlxfp.support.arrow_types import is_list_like
+from mlxfp.support.checks import as_strings, check_choice, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 
 Scheme = Literal["first", "all", "bio"]
 Labels = NDArray[np.int32]

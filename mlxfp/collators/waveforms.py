@@ -26,14 +26,14 @@ from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, pad_rows, padded_places
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.ragged import Ends
-from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example, Schema
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import PATH
 from mlxfp.data.sound.features import log_mel
 from mlxfp.data.sound.samples import Floats, as_samples
 from mlxfp.data.sound.spectrograms import LogMel
+from mlxfp.support.checks import as_strings, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 
 
 @explain_call

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
-from mlxfp.core.arrow.types import is_tensor
-from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
-from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
+from mlxfp.support.arrow_types import is_tensor
+from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
+from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
 Example = Mapping[str, Any]
 RecordBatch: TypeAlias = pa.RecordBatch
@@ -77,14 +77,27 @@ def with_hidden_of(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
 
 
 def source_rows(chunk: RecordBatch) -> Indices:
-    """Return which row of the source each row comes from: int64[N]; -1 where it is not known."""
+    """Return the row number in the source for each row: int64[N], -1 for unknown rows.
+
+    >>> import mlxfp as fp
+    >>> rows = fp.skip(1)(fp.from_examples([{"x": 5}, {"x": 6}, {"x": 7}]))
+    >>> [fp.parts.source_rows(chunk).tolist() for chunk in fp.parts.read_all(rows)]
+    [[1, 2]]
+    """
     if ROW not in chunk.schema.names:
         return np.full(chunk.num_rows, -1, np.int64)
     return numbers_of(chunk.column(ROW))
 
 
 def row_keys(chunk: RecordBatch) -> Keys:
-    """Return the key of each row: uint64[N]."""
+    """Return the key of each row, uint64[N]: a hash of epoch and row. Derive the key of a stage with `fold_into_rows`.
+
+    >>> import mlxfp as fp
+    >>> [chunk] = fp.parts.read_all(fp.from_examples([{"x": 5}, {"x": 6}]))
+    >>> keys = fp.parts.fold_into_rows(fp.parts.row_keys(chunk), "my_stage")
+    >>> keys.dtype, keys.shape
+    (dtype('uint64'), (2,))
+    """
     return numbers_of(chunk.column(KEY))
 
 
@@ -94,7 +107,11 @@ def concat_chunks(chunks: Sequence[RecordBatch]) -> RecordBatch:
 
 
 def one_chunk(table: pa.Table) -> RecordBatch:
-    """Join the pieces of a table to one chunk."""
+    """Join the pieces of a table to one chunk.
+
+    >>> one_chunk(pa.table({"x": pa.chunked_array([[1], [2, 3]])})).num_rows
+    3
+    """
     return concat_chunks(table.to_batches() or [no_rows(table.schema)])
 
 
@@ -104,13 +121,21 @@ def no_rows(schema: Schema) -> RecordBatch:
 
 
 def set_column(chunk: RecordBatch, name: str, column: pa.Array) -> RecordBatch:
-    """Add the column, or put it in the place of the one with that name."""
+    """Append a column, or replace the column of the same name.
+
+    >>> set_column(pa.record_batch({"x": [1, 2]}), "x", pa.array([3, 4])).to_pydict()
+    {'x': [3, 4]}
+    """
     index = chunk.schema.get_field_index(name)
     return chunk.append_column(name, column) if index < 0 else chunk.set_column(index, name, column)
 
 
 def set_field(schema: Schema, name: str, kind: pa.DataType) -> Schema:
-    """Add the field, or put it in the place of the one with that name."""
+    """Append a field, or replace the field of the same name.
+
+    >>> set_field(pa.schema({"x": pa.int64()}), "y", pa.string()).names
+    ['x', 'y']
+    """
     index = schema.get_field_index(name)
     field = pa.field(name, kind)
     return schema.append(field) if index < 0 else schema.set(index, field)

@@ -4,11 +4,11 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp._html import clip, fragment, table
 from mlxfp.core.arrow.serialization import pack, unpack
-from mlxfp.core.errors import ArgumentError, CursorError
 from mlxfp.core.identity import Division, Identity, comparable
 from mlxfp.core.nodes import Pipeline
+from mlxfp.support.errors import ArgumentError, CursorError
+from mlxfp.support.html import clip, fragment, table
 
 
 @frozen

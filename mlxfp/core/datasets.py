@@ -21,14 +21,11 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp._foreign_names import name_hint
 from mlxfp.core import pipelines
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, to_rows, visible
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import in_a_thread, iterate, read_all, row_count, take_rows
 from mlxfp.core.identity import Division, Identity, divide, identify
@@ -39,6 +36,9 @@ from mlxfp.core.running.segments import Segment
 from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan, SourceCalls
 from mlxfp.core.sources import Position, Source, SourceTraits, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ArgumentTypeError, MlxfpError, PipelineError, SchemaError
+from mlxfp.support.foreign_names import name_hint
 
 _PIPED = "Stages are functions here: fp.pipe(rows, stage, ...), or rows.pipe(stage, ...)."
 

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import attrs
 
-from mlxfp._html import clip, element, fragment
-from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import MlxfpError, without_generated_frames
 from mlxfp.core.nodes import Pipeline, check_dataset, children, known_length, length_after
 from mlxfp.core.notebooks.diagrams import PartFacts, diagram
 from mlxfp.core.planning import rewrites
+from mlxfp.support.checks import check_choice
+from mlxfp.support.errors import MlxfpError, without_generated_frames
+from mlxfp.support.html import clip, element, fragment
 
 _PART, _LINE = 1000, 500  # characters of a part, and of a line about rewrites
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp._printing import COLUMNS, printed
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, source_rows, to_rows, visible
-from mlxfp.core.errors import ArgumentTypeError, unknown_name
 from mlxfp.core.notebooks.rows import examples_html
 from mlxfp.core.notebooks.tokens import Decoder
+from mlxfp.support.errors import ArgumentTypeError, unknown_name
+from mlxfp.support.terminal import COLUMNS, printed
 
 
 class Row(dict[str, Any]):

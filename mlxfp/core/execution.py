@@ -8,31 +8,28 @@ A function that watches a run, or changes how the parts are called (`profile`, `
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
-from toolz import identity
 
-from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import RecordBatch, number_rows, to_rows
 from mlxfp.core.cursors import Cursor, Snapshot
-from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders, known_length
 from mlxfp.core.running.runners import RUNNER, Jobs, Runner
 from mlxfp.core.running.segments import Job, Result, RowTask, Segment, keep_nothing
-from mlxfp.core.running.showing import Showing
-from mlxfp.core.running.silence import Silence
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, Step, are_costly, push
 from mlxfp.core.sources import ChunkTask, Position, Source, Task, check_ends, warn_redrawn
 from mlxfp.core.stages import State
+from mlxfp.support.checks import check_not_negative
+from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
+from mlxfp.support.progress import Progress
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out, and IPython those of functions with this name among their locals
 _ROWS_BY_NUMBER = 1024  # rows of a job of a source with random access
@@ -122,20 +119,15 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
     by_row, whole = plan.level == "examples", not steps and plan.level != "examples"
     states = first_states(plan, cursor)
     calls = [(step, hooks.step(step)) for step in steps]
-    silence = Silence(plan, calls)
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
         for fed in chunks:
             if whole and not done:  # one chunk is one item, so the cursor is the position itself
                 base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states)
                 yield fed.chunks[0], Cursor(base, 0, owner)
                 continue
-            before = tuple(states)
             try:
                 count = yield from _emit(push(fed.calls, states, fed.chunks), base, done, owner, by_row=by_row)
-                if count:
-                    done, silence.rows = max(0, done - count), 0
-                else:
-                    silence.lasts(fed.rows or 1, fed.reread, before, base.epoch)
+                done = max(0, done - count)
             except Exception as error:
                 if (file := plan.source.traits.file_of(base.position)) is not None:
                     error.add_note(f"with rows of {file}")
@@ -167,7 +159,6 @@ class _Fed(NamedTuple):
     calls: Calls
     rows: int
     after: Position  # after the source rows
-    reread: Callable[[], Any]  # returns the source rows in one chunk
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
@@ -182,7 +173,7 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
     for chunk, after in run.hooks.source(source).read(epoch, base.position):
         count = chunk.num_rows if arrow else 0
         fed = number_rows(chunk, epoch, rows) if arrow else chunk
-        yield _Fed((fed,), run.calls, count, after, partial(identity, fed))
+        yield _Fed((fed,), run.calls, count, after)
         rows += count
 
 
@@ -197,10 +188,10 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
     with closing(runner.map(source_jobs(run.plan.source, base, segment), whole=whole)) as results:
         for (job, after), result in results:
             if result.complete and keep_nothing(run.states[step.index] for step in segment.steps):
-                yield _Fed(result.chunks, run.calls[len(segment.steps) :], job.task.rows, after, job.read)
+                yield _Fed(result.chunks, run.calls[len(segment.steps) :], job.task.rows, after)
             else:
                 chunk = job.read()
-                yield _Fed((chunk,), run.calls, job.task.rows, after, partial(identity, chunk))
+                yield _Fed((chunk,), run.calls, job.task.rows, after)
                 if result.error is not None:
                     raise result.error
 
@@ -275,23 +266,27 @@ def start(epoch: int, position: Cursor | None) -> Cursor:
 
 
 def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch, or its batches after `collate`, and show how far that is, with the name of the `reader`.
+    """Yield the chunks of an epoch with their hidden columns, or the batches after `collate`, and show the progress.
 
-    Raises `PipelineError` where an epoch is known to have no end.
+    `reader` is the name on the progress bar. Raises `PipelineError` for endless data.
+
+    >>> import mlxfp as fp
+    >>> [chunk.num_rows for chunk in read_all(fp.from_examples([{"x": 1}, {"x": 2}]))]
+    [2]
     """
     check_ends(dataset, reader or "This function")
-    with closing(run(dataset, start(epoch, None))) as items, showing(dataset, reader or "read") as shown:
-        yield from shown.over(item for item, _ in items)
+    with closing(run(dataset, start(epoch, None))) as items, progress_of(dataset, reader or "read") as progress:
+        yield from progress.over(item for item, _ in items)
 
 
-def showing(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Showing:
-    """Return what shows how far the reading of so many epochs is; 0: of a part of one, of which it is not known how much it is."""
+def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progress:
+    """Return the progress of reading a number of epochs. `epochs=0` means a part of one epoch of unknown size."""
 
     def total() -> int | None:
         items = known_length(dataset)
         return items * epochs if items and epochs else None
 
-    return Showing(text, unit="rows" if dataset.level == "examples" else dataset.level, total=total)
+    return Progress(text, unit="rows" if dataset.level == "examples" else dataset.level, total=total)
 
 
 def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:

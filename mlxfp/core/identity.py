@@ -27,8 +27,8 @@ import toolz
 from attrs import frozen
 
 from mlxfp.core.chunks import one_chunk
-from mlxfp.core.errors import FingerprintError
 from mlxfp.core.nodes import Pipeline, children, flat_parts
+from mlxfp.support.errors import FingerprintError
 
 Identity = tuple[tuple[str, str], ...]  # (text, fingerprint) of every part, in order
 

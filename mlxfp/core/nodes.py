@@ -10,8 +10,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.support.optional import optional
 
 Item = TypeVar("Item")  # invariant: a batch is a mapping too, and must not pass for an example
 

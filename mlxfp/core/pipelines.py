@@ -10,9 +10,9 @@ from typing import Any, TypeVar, overload
 import toolz
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_callable
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.nodes import brief
+from mlxfp.support.checks import check_callable
+from mlxfp.support.errors import ArgumentTypeError
 
 A = TypeVar("A")
 B = TypeVar("B")

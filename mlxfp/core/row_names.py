@@ -5,10 +5,10 @@ from typing import Any
 import pyarrow as pa
 from attrs import Factory, field, frozen
 
-from mlxfp.core.arrow.types import is_text
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, source_rows
 from mlxfp.core.nodes import Pipeline, leaves
 from mlxfp.core.sources import Source
+from mlxfp.support.arrow_types import is_text
 
 PATH = "path"  # the column of files that `read_images` and `read_audio` make, for messages
 

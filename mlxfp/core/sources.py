@@ -12,9 +12,9 @@ from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import EPOCH, ROW, Indices, RecordBatch, Schema
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.nodes import Part, Pipeline, Share, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
+from mlxfp.support.errors import PipelineError
 
 Position = Any
 Tasks = Generator[tuple["Task", Position], None, None]  # each task with the position after it: see `Source.tasks`

@@ -17,8 +17,8 @@ from toolz import identity
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.nodes import Part, Share, check_dataset
+from mlxfp.support.errors import PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any

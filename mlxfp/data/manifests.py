@@ -7,10 +7,10 @@ from pathlib import Path
 
 from attrs import asdict, field, frozen
 
-from mlxfp._html import clip, element, fragment, table
-from mlxfp.core.atomic_files import write_whole
-from mlxfp.core.errors import DataError
-from mlxfp.core.running.showing import Showing
+from mlxfp.support.atomic_files import write_whole
+from mlxfp.support.errors import DataError
+from mlxfp.support.html import clip, element, fragment, table
+from mlxfp.support.progress import Progress
 
 NAME = "manifest.json"
 PROGRESS = ".writing"  # the folder of what is known of the files while they are written
@@ -60,8 +60,8 @@ class Manifest:
 
     def damaged(self) -> tuple[str, ...]:
         """Read all files, and return the names of those that are not as they were written."""
-        with Showing("check written files", unit="files", total=lambda: len(self.files)) as shown:
-            return tuple(each.name for each in shown.over(self.files) if not each.is_whole(Path(self.folder)))
+        with Progress("check written files", unit="files", total=lambda: len(self.files)) as progress:
+            return tuple(each.name for each in progress.over(self.files) if not each.is_whole(Path(self.folder)))
 
     def save(self) -> None:
         """Write the file, by way of the folder of what is known while data are written: what a killed process leaves goes with that."""

@@ -2,8 +2,8 @@
 
 import mlx.core as mx
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.models.bounds import Bound, checked
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
 def class_labels(  # noqa: PLR0913  # what every loss of classes has

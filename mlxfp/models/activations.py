@@ -13,7 +13,7 @@ from typing import Literal
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.settings.registries import Registry
+from mlxfp.support.registries import Registry
 
 # The names in config.json. "gelu_new" and "gelu_pytorch_tanh" mean the same function, and so do "silu" and "swish".
 Activation = Literal["gelu", "relu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"]

@@ -17,10 +17,10 @@ from mlx.nn.layers.distributed import (
 )
 from mlx.utils import tree_flatten
 
-from mlxfp.core.checks import as_strings, check_integer, check_positive, check_types
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, listed, suggest
 from mlxfp.models.folders import read_arrays, read_json, write_arrays, write_json
 from mlxfp.models.layers import copy_modules, random_key
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_types
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, suggest
 
 _LEAVES = ("lora_a", "lora_b", "m")  # the arrays of an adapter; m is the magnitude of DoRA
 _DIVIDED = (

@@ -7,8 +7,8 @@ from typing import Literal
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.layers import Dropout
+from mlxfp.support.errors import ArgumentError
 
 Bias = mx.array | Literal["causal"] | None
 Rotation = tuple[mx.array, mx.array]

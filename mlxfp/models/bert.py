@@ -4,11 +4,11 @@ import mlx.core as mx
 from attrs import evolve, frozen
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format, classifier_dropout, classifier_heads, masked_head
 from mlxfp.models.layers import Body, Config, Dropout, Embedding, Input, draw_weights, size_table
+from mlxfp.support.errors import ArgumentError
 
 
 @frozen(kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.errors import DataError
+from mlxfp.support.errors import DataError
 
 # What a table has a row for, in the words of a message, and what to do about numbers outside.
 _TABLES = {

@@ -6,8 +6,6 @@ from typing import Any
 from attrs import evolve, fields_dict
 from mlx import nn
 
-from mlxfp.core.checks import check_choice, check_not_negative, check_positive
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.bert import BERT
 from mlxfp.models.convolutional.text_cnn import TEXT_CNN
 from mlxfp.models.decoder import DECODER
@@ -16,7 +14,9 @@ from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.heads import HEADS
 from mlxfp.models.modernbert import MODERNBERT
 from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_choice, check_not_negative, check_positive
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.registries import Registry
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
 
@@ -106,5 +106,10 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
 
 
 def with_dropout(config: Any, rate: float) -> Any:
-    """Return a config with all its rates of dropout set to one."""
+    """Return a configuration with one rate for all its dropout fields.
+
+    >>> import mlxfp as fp
+    >>> with_dropout(fp.models.EncoderConfig(vocab_size=10), 0.2).hidden_dropout_prob
+    0.2
+    """
     return evolve(config, **{name: rate for name in fields_dict(type(config)) if "dropout" in name})

@@ -6,12 +6,12 @@ import mlx.core as mx
 from attrs import evolve, field, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_not_negative, check_positive
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.models.activations import silu
 from mlxfp.models.attention import Attention, Bias, Rotation, bias_of, check_length, earlier, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, classifier_heads, rotary_base
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
+from mlxfp.support.checks import check_not_negative, check_positive
+from mlxfp.support.errors import ArgumentError, DataError
 
 Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
 

@@ -8,8 +8,8 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxfp.core.checks import check_types
 from mlxfp.models.layers import named_arrays
+from mlxfp.support.checks import check_types
 
 
 def describe(model: nn.Module) -> str:

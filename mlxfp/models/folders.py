@@ -7,9 +7,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxfp.core.atomic_files import write_whole, written_whole
-from mlxfp.core.errors import CheckpointError, DataError, MissingFileError
 from mlxfp.models.safetensors_files import check_head
+from mlxfp.support.atomic_files import write_whole, written_whole
+from mlxfp.support.errors import CheckpointError, DataError, MissingFileError
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

@@ -13,8 +13,8 @@ import mlx.core as mx
 from attrs import asdict, evolve, field, fields_dict, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_choice
-from mlxfp.core.errors import DataError, unknown_name
+from mlxfp.support.checks import check_choice
+from mlxfp.support.errors import DataError, unknown_name
 
 Json = Mapping[str, Any]
 Names = Mapping[str, str]

@@ -8,11 +8,11 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from mlxfp.core.checks import check_not_negative, check_positive, check_types
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.models.decoder import Decoder
 from mlxfp.models.heads import CausalLM
 from mlxfp.models.layers import random_key
+from mlxfp.support.checks import check_not_negative, check_positive, check_types
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
 def generate(  # noqa: PLR0913  # all have defaults but two, and are named

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.models.layers import Dropout, Input, Transform, draw_weights
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.registries import Registry
 
 Pooling = Literal["mean", "max", "first", "last", "pooler"]
 

@@ -1,7 +1,6 @@
 """Layers that several architectures share, how their weights are drawn, and what every config must satisfy."""
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from copy import copy
 from functools import partial
 from types import MethodType
@@ -12,12 +11,12 @@ from attrs import fields
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxfp.core.checks import check_choice, check_positive
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.randomness import fold_in
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.bounds import Bound, checked
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import fold_in
+from mlxfp.support.registries import Registry
 
 Input = mx.array | None  # of a model; None where it is not given
 
@@ -30,18 +29,13 @@ def random_key(seed: int, *names: int | str) -> mx.array:
     return mx.array([value >> 32, value & 0xFFFFFFFF], mx.uint32)
 
 
-# Whether keys are mapped by `mx.vmap`, under which MLX 0.32.4 computes ^ wrongly of an array that is mapped and one that is not.
-MAPPED: ContextVar[bool] = ContextVar("mapped", default=False)
-
-
 def derived_key(key: mx.array, name: str) -> mx.array:
     """Make another key of a key, uint32[2], by a name: `key ^ random_key(0, name)`.
 
     >>> derived_key(random_key(7), "layer").tolist() == (random_key(7) ^ random_key(0, "layer")).tolist()
     True
     """
-    constant = random_key(0, name)
-    return key ^ (constant + (key - key) if MAPPED.get() else constant)  # a sum is right, and makes the hash mapped where the key is
+    return key ^ random_key(0, name)
 
 
 class Dropout(nn.Module):

@@ -6,11 +6,11 @@ import mlx.core as mx
 from attrs import frozen
 from mlx import nn
 
-from mlxfp.core.errors import DataError
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, Rotation, bias_of, check_length, nearby, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, classifier_heads, masked_head, rotary_base
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
+from mlxfp.support.errors import DataError
 
 
 @frozen(kw_only=True)

@@ -8,10 +8,10 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.checks import check_positive
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.models.heads import CausalLM, MaskedLM, TokenClassifier, encode
 from mlxfp.models.layers import Dropout, Input, draw_weights
+from mlxfp.support.checks import check_positive
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
 class WithNumbers(nn.Module):

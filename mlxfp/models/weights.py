@@ -9,8 +9,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_unflatten
 
-from mlxfp.core.checks import check_positive, check_types
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
 from mlxfp.models.catalogue import FORMATS, MODELS
 from mlxfp.models.folders import CONFIG, read_json, read_weights, write_json, write_weights
 from mlxfp.models.formats import Blueprint
@@ -18,6 +16,8 @@ from mlxfp.models.heads import HEADS
 from mlxfp.models.layers import named_arrays
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.tables.catalogue import TABLE_MODELS, is_table_model, read_table_model, table_json
+from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architecture in MODELS.values()}
@@ -27,8 +27,8 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
     """Read a model, with its head, from a folder of `config.json` and safetensors, as transformers and `save` write it.
 
     It may be a BERT, ModernBERT, Llama or Qwen2: the body alone, or with a head for masked or causal language modelling, or for the
-    classification of rows or tokens. It computes the same as in transformers. It may also be a `RealMLP` or a `TabM` as `save` writes
-    them, with all that `predict_table` needs. The model is in evaluation mode. Weights of any type
+    classification of rows or tokens. It computes the same as in transformers. A network of `TABLE_MODELS` is read with
+    everything that `predict_table` needs. The model is in evaluation mode. Weights of any type
     are converted to `dtype`; the default is float32, because small updates are lost in half precision. The tokenizer is read by
     `load_tokenizer(folder)`.
 
@@ -69,11 +69,10 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
     """Write a model, and the tokenizer that belongs to it, to a folder that `load`, `load_tokenizer` and transformers read.
 
-    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`; or a `RealMLP` or a `TabM`, whose
-    columns and target are saved with it. The folder is created if
-    necessary. `config.json` has the keys of transformers; a head that transformers does not have is described in a section `mlxfp`.
-    Weights are in `model.safetensors`, or, if they are more than `shard_size` bytes, in several files with an index. The files of an
-    older model in the folder are replaced.
+    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`; or a network of `TABLE_MODELS`,
+    whose columns and target are saved too. The folder is created if necessary. `config.json` has the keys of transformers; a head that
+    transformers does not have is described in a section `mlxfp`. Weights are in `model.safetensors`, or, if they are more than
+    `shard_size` bytes, in several files with an index. The files of an older model in the folder are replaced.
 
     Raises `ArgumentTypeError` for other models, `ArgumentError` for a tokenizer with more tokens than the model.
 

@@ -8,7 +8,7 @@
 - `comparing`: exact comparison of anything that comes out of a pipeline.
 """
 
-from mlxfp.core._optional import optional
+from mlxfp.support.optional import optional
 
 optional("hypothesis", extra="testing", needed_by="mlxfp.testing")
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_callable, check_integer, check_positive
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import iterate
+from mlxfp.support.checks import check_callable, check_integer, check_positive
 from mlxfp.testing.laws.orders import ENOUGH
 
 Items = tuple[tuple[int, ...], ...]  # the numbers of the rows in each item of an epoch

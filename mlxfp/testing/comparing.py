@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.types import is_list_like
 from mlxfp.core.examples import Examples
+from mlxfp.support.arrow_types import is_list_like
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out of tracebacks
 

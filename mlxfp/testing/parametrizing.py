@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_choice, check_text
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.nodes import brief
+from mlxfp.support.checks import check_choice, check_text
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.optional import optional
 from mlxfp.testing.laws.checking import laws_of
 
 if TYPE_CHECKING:

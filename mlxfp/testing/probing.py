@@ -6,9 +6,9 @@ from attrs import field, frozen
 
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.sources import Position, Source
+from mlxfp.support.errors import ArgumentError
 
 
 def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) -> Dataset[Example]:

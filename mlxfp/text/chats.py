@@ -9,13 +9,13 @@ from typing import Any, Literal
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from mlxfp.core.arrow.types import is_list_like, is_text, value_type
-from mlxfp.core.checks import check_choice, check_columns, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Traits
+from mlxfp.support.arrow_types import is_list_like, is_text, value_type
+from mlxfp.support.checks import check_choice, check_columns, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.text.tokenizers.chat_templates import BEGIN, END, ChatTemplate, Messages, without_nulls
 from mlxfp.text.tokenizers.literal_text import unspellable
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, cannot_encode, check_tokenizer, engine, for_literal_text, special_names

@@ -8,13 +8,13 @@ from attrs import frozen
 from toolz import identity
 
 from mlxfp.core.arrow.ragged import check_values, column_without_nulls, read_lists, to_lists
-from mlxfp.core.arrow.types import is_list_like, is_number
-from mlxfp.core.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import RowWise, Traits
+from mlxfp.support.arrow_types import is_list_like, is_number
+from mlxfp.support.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.text.encoding.framing import Side
 
 

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, places_within, to_lists
-from mlxfp.core.arrow.types import is_list_like
-from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
-from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State, Traits, unknown
+from mlxfp.support.arrow_types import is_list_like
+from mlxfp.support.checks import check_choice, check_not_negative, check_positive, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
+from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 from mlxfp.text.encoding.encoding import cut_spans, encode_few, encode_rows, encode_spans, say_engine
 from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.templates.formatting import check_text_column, read_text

@@ -12,7 +12,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core._optional import optional
+from mlxfp.support.optional import optional
 
 Analyzer = Literal["words", "characters"]
 Matrix = Any  # of SciPy, float32[N, K] in compressed rows: it has no type stubs
@@ -34,6 +34,10 @@ class WordCounts:
 
     `kept` has the places of the n-grams that training texts have, in rising order, `weights` their inverse document frequencies, and
     `components`, [C, K], the right singular vectors of the training rows.
+
+    >>> fitted = WordCounts("words", np.array([3], np.int32), np.array([1.5], np.float32))
+    >>> fitted
+    WordCounts(words: 1 n-grams)
     """
 
     analyzer: Analyzer
@@ -68,6 +72,9 @@ def fit_word_counts(
 
     With `components`, at most so many singular vectors are fitted, to n-grams of at least two rows. The `most` frequent n-grams are kept.
     An analyzer is left out where the texts have nothing to count.
+
+    >>> [(counts, values.shape) for counts, values in fit_word_counts(["red apple", "red pear"], parts=False)]
+    [(WordCounts(words: 5 n-grams), (2, 5))]
     """
     analyzers: tuple[Analyzer, ...] = ("words", "characters") if parts and sum(map(len, texts)) <= _PARTS else ("words",)
     fit = partial(_fit, texts=texts, components=components, seed=seed, most=most)

@@ -6,8 +6,8 @@ import pyarrow.compute as pc
 from attrs import frozen
 
 from mlxfp.core.arrow.ragged import Ends, Ragged, check_values, column_without_nulls, read_lists, to_lists
-from mlxfp.core.arrow.types import is_list_like, is_text
 from mlxfp.core.chunks import RecordBatch
+from mlxfp.support.arrow_types import is_list_like, is_text
 
 
 def holds_words(kind: pa.DataType) -> bool:

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp._html import element
-from mlxfp.runs.events import Ended, FoldEnded
-from mlxfp.runs.reports.writing import page
+from mlxfp.app.reports.writing import page
+from mlxfp.app.runs.events import Ended, FoldEnded
+from mlxfp.support.html import element
+from tests.app.reports.finished import HOSTILE
 from tests.browser.conftest import Seen
-from tests.runs.reports.finished import HOSTILE
 
 # The name of a column that any notebook can be given, and one that is long.
 ROWS = [{f"{HOSTILE}{'x' * 300}{place}": "y" * 1000 for place in range(8)}]
@@ -27,7 +27,7 @@ def test_values_are_readable(rows, look, tmp_path):
     score = fp.kaggle.Score(name, (0.5, 1.0), 0.75)
     state = fp.TrainState({name: mx.zeros((2, 3))}, {}, {}, step=1234, seed=0)
     written = fp.write(plain, tmp_path / "written", format="parquet")
-    values = (plain, dataset, group, cursor, joined, fp.show_batch(ids), score, state, written, fp.profile(dataset))
+    values = (plain, dataset, group, cursor, joined, fp.inspect.show_batch(ids), score, state, written, fp.inspect.profile(dataset))
     ends = FoldEnded(tmp_path, 1, metric=name, score=0.5), Ended(tmp_path, score, submission=tmp_path / "submission.csv")
     shown = [*(value._repr_html_() for value in (*values, *ends)), fp.explain(dataset, format="html")]
     path = tmp_path / "page.html"

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.runs.reports.charts import histogram, line_chart
-from mlxfp.runs.reports.writing import page
+from mlxfp.app.reports.charts import histogram, line_chart
+from mlxfp.app.reports.writing import page
+from tests.app.reports.finished import HOSTILE, finished
+from tests.app.reports.test_reports import sure_of_yes
 from tests.browser.conftest import Seen
-from tests.runs.reports.finished import HOSTILE, finished
-from tests.runs.reports.test_reports import sure_of_yes
 
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"  # also what is folded must fit
 
@@ -35,25 +35,25 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_is_readable(kind, look, tab, tmp_path_factory):
     run = finished(tmp_path_factory.mktemp(kind), **KINDS[kind])
-    assert look(fp.report(run).as_uri(), lambda tab: tab.evaluate(OPEN)) == Seen()
+    assert look(fp.runs.report(run).as_uri(), lambda tab: tab.evaluate(OPEN)) == Seen()
     dark = tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     assert (tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)") == dark
 
 
 def test_a_comparison_is_readable(runs, look, tab, tmp_path):
-    assert look(fp.report(*runs, out=tmp_path / "comparison.html").as_uri()) == Seen()
+    assert look(fp.runs.report(*runs, out=tmp_path / "comparison.html").as_uri()) == Seen()
     assert tab.get_by_text("Rows in which they disagree most").is_visible()
 
 
 def test_a_comparison_of_many_runs_fits_any_width(runs, look, tab, tmp_path):
-    address = fp.report(*runs * 8, out=tmp_path / "comparison.html").as_uri()
+    address = fp.runs.report(*runs * 8, out=tmp_path / "comparison.html").as_uri()
     tab.set_viewport_size({"width": 390 + tab.viewport_size["width"] // 2, "height": 900})
     assert look(address) == Seen()
 
 
 def test_a_report_of_logs_is_readable(runs, look, tmp_path):
     logs = [run / "fold-01/log.jsonl" for run in runs]
-    assert look(fp.report(*logs, out=tmp_path / "logs.html").as_uri()) == Seen()
+    assert look(fp.runs.report(*logs, out=tmp_path / "logs.html").as_uri()) == Seen()
 
 
 def test_charts_of_any_names_are_readable(look, tmp_path):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from mlxfp.collators import LogMel, Normalization, audio, causal, default, masked, multimodal, preference, seq2seq, text, tokens, vision
 from mlxfp.collators.columns import Collator
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import fingerprint
+from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import assert_same
 from tests.collators.groups import IDS, groups, view_of

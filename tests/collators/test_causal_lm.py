@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.collators.cutting import aligned_values
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.bucketing import bucket_by_length
 from mlxfp.data.lengths.packing import pack
 from mlxfp.data.lengths.windowing import windows
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.training import losses
 from tests.data.token_rows import numbered

@@ -10,11 +10,11 @@ from attrs import evolve
 from mlxfp.collators import COLLATORS, NORMALIZATIONS, TASKS, TaskSpec, continuations, for_task, text, vision
 from mlxfp.collators.collating import collate
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.packing import pack
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError, UnknownNameError
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizing import tokenize

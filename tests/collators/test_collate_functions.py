@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.collators import foreign, multimodal, text
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.identity import fingerprint
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.testing import laws
 
 ROWS = [{"x": [1, 2], "y": 0.5}, {"x": [3], "y": 1.5}]

@@ -16,12 +16,12 @@ from mlxfp.collators.sequence_to_sequence import seq2seq
 from mlxfp.collators.texts import text
 from mlxfp.collators.waveforms import audio
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentTypeError, DataError, PipelineError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import skip
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
+from mlxfp.support.errors import ArgumentTypeError, DataError, PipelineError, SchemaError
 
 ROWS = from_examples([{"input_ids": [place] * (place % 3 + 1)} for place in range(10)])
 

@@ -15,7 +15,6 @@ from mlxfp.collators.collating import collate
 from mlxfp.collators.masked_lm import masked
 from mlxfp.collators.texts import text
 from mlxfp.core.datasets import unoptimized
-from mlxfp.core.errors import DataError
 from mlxfp.core.nodes import children
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
@@ -25,6 +24,7 @@ from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_iterable, from_table
+from mlxfp.support.errors import DataError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_plans_agree
 

@@ -8,8 +8,8 @@ import pytest
 
 from mlxfp.collators.columns import as_view, at_place, column_of, keys_of, lists_of, numbers_of, ragged_of
 from mlxfp.core.chunks import number_rows, row_keys
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
+from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing.comparing import assert_same
 
 TYPED = pa.schema(

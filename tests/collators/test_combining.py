@@ -8,8 +8,8 @@ from mlxfp.collators.combining import multimodal
 from mlxfp.collators.images import vision
 from mlxfp.collators.texts import text
 from mlxfp.collators.waveforms import audio
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.examples import Examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from tests.collators.groups import view_of
 
 ROWS = [{"input_ids": [5, 6], "y": 1, "image": np.zeros((4, 5, 3), np.uint8), "waveform": [0.5, 0.25, 0.0]}]

@@ -5,8 +5,8 @@ import json as jsons
 import pytest
 
 from mlxfp.collators.masked_lm import continuations
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer
 

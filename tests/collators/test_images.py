@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, SchemaError, UnknownNameError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.images.decoding import decode
@@ -26,6 +25,7 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, SchemaError, UnknownNameError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), dtype=np.uint8)
 

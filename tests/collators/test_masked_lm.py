@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.collators.masked_lm import masked
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
@@ -19,6 +18,7 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import skip
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from tests.collators.groups import IDS, groups, view_of
 
 VOCABULARY: dict[str, Any] = {"pad_id": 0, "mask_id": 1, "special_ids": {0, 1, 2, 3}, "vocab_size": IDS, "seed": 0}

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.collators.plain import default
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 
 
 def test_every_kind_of_column_becomes_what_it_can():

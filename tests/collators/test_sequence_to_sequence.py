@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from mlxfp.collators.sequence_to_sequence import seq2seq
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from tests.collators.groups import groups, view_of
 
 

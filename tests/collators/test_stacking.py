@@ -17,7 +17,6 @@ from mlxfp.collators.collating import collate
 from mlxfp.collators.images import NORMALIZATIONS, vision
 from mlxfp.collators.plain import default
 from mlxfp.core.datasets import unoptimized
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
@@ -32,6 +31,7 @@ from mlxfp.data.running.caching import load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_plans_agree
 

@@ -18,7 +18,6 @@ from hypothesis.extra import numpy as arrays
 from mlxfp.collators.collating import collate
 from mlxfp.collators.storing import to_batch, to_chunk
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, DataError, PipelineError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.stages import Stage
 from mlxfp.data.inspection.provenance import row_origins, trace_row
@@ -27,6 +26,7 @@ from mlxfp.data.rows.mixing import concat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 from mlxfp.testing.comparing import same
 
 DTYPES = [mx.bool_, mx.uint8, mx.uint16, mx.uint32, mx.uint64, mx.int8, mx.int16, mx.int32, mx.int64, mx.float16, mx.bfloat16, mx.float32]

@@ -7,8 +7,8 @@ import pytest
 from attrs import evolve
 
 from mlxfp.collators.task_specs import TASK_COLLATORS, TASKS, TaskSpec
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.core.identity import fingerprint
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 
 
 def test_columns_are_named_as_usual_unless_said_otherwise():

@@ -13,12 +13,12 @@ from mlxfp.collators.collating import collate
 from mlxfp.collators.combining import multimodal
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.shape_planning import Padding
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.text.padding import pad
 from tests.collators.groups import groups, view_of
 

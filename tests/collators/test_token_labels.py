@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.collators import character_spans, tokens
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from tests.text.configurations import known
 
 # [CLS] Ada Love ##lace met Charles [SEP], in "Ada Lovelace met Charles"

@@ -13,7 +13,6 @@ from hypothesis import given
 from mlxfp.collators.collating import collate
 from mlxfp.collators.waveforms import audio
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
@@ -21,6 +20,7 @@ from mlxfp.data.lengths.cropping import crop_waveforms
 from mlxfp.data.sound.spectrograms import LogMel
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.media_files import read_audio
+from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
 from tests.collators.groups import groups, view_of
 
 MEL = LogMel(100, size=16, hop=4, mels=3)

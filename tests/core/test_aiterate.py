@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentTypeError, CursorMismatchError
 from mlxfp.core.execution import aiterate, iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import map
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_iterable, from_table
+from mlxfp.support.errors import ArgumentTypeError, CursorMismatchError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.strategies import pipelines
 from tests.data.left_running import no_thread_left, run_script

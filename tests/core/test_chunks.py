@@ -28,8 +28,8 @@ from mlxfp.core.chunks import (
     visible,
     with_hidden_of,
 )
-from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.core.randomness import fold_in
+from mlxfp.support.errors import DataError, SchemaError
+from mlxfp.support.randomness import fold_in
 from mlxfp.testing.comparing import difference, same
 from mlxfp.testing.strategies import examples, rechunkings, schemas, tables
 

@@ -17,7 +17,6 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.chunks import Example
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, FingerprintError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import aiterate, iterate
 from mlxfp.core.pipelines import pipe
@@ -27,6 +26,7 @@ from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, FingerprintError, MlxfpError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import pipelines, sources

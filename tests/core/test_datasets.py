@@ -14,7 +14,6 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.describing import length
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import take_rows
 from mlxfp.core.pipelines import pipe
@@ -24,6 +23,7 @@ from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.map_filter import filter, map, skip, take
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_iterable, from_table
+from mlxfp.support.errors import PipelineError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import sources

@@ -11,7 +11,6 @@ from hypothesis import given
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
-from mlxfp.core.errors import ArgumentTypeError, MissingFileError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.lengths.batching import batch
@@ -22,6 +21,7 @@ from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
 from mlxfp.data.sources.in_memory import from_iterable, from_table
+from mlxfp.support.errors import ArgumentTypeError, MissingFileError
 from mlxfp.testing.strategies import pipelines
 
 NUMBERS = from_table({"x": range(5), "text": list("abcde")})

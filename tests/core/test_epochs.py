@@ -16,26 +16,24 @@ from mlx import nn
 from mlxfp.collators.collating import collate
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length
-from mlxfp.core.errors import ArgumentTypeError, MissingFileError, PipelineError
 from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.core.running import silence
 from mlxfp.core.sources import Source, SourceTraits
 from mlxfp.data.inspection.checksums import checksum
 from mlxfp.data.inspection.column_stats import column_stats
 from mlxfp.data.inspection.previews import preview
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.map_filter import filter, flat_map, map, skip, take
+from mlxfp.data.rows.map_filter import filter, map, skip, take
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.selecting import select, split
-from mlxfp.data.rows.shuffling import shuffle, shuffle_quality
+from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import ArgumentTypeError, MissingFileError, PipelineError
 from mlxfp.testing.strategies import pipelines
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse
@@ -92,7 +90,7 @@ READERS: dict[str, Callable[[Dataset[Any]], Any]] = {
     "stratified split": split([0.5, 0.5], seed=0, stratify="x"),
     "a row by number": lambda dataset: dataset[3],
     "concat": lambda dataset: concat([dataset, ROWS]),
-    "shuffle_quality": shuffle_quality,
+    "column_stats": lambda dataset: column_stats(dataset, ["x"]),
     "any other reader": lambda dataset: list(read_all(dataset)),
 }
 
@@ -123,7 +121,7 @@ def test_the_message_names_the_part_without_an_end():
 def test_what_reads_the_beginning_works_without_an_end(dataset):
     assert preview(dataset, count=1)
     assert checksum(dataset, steps=2)
-    assert len(list(islice(pipe(dataset, column_stats(["x"]), batch(2)), 3))) == 3
+    assert len(list(islice(pipe(dataset, batch(2)), 3))) == 3
     assert "no end" in explain(dataset)
     assert length(dataset) is None
     with pytest.raises(ArgumentTypeError, match=r"This dataset has no length, as it has no end: .*Put take\(count\) after it"):
@@ -252,50 +250,3 @@ def test_that_it_is_meant_changes_no_fingerprint():
     assert fingerprint(plain) == fingerprint(meant)
     _, cursor = next(iterate(plain))
     assert [row["x"] for row, _ in iterate(meant, cursor)] == [1, 2]
-
-
-# Filters that nothing passes
-
-
-def never(row):
-    return False
-
-
-FILTERS = {
-    "filter": filter(never),
-    "filter_by": filter_by([("x", ">", 10**6)]),
-    "flat_map": flat_map(lambda row: (), schema=SCHEMA),
-    "behind others": compose(map(dict, schema=SCHEMA), filter(never), batch(2)),
-    "held by others": compose(filter(never), take(3)),
-    "before an inferred schema": compose(filter(never), map(dict)),
-    "before load": compose(filter(never), load()),
-    "in a thread": compose(filter(never), prefetch(1)),
-}
-
-
-@pytest.mark.parametrize("stage", FILTERS.values(), ids=FILTERS)
-def test_a_filter_that_nothing_passes_says_so(stage, monkeypatch):
-    monkeypatch.setattr(silence, "_SILENT_ROWS", 20)
-    stream = from_iterable(lambda: ({"x": i} for i in range(1000)), schema=SCHEMA)
-    with pytest.warns(
-        RuntimeWarning, match=r"Nothing came out of the last 256 rows of from_iterable.* that reached it, .* kept 0"
-    ) as caught:
-        list(pipe(stream, stage))
-    assert len({str(warning.message) for warning in caught}) == 1
-    assert any(name in str(caught[0].message) for name in ("filter(predicate=never) kept", "filter_by(", "flat_map("))
-
-
-def test_a_slow_filter_that_nothing_passes_says_so_after_some_time(monkeypatch):
-    monkeypatch.setattr(silence, "_SILENT_SECONDS", 0.0)
-    stream = from_iterable(lambda: ({"x": i} for i in range(1000)), schema=SCHEMA)
-    with pytest.warns(RuntimeWarning, match=r"of the last 256 that reached it, filter\(predicate=never\) kept 0"):
-        list(pipe(stream, filter(never)))
-
-
-def test_rows_that_are_held_or_that_come_out_are_no_reason_to_say_anything(monkeypatch):
-    monkeypatch.setattr(silence, "_SILENT_ROWS", 20)
-    stream = from_iterable(lambda: ({"x": i} for i in range(1000)), schema=SCHEMA)
-    assert len(list(pipe(stream, shuffle(seed=0, buffer=900)))) == 1000
-    assert len(list(pipe(stream, batch(1000)))) == 1
-    assert list(pipe(stream, filter(lambda row: row["x"] % 200 == 199))) != []
-    assert list(pipe(stream, column_stats(["x"]), batch(1000), skip(1))) == []

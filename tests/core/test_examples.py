@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.chunks import number_rows, row_keys
-from mlxfp.core.errors import UnknownNameError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import UnknownNameError
 
 PLAIN = pa.record_batch({"x": [1, 2, 3]})
 NUMBERED = number_rows(PLAIN, 4, 10)

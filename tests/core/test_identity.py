@@ -19,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import one_chunk
-from mlxfp.core.errors import FingerprintError
 from mlxfp.core.identity import comparable, difference, fingerprint, identify
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import take
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import FingerprintError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import rechunkings, tables
 from tests.core import values

@@ -12,7 +12,6 @@ import pytest
 from attrs import frozen
 
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import MissingExtraError
 from mlxfp.core.nodes import Part, brief, children, flat_parts, label, leaves
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch, unbatch
@@ -24,6 +23,7 @@ from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import MissingExtraError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 

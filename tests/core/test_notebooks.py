@@ -11,7 +11,6 @@ from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain
-from mlxfp.core.errors import ArgumentTypeError, UnknownNameError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
@@ -25,6 +24,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.support.errors import ArgumentTypeError, UnknownNameError
 from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizing import tokenize
 

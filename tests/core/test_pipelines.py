@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentTypeError, PipelineError
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.columns import select_columns
@@ -14,6 +13,7 @@ from mlxfp.data.rows.map_filter import skip, take
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentTypeError, PipelineError
 from mlxfp.testing import laws
 
 NUMBERS = from_table({"x": range(5)})

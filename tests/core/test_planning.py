@@ -20,7 +20,6 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema, set_column
 from mlxfp.core.datasets import Dataset, unoptimized
 from mlxfp.core.describing import explain, schema
-from mlxfp.core.errors import SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
@@ -39,6 +38,7 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import SchemaError
 from mlxfp.testing.laws import assert_plans_agree, assert_resumable, assert_value
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings, tables

@@ -3,11 +3,11 @@
 import pytest
 
 from mlxfp.core.cursors import Cursor, resharded
-from mlxfp.core.errors import ArgumentError, CursorMismatchError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.sharding import World, shard
+from mlxfp.support.errors import ArgumentError, CursorMismatchError
 from tests.rank_programs import ROWS, shared
 
 

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.chunks import LEAF_BITS
-from mlxfp.core.errors import DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.row_names import row_at, row_name
 from mlxfp.data.inspection.previews import preview
@@ -15,6 +14,7 @@ from mlxfp.data.rows.map_filter import map
 from mlxfp.data.rows.mixing import concat
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import DataError
 from mlxfp.text.templates.templates import template
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.planning import SAMPLE_ROWS, head, resolve
@@ -22,6 +21,7 @@ from mlxfp.data.rows.map_filter import filter, flat_map, map
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_iterable, from_table
+from mlxfp.support.errors import SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentTypeError, DataError, PipelineError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.columns import select_columns
@@ -26,6 +25,7 @@ from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.support.errors import ArgumentTypeError, DataError, PipelineError, SchemaError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import sources

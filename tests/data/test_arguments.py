@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.execution import iterate
 from mlxfp.data.lengths.bucketing import bucket_by_length
 from mlxfp.data.rows.columns import rename_columns, select_columns
@@ -15,6 +14,7 @@ from mlxfp.data.rows.map_filter import flat_map, map, map_chunks
 from mlxfp.data.rows.mixing import mix
 from mlxfp.data.rows.selecting import split
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
+from mlxfp.support.errors import ArgumentTypeError
 
 ROWS: Any = from_examples([{"x": 1}])
 TYPES: Any = {"x": pa.int64()}

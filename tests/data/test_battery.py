@@ -20,7 +20,6 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.pipelines import compose
 from mlxfp.core.stages import RowWise, seeded
-from mlxfp.data.inspection.column_stats import column_stats
 from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
@@ -184,7 +183,6 @@ MEMBERS = [
     Member("replace_tokens", replace_tokens(0.5, [1, 2], seed=0), replace_tokens(0.5, [1, 2], seed=1)),
     Member("crop_waveforms", crop_waveforms(2, column="input_ids"), crop_waveforms(1, column="input_ids")),
     Member("crop_waveforms, random", crop_waveforms(2, seed=0, column="input_ids"), crop_waveforms(2, seed=1, column="input_ids")),
-    Member("measure", column_stats(["value"]), column_stats(["number"])),
     Member("shard", shard(1, 2), shard(0, 2), replays=False),
     Member("shard, padded", shard(1, 2, ends="pad"), shard(1, 3, ends="pad"), ahead=None, replays=False),
     Member("split", part(0, 0.5, 0.5), part(1, 0.5, 0.5), replays=False),

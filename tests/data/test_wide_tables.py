@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import mlxfp
-from mlxfp.core.checks import as_strings, check_columns
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
@@ -16,6 +15,7 @@ from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.files import BLOCK
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.checks import as_strings, check_columns
 from mlxfp.text.templates.templates import template
 
 COUNT = 300

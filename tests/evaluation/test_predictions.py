@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.evaluation.metrics.totals import to_numpy
+from mlxfp.support.errors import ArgumentTypeError
 
 
 def test_writing_to_a_prediction_leaves_the_mlx_array_as_it_was():

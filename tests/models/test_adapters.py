@@ -10,8 +10,8 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 import mlxfp as fp
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.models.adapters import LoRALinear, load_adapters, lora, merge_adapters, save_adapters
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 
 
 class Lora(nn.Module):

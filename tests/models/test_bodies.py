@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.models import BertConfig, DecoderConfig, EncoderConfig, MaskedLM, ModernBertConfig
 from mlxfp.models.layers import named_arrays
+from mlxfp.support.errors import ArgumentError, UnknownNameError
 from mlxfp.testing.laws import assert_causal, assert_documents_stand_alone, assert_ignores_padding, assert_rows_stand_alone
 from mlxfp.training.steps.state import same_arrays
 from tests.models.samples import CONFIGS, PACKED, VOCABULARY, body, gap, models, real_outputs, rows

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx import nn
 
-from mlxfp.core.errors import DataError
 from mlxfp.evaluation import metrics
 from mlxfp.models import generate
 from mlxfp.models.bounds import Bound, BoundError, checked
 from mlxfp.models.layers import Embedding, QuantizedEmbedding
+from mlxfp.support.errors import DataError
 from mlxfp.training.losses import binary_cross_entropy, cross_entropy, linear_cross_entropy
 from mlxfp.training.steps.transforms import jit
 from tests.models.samples import VOCABULARY, body, models, rows

@@ -4,9 +4,9 @@ import mlx.core as mx
 import pytest
 from attrs import evolve, fields
 
-from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.models import HEADS, MODELS, Architecture, Classifier, Encoder, EncoderConfig, Regressor, configure, create
 from mlxfp.models.layers import Dropout
+from mlxfp.support.errors import ArgumentError, UnknownNameError
 from mlxfp.training.steps.state import same_arrays
 
 IDS = mx.array([[5, 6, 7]])

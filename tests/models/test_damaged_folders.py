@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import tests
-from mlxfp.core.errors import DataError, MlxfpError
 from mlxfp.models import load, load_body
+from mlxfp.support.errors import DataError, MlxfpError
 
 REFERENCES = Path(__file__).parent / "references"
 ODD: tuple[Any, ...] = (None, True, 0, -1, 1, 7, 2**31, 10**12, 2**64, 1e300, 0.5, "", "x", [], [1], {}, {"a": 1})

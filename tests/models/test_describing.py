@@ -5,8 +5,8 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.models import describe
+from mlxfp.support.errors import ArgumentTypeError
 from tests.models.samples import models
 
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError, UnknownNameError
-from mlxfp.core.trees import flatten
 from mlxfp.models import Classifier, Encoder, EncoderConfig
 from mlxfp.models.layers import Dropout, random_key
+from mlxfp.support.errors import ArgumentError, UnknownNameError
+from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_ignores_padding, assert_rows_stand_alone
 from mlxfp.training.steps.state import same_arrays
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from mlxfp.core.errors import CheckpointError
 from mlxfp.models.folders import write_json, write_weights
+from mlxfp.support.errors import CheckpointError
 
 
 def test_weights_that_cannot_be_written_are_named_and_leave_nothing_behind(tmp_path, monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.models import CausalLM, Classifier, generate
 from mlxfp.models.generating import likeliest
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.laws import assert_generates_the_likeliest
 from tests.models.samples import VOCABULARY, body, gap, rows
 

@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.models import HEADS, Classifier, MaskedLM, Regressor, TokenClassifier
 from mlxfp.models.heads import mean_over_tokens
+from mlxfp.support.errors import ArgumentError, UnknownNameError
 from mlxfp.training.steps.state import same_arrays
 from tests.models.samples import body, gap, models, rows
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError
 from mlxfp.models import (
     CausalLM,
     Classifier,
@@ -24,6 +23,7 @@ from mlxfp.models import (
     load_body,
     save,
 )
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_ignores_padding, assert_pure_step, assert_saves
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.losses import binary_cross_entropy, cross_entropy, mse

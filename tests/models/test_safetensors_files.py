@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import CheckpointError
 from mlxfp.models.folders import read_weights
 from mlxfp.models.safetensors_files import check_head
+from mlxfp.support.errors import CheckpointError
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.steps.state import TrainState
 

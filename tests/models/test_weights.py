@@ -12,10 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MissingFileError, MlxfpError, UnknownNameError
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.models import Classifier, MaskedLM, Regressor, TokenClassifier, create, load, load_body, save
 from mlxfp.models.layers import named_arrays
+from mlxfp.support.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CheckpointError,
+    DataError,
+    MissingFileError,
+    MlxfpError,
+    UnknownNameError,
+)
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.training.steps.state import same_arrays

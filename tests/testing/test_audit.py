@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import mlxfp as fp
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing import audit
 
 ROWS = 24

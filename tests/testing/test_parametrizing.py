@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp import losses, metrics
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.testing import laws, parametrize_with_laws
 from mlxfp.testing.laws.families import FAMILIES
 from tests.testing.laws import broken

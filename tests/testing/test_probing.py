@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.execution import iterate
+from mlxfp.support.errors import ArgumentError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import rechunkings, tables

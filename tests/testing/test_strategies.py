@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.chunks import HIDDEN
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.nodes import flat_parts
-from mlxfp.core.trees import flatten
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_encodes_each_row, assert_saves
 from mlxfp.testing.strategies import (

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlxfp.collators.causal_lm import causal
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.packing import pack
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.text.chats import chat, encode_chat
 from mlxfp.text.tokenizers.chat_templates import ChatTemplate

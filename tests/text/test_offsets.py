@@ -10,10 +10,10 @@ import tokenizers as hf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing import laws
 from mlxfp.text.templates.templates import template
 from mlxfp.text.tokenizers.tokenizer import Tokenizer

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.arrow.ragged import to_lists
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.text.padding import pad
 from tests.text.corpora import stage_of
 

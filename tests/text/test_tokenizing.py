@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.chunks import RecordBatch, number_rows
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.text.encoding.encoding import encode_chunk
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing import laws
 from tests.text.configurations import known
 from tests.text.corpora import stage_of, trained

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.running.prefetching import prefetch
+from mlxfp.support.errors import ArgumentError, UnknownNameError
 from mlxfp.training import observers
 from mlxfp.training.loop import checkpoints
 from mlxfp.training.loop.checkpoints import load_latest, load_state

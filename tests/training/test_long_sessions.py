@@ -9,9 +9,9 @@ import pytest
 
 from mlxfp.collators import causal
 from mlxfp.models import create
+from mlxfp.support.errors import NonFiniteError
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.loop.nonfinite import NonFiniteError
 from mlxfp.training.losses import causal_lm, cross_entropy
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.state import train_state

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mlx import nn, optimizers
 
-from mlxfp.core.trees import flatten
 from mlxfp.models.layers import draw_weights
+from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.loop.fitting import fit, last

@@ -14,10 +14,10 @@ import mlxfp as fp
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.trees import flatten, paths
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.trees import flatten, paths
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import mse
 from mlxfp.training.steps.state import train_state

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.types import is_text
-from mlxfp.core.errors import SchemaError
+from mlxfp.support.arrow_types import is_text
+from mlxfp.support.errors import SchemaError
 
 _OFFERS = ("__array__", "__array_interface__", "__dlpack__")
 _PLAIN = "biufSU"  # numpy kinds whose scalars are plain Python values; times keep their unit

@@ -15,9 +15,9 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
-from mlxfp.core.arrow.types import is_large, is_list, is_number, is_tensor
 from mlxfp.core.chunks import Indices, RecordBatch, concat_chunks, no_rows
-from mlxfp.core.errors import DataError
+from mlxfp.support.arrow_types import is_large, is_list, is_number, is_tensor
+from mlxfp.support.errors import DataError
 
 Places = NDArray[np.integer[Any]]
 At = Indices | slice  # places in the result

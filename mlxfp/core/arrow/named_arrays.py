@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import as_numpy, is_array
-from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.support.errors import ArgumentTypeError
 
 
 def named_parts(batch: Any) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.light_arrays import number_array
-from mlxfp.core.arrow.types import is_list
 from mlxfp.core.chunks import Indices, RecordBatch
-from mlxfp.core.errors import DataError
 from mlxfp.core.row_names import row_at
+from mlxfp.support.arrow_types import is_list
+from mlxfp.support.errors import DataError
 
 Ends = Indices
 

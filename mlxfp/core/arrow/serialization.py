@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.arrow.messages import is_compressed
-from mlxfp.core.errors import ArgumentTypeError, CursorError
+from mlxfp.support.errors import ArgumentTypeError, CursorError
 
 _MAGIC = b"MLXFPCUR"
 _VERSION = 3

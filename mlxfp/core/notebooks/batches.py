@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mlxfp._html import Html, clip, element, table
 from mlxfp.core.notebooks.rows import COLUMNS, ROWS, VALUE, show
 from mlxfp.core.notebooks.tokens import IGNORED, Decoder, decoded, holds_tokens
+from mlxfp.support.html import Html, clip, element, table
 
 _TEXT = 500  # characters of a decoded row
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp._html import Html, clip, element
-from mlxfp._printing import columns_text
 from mlxfp.core.chunks import Schema
+from mlxfp.support.html import Html, clip, element
+from mlxfp.support.terminal import columns_text
 
 _PARTS, _PART, _NOTES, _COLUMNS, _COLUMN = 40, 300, 4, 12, 60  # parts, their characters, notes of each, columns, characters of each
 _DEEPEST = 8  # levels of joined datasets that are indented

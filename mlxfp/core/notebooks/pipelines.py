@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from mlxfp._html import Html, clip, element, fragment
 from mlxfp.core.chunks import to_rows
 from mlxfp.core.describing import part_facts
 from mlxfp.core.execution import run, start
@@ -14,6 +13,7 @@ from mlxfp.core.nodes import Pipeline, children, decoders
 from mlxfp.core.notebooks.batches import batch_html
 from mlxfp.core.notebooks.diagrams import diagram
 from mlxfp.core.notebooks.rows import ROWS, rows_html
+from mlxfp.support.html import Html, clip, element, fragment
 
 _ERROR = 300  # characters of a message
 _FEW = 50_000  # rows that are read in less than a second

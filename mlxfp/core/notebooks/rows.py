@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from mlxfp._html import Html, clip, element, fragment, table
 from mlxfp.core.notebooks.tokens import Decoder, decoded
+from mlxfp.support.html import Html, clip, element, fragment, table
 
 ROWS, COLUMNS, VALUE = 5, 12, 120  # that are shown, and characters of a value
 _PLACES, _TEXT = 12, 500  # items of a list, and characters of decoded tokens

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from mlxfp.core.errors import MlxfpError
+from mlxfp.support.errors import MlxfpError
 
 IGNORED = -100  # what labels hold where nothing is to be predicted
 _LONGEST = 512  # ids that are decoded

@@ -16,12 +16,12 @@ from toolz import identity
 
 from mlxfp.core.arrow.gathering import to_fixed
 from mlxfp.core.arrow.ragged import column_without_nulls
-from mlxfp.core.arrow.types import is_binary, is_tensor
-from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
-from mlxfp.core.errors import SchemaError
 from mlxfp.data.images.files import Memory, read_file
 from mlxfp.data.images.pixels import CHANNELS, Mode, Pixels, Size
+from mlxfp.support.arrow_types import is_binary, is_tensor
+from mlxfp.support.checks import check_columns
+from mlxfp.support.errors import SchemaError
 
 Load = Callable[[], Pixels]
 

@@ -9,14 +9,14 @@ import numpy as np
 from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 
-from mlxfp.core.checks import check_integer, check_not_negative, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
 from mlxfp.data.images.columns import ImageKind
 from mlxfp.data.images.editing import Drawn, ImageStage, name_of
 from mlxfp.data.images.pixels import Pixels, Size, UnusableImageError, pillow, resized
 from mlxfp.data.images.resizing import as_size
+from mlxfp.support.checks import check_integer, check_not_negative, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError
 
 Range = tuple[float, float]
 

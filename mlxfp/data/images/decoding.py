@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from mlxfp.core.checks import check_choice, check_text, explain_call
 from mlxfp.core.chunks import Example
 from mlxfp.core.datasets import Dataset
 from mlxfp.data.images.columns import ImageKind
 from mlxfp.data.images.editing import Drawn, ImageStage
 from mlxfp.data.images.pixels import CHANNELS, PILLOW_MODES, Mode, Pixels, in_mode, pillow
+from mlxfp.support.checks import check_choice, check_text, explain_call
 
 
 @explain_call

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.chunks import RecordBatch, Schema, row_keys, set_column, set_field
-from mlxfp.core.errors import DataError
 from mlxfp.core.nodes import label
-from mlxfp.core.randomness import fold_in_rows, fold_into_rows, uniform
 from mlxfp.core.row_names import PATH, file_of, row_at
 from mlxfp.core.stages import RowWise, Stage, Traits, seeded
 from mlxfp.data.images.columns import ImageKind, Load, kind_in, loads_of, tensors_of
 from mlxfp.data.images.files import Memory
 from mlxfp.data.images.pixels import Pixels, UnusableImageError
+from mlxfp.support.errors import DataError
+from mlxfp.support.randomness import fold_in_rows, fold_into_rows, uniform
 
 Drawn = NDArray[np.float64]
 

@@ -6,12 +6,12 @@ from typing import ClassVar
 import numpy as np
 from attrs import frozen
 
-from mlxfp.core.checks import check_integer, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
 from mlxfp.data.images.editing import Drawn, ImageStage
 from mlxfp.data.images.pixels import Pixels
+from mlxfp.support.checks import check_integer, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError
 
 
 @explain_call

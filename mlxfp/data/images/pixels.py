@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxfp.core._optional import optional
+from mlxfp.support.optional import optional
 
 Mode = Literal["rgb", "grey"]
 Pixels = NDArray[Any]

@@ -6,13 +6,13 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from mlxfp.core.checks import check_positive, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
 from mlxfp.data.images.columns import ImageKind
 from mlxfp.data.images.editing import Drawn, ImageStage, name_of
 from mlxfp.data.images.pixels import Pixels, Size, all_resized, check_size, pillow, resized
+from mlxfp.support.checks import check_positive, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError
 
 
 @explain_call

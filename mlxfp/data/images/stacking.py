@@ -4,11 +4,11 @@ import numpy as np
 from attrs import field, frozen
 
 from mlxfp.core.chunks import RecordBatch, set_column
-from mlxfp.core.errors import DataError
 from mlxfp.core.row_names import file_of, row_at
 from mlxfp.core.stages import RowWise
 from mlxfp.data.images.columns import ImageKind, Load, loads_of
 from mlxfp.data.images.pixels import Mode, Pixels, Size, UnusableImageError, in_mode, resized
+from mlxfp.support.errors import DataError
 
 
 @frozen(repr=False)

@@ -5,11 +5,11 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp._html import fragment
-from mlxfp.core.checks import check_types
 from mlxfp.core.notebooks.batches import batch_html
 from mlxfp.core.notebooks.tokens import Decoder
 from mlxfp.data.inspection.previews import batch_lines
+from mlxfp.support.checks import check_types
+from mlxfp.support.html import fragment
 
 
 @frozen(repr=False)

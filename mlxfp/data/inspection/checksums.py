@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import visible
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import DataError
 from mlxfp.core.execution import run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
+from mlxfp.support.checks import check_positive
+from mlxfp.support.errors import DataError
 
 
 def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import PipelineError
 from mlxfp.core.execution import execute, iterate
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import as_written
@@ -20,6 +19,7 @@ from mlxfp.core.running.steps import Hooks, SourceCalls
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.rows.mixing import Mix
 from mlxfp.data.running.replaying import replay
+from mlxfp.support.errors import PipelineError
 
 
 @frozen

@@ -5,15 +5,15 @@ from contextlib import closing, suppress
 from itertools import islice
 from typing import Any
 
-from mlxfp._printing import COLUMNS, printed
-from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import source_rows, to_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.notebooks.tokens import IGNORED, Decoder, holds_tokens
 from mlxfp.core.row_names import row_name
+from mlxfp.support.checks import check_positive
+from mlxfp.support.errors import MlxfpError
+from mlxfp.support.terminal import COLUMNS, printed
 
 _PLACES = 12  # places of a row of tokens that are shown
 _WIDTH = 100  # characters of a value

@@ -12,8 +12,6 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from mlxfp._html import clip, element, fragment, share_bar, table
-from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.execution import iterate
@@ -23,6 +21,8 @@ from mlxfp.core.sources import Source, Task, Tasks
 from mlxfp.core.stages import State
 from mlxfp.data.running.meters import Meter, QueueMeter
 from mlxfp.data.running.prefetching import Prefetch
+from mlxfp.support.checks import check_callable, check_positive
+from mlxfp.support.html import clip, element, fragment, share_bar, table
 
 _BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # a share of the time of threads, and cores, that show that they wait for Python's lock
 _WAITING = (

@@ -10,13 +10,9 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp._html import clip
-from mlxfp._printing import COLUMNS, printed
-from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_joined, source_rows, to_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
-from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.execution import execute, iterate, run, start
 from mlxfp.core.nodes import check_dataset, inner_parts, leaves
 from mlxfp.core.planning import as_written
@@ -25,6 +21,10 @@ from mlxfp.core.running.steps import ALL_STAGES, Changes, Hooks, Plan, Step
 from mlxfp.core.sources import Position, Source, SourceTraits, exact_length
 from mlxfp.data.inspection.previews import show_value
 from mlxfp.data.running.error_rows import OnError
+from mlxfp.support.checks import check_not_negative
+from mlxfp.support.errors import ArgumentError, PipelineError
+from mlxfp.support.html import clip
+from mlxfp.support.terminal import COLUMNS, printed
 
 _WITHOUT = 1_000  # characters of names that are left out
 

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.ragged import Ends, places_within, to_lists
-from mlxfp.core.arrow.types import is_tensor
-from mlxfp.core.checks import as_strings, check_columns, check_integer, check_text, check_types, check_unique, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, SchemaError
-from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows, uniform
 from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, check_tokens, read_aligned, read_tokens
+from mlxfp.support.arrow_types import is_tensor
+from mlxfp.support.checks import as_strings, check_columns, check_integer, check_text, check_types, check_unique, explain_call
+from mlxfp.support.errors import ArgumentError, SchemaError
+from mlxfp.support.randomness import Keys, fold_in_rows, fold_into_rows, uniform
 
 
 @explain_call

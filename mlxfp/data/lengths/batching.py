@@ -12,7 +12,6 @@ import attrs
 from attrs import frozen
 from toolz import identity
 
-from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
@@ -20,6 +19,7 @@ from mlxfp.core.nodes import Share, label
 from mlxfp.core.stages import Groups, Stage, State, Traits
 from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
+from mlxfp.support.checks import check_positive, explain_call
 
 Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and a 0 followed by the end of each group
 

@@ -8,16 +8,16 @@ from attrs import frozen
 
 from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.arrow.ragged import ends_of
-from mlxfp.core.checks import check_positive, check_text, explain_call
 from mlxfp.core.chunks import Example, Indices, RecordBatch
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import Groups
 from mlxfp.data.lengths.batching import Cuts, Grouping, after, whole
 from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
 from mlxfp.data.lengths.tokens import lengths_of
+from mlxfp.support.checks import check_positive, check_text, explain_call
+from mlxfp.support.errors import ArgumentError, DataError
 
 
 @explain_call

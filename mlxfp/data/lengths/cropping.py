@@ -8,13 +8,13 @@ from attrs import frozen
 from toolz import identity
 
 from mlxfp.core.arrow.ragged import column_without_nulls, ends_of, read_lists, to_lists
-from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor
-from mlxfp.core.checks import check_columns, check_integer, check_positive, check_text, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, Indices, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import SchemaError
-from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.stages import RowWise, Traits, seeded
+from mlxfp.support.arrow_types import is_list_like, is_number, is_tensor
+from mlxfp.support.checks import check_columns, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.errors import SchemaError
+from mlxfp.support.randomness import fold_into_rows
 
 
 @explain_call

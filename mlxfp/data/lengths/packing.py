@@ -10,13 +10,13 @@ from attrs import frozen
 
 from mlxfp.core.arrow.gathering import Rows, rows_in
 from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
-from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, read_aligned, read_tokens
+from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
 Method = Literal["best_fit", "first_fit", "split"]
 Packing = tuple[RecordBatch | None, Indices]

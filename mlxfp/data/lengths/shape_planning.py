@@ -12,14 +12,14 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.core.arrow.ragged import ends_of, read_lists
-from mlxfp.core.checks import check_positive, check_types, explain_call
 from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.execution import read_all
 from mlxfp.core.nodes import brief, check_dataset, children, known_length
 from mlxfp.core.stages import Groups, Stage
+from mlxfp.support.checks import check_positive, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, PipelineError
 
 
 @frozen

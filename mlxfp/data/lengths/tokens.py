@@ -7,11 +7,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ends, check_same_lengths, check_values, column_without_nulls, read_lists, row_of
-from mlxfp.core.arrow.types import is_list_like
-from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, Indices, RecordBatch, Schema, set_field
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.row_names import row_at
+from mlxfp.support.arrow_types import is_list_like
+from mlxfp.support.checks import check_columns
+from mlxfp.support.errors import DataError, SchemaError
 
 TOKENS = pa.list_(pa.int32())  # the type of every column of tokens that we make
 

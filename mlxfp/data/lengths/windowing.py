@@ -8,13 +8,13 @@ from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 
 from mlxfp.core.arrow.ragged import to_lists
-from mlxfp.core.checks import check_not_negative, check_positive, check_text, explain_call
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.tokens import TOKENS, check_tokens, lengths_of, read_tokens
+from mlxfp.support.checks import check_not_negative, check_positive, check_text, explain_call
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
 
 @explain_call

@@ -8,7 +8,7 @@ import numpy as np
 
 from mlxfp.core.chunks import LEAF_BITS, Example
 from mlxfp.core.nodes import brief
-from mlxfp.core.randomness import Keys
+from mlxfp.support.randomness import Keys
 
 
 class UnwantedWork(BaseException):

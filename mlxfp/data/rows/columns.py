@@ -8,11 +8,11 @@ import pyarrow as pa
 from attrs import frozen
 from toolz import identity
 
-from mlxfp.core.checks import as_strings, check_columns, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.core.stages import Projection, RowWise, Traits
+from mlxfp.support.checks import as_strings, check_columns, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, SchemaError
 
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
 

@@ -17,14 +17,14 @@ from attrs import frozen
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_joined
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
-from mlxfp.core.errors import CursorError, PipelineError
 from mlxfp.core.execution import run, start
-from mlxfp.core.randomness import fold_in, fold_in_rows
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.core.stages import starts_empty
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
 from mlxfp.data.sources.files import FileSource, place
+from mlxfp.support.errors import CursorError, PipelineError
+from mlxfp.support.randomness import fold_in, fold_in_rows
 
 
 @frozen(repr=False)

@@ -10,12 +10,12 @@ from attrs import field, frozen
 from toolz import identity
 
 from mlxfp.core.arrow.conditions import OPERATORS, Condition, Operator
-from mlxfp.core.checks import check_choice, check_columns, check_text, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.identity import comparable
 from mlxfp.core.stages import Stage, State, Traits
+from mlxfp.support.checks import check_choice, check_columns, check_text, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError
 
 _EXAMPLE = "Write them as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])]."
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 from attrs import field, frozen
 from toolz import identity
 
-from mlxfp._printing import columns_text
-from mlxfp.core.checks import check_callable, check_integer, check_not_negative, check_positive, explain_call
 from mlxfp.core.chunks import (
     KEY,
     ROW,
@@ -31,16 +29,18 @@ from mlxfp.core.chunks import (
     with_hidden_of,
 )
 from mlxfp.core.datasets import Combinator, Dataset
-from mlxfp.core.errors import ArgumentTypeError, SchemaError
 from mlxfp.core.execution import run, start
 from mlxfp.core.identity import comparable
 from mlxfp.core.nodes import brief
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
 from mlxfp.data.rows.calling import call, generators
 from mlxfp.data.rows.row_views import ByPlace
+from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, explain_call
+from mlxfp.support.errors import ArgumentTypeError, SchemaError
+from mlxfp.support.randomness import fold_in_rows, fold_into_rows
+from mlxfp.support.terminal import columns_text
 
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound="Example | Sequence[Example]")

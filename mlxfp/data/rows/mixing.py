@@ -13,19 +13,19 @@ import pyarrow as pa
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from mlxfp._printing import columns_text
 from mlxfp.core.arrow.ragged import read_lists
-from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, concat_chunks, number_joined, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError
 from mlxfp.core.execution import row_count, row_task, run, start
 from mlxfp.core.nodes import check_dataset, known_length, leaves
 from mlxfp.core.planning import head
 from mlxfp.core.sources import Position, Source, SourceTraits, Task, check_ends, warn_redrawn
 from mlxfp.data.rows.repeating import FOREVER
+from mlxfp.support.checks import check_choice, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, PipelineError, SchemaError
+from mlxfp.support.terminal import columns_text
 
 Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]

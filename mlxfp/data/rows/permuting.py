@@ -6,7 +6,7 @@ from math import isqrt
 import numpy as np
 
 from mlxfp.core.chunks import Indices
-from mlxfp.core.randomness import fold_in, fold_in_rows, generator
+from mlxfp.support.randomness import fold_in, fold_in_rows, generator
 
 _LISTED = 2**20  # up to here the permutation is drawn and kept (8 MB); beyond, it is computed from the key in constant memory
 _ROUNDS = 4  # each round changes both halves; four are enough for a pseudorandom permutation (Luby and Rackoff, 1988)

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import attrs
 from attrs import frozen
 
-from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
-from mlxfp.core.errors import DataError
 from mlxfp.core.execution import run, start
 from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import InTable, Position, Source, SourceTraits, warn_redrawn
+from mlxfp.support.checks import check_positive, explain_call
+from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
 

@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, source_rows, visible
 from mlxfp.core.datasets import Dataset, Wrapper, check_indexable
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
 from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.row_views import ByPlace, View
+from mlxfp.support.checks import check_columns, check_integer, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
+from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
 
 
 @explain_call

@@ -9,15 +9,15 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, check_integer, check_positive, explain_call
 from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chunks, set_column, set_field
 from mlxfp.core.datasets import Combinator, Dataset
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.execution import row_count
 from mlxfp.core.nodes import Share
 from mlxfp.core.sources import SourceTraits, Task
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.row_views import View
+from mlxfp.support.checks import check_choice, check_integer, check_positive, explain_call
+from mlxfp.support.errors import ArgumentError
 
 Ends = Literal["uneven", "drop", "pad"]
 

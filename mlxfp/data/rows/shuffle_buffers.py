@@ -10,8 +10,8 @@ from toolz import identity
 
 from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, concat_chunks, row_keys
-from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.stages import Stage, Traits
+from mlxfp.support.randomness import fold_into_rows
 
 
 @frozen(repr=False)

@@ -2,24 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
-from mlxfp.core.checks import check_integer, check_positive, explain_call
-from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, no_rows, source_rows
+from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, no_rows
 from mlxfp.core.datasets import Combinator, Dataset
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.execution import read_all, row_count
-from mlxfp.core.randomness import fold_in
-from mlxfp.core.sources import Position, SourceTraits, check_ends
-from mlxfp.core.stages import check_level
+from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import View
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
+from mlxfp.support.checks import check_integer, check_positive, explain_call
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import fold_in
 
 
 @explain_call
@@ -40,8 +38,6 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> [row["x"] for row in pipe(from_examples([{"x": i} for i in range(6)]), shuffle(seed=1))]
     [5, 2, 3, 0, 4, 1]
-
-    See also: `shuffle_quality`, which measures an order.
     """
     check_integer(seed=seed)
     if buffer is None:
@@ -56,45 +52,6 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
         return ShuffleBuffer(seed, buffer)
     check_positive(files=files)
     return Combinator(file_shuffles.Shuffle, {"seed": seed, "buffer": buffer, "files": files}, frozenset({"examples"}))
-
-
-@frozen
-class ShuffleQuality:
-    """How far an order is from that of the source; `ideal` values are those of a uniform shuffle, on average.
-
-    >>> ShuffleQuality(rows=100, moved=0.0, correlation=1.0, neighbours=1.0).moved
-    0.0
-    """
-
-    rows: int
-    moved: float  # mean distance between a row's old and new place, as a share of all rows; ideal: 1/3
-    correlation: float  # of old and new places (Spearman); ideal: 0
-    neighbours: float  # share of neighbouring rows that were neighbours before; ideal: 2 / rows
-
-
-@explain_call
-def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
-    """Measure how well the rows of an epoch are shuffled, against their order in the source. Reads the whole epoch once.
-
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"x": i} for i in range(1000)])
-    >>> buffered, uniform = pipe(rows, shuffle(seed=0, buffer=50)), pipe(rows, shuffle(seed=0))
-    >>> [round(shuffle_quality(dataset).moved, 2) for dataset in (rows, buffered, uniform)]
-    [0.0, 0.04, 0.34]
-    """
-    check_level(dataset, shuffle_quality, frozenset({"examples", "groups"}))
-    check_ends(dataset, "shuffle_quality")
-    with closing(read_all(dataset, epoch=epoch, reader="shuffle_quality")) as chunks:
-        rows = np.concatenate([source_rows(chunk) for chunk in chunks] or [np.empty(0, np.int64)])
-    count = len(rows)
-    if count < 2:  # one row has no order
-        raise DataError(f"shuffle_quality needs at least two rows, got {count} from {dataset!r}.")
-    before, after = np.argsort(np.argsort(rows, kind="stable")), np.arange(count)
-    neighbours = np.abs(np.diff(before)) == 1
-    return ShuffleQuality(
-        count, float(np.abs(before - after).mean() / count), float(np.corrcoef(before, after)[0, 1]), float(neighbours.mean())
-    )
 
 
 @frozen(repr=False)

@@ -19,7 +19,6 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.arrow.gathering import Rows, rows_of
 from mlxfp.core.arrow.messages import is_compressed
-from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import (
     HIDDEN,
     KEY,
@@ -32,11 +31,9 @@ from mlxfp.core.chunks import (
 )
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
-from mlxfp.core.errors import DataError, PipelineError
 from mlxfp.core.execution import read_all
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import inner_parts, known_length
-from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_as_numbered
 from mlxfp.core.stages import Batch
 from mlxfp.data.manifests import Manifest, is_written, read_manifest
@@ -45,6 +42,9 @@ from mlxfp.data.running.part_files import FORMATS, ITEMS
 from mlxfp.data.running.writing import AsChunks, rows_of_a_file, write_in_order
 from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.data.sources.row_chunks import chunk_end
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import DataError, PipelineError
+from mlxfp.support.randomness import fold_into_rows
 
 Item = TypeVar("Item")
 

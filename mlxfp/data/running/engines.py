@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import WorkerError
 from mlxfp.core.running.segments import Job, Result
 from mlxfp.data.running.pools import Pool, timed
 from mlxfp.data.running.processes import dumps
+from mlxfp.support.errors import WorkerError
+from mlxfp.support.optional import optional
 
 
 class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed

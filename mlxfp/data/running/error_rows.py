@@ -10,11 +10,9 @@ from attrs import frozen
 from numpy.typing import NDArray
 from toolz import identity
 
-from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
-from mlxfp.core.errors import ArgumentError, DataError, PipelineError
 from mlxfp.core.nodes import check_dataset, children
 from mlxfp.core.row_names import Origin, locate, row_name
 from mlxfp.core.stages import Stage, State, Traits, check_level
@@ -22,6 +20,8 @@ from mlxfp.data.running.failed_rows import MarkFailed, split_failed
 from mlxfp.data.running.replaying import reached
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.row_chunks import ERROR
+from mlxfp.support.checks import check_choice, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 

@@ -14,13 +14,13 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_as, visible
-from mlxfp.core.errors import PipelineError, SchemaError
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.running.steps import ALL_STAGES, Changes, Hooks, Read, Rows, SourceCalls, Step
 from mlxfp.core.sources import IndexTask, Position, Source, SourceTraits, chunk_tasks, marked
 from mlxfp.core.stages import Stage, State
 from mlxfp.data.sources.row_chunks import ERROR, REASON
+from mlxfp.support.errors import PipelineError, SchemaError
 
 _LONGEST_REASON = 200  # characters
 _ROWS_RETRIED = 256  # rows taken by number at a time once a source has failed: they may be large

@@ -16,20 +16,20 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
-from mlxfp._printing import columns_text
-from mlxfp.core.arrow.types import decoded, is_binary, is_tensor, is_text
-from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, one_chunk, visible
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
 from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import brief, flat_parts
-from mlxfp.core.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.core.running.steps import Hooks, Plan, Rows
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.core.stages import Stage, starts_empty
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.row_chunks import count_rows, most_rows
+from mlxfp.support.arrow_types import decoded, is_binary, is_tensor, is_text
+from mlxfp.support.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
+from mlxfp.support.randomness import Keys, fold_in, fold_in_rows
+from mlxfp.support.terminal import columns_text
 
 _UNSEEN = (
     "A lifted recipe is given its tables later, some of the rows at a time: got one that asks for columns or the number of rows when it "

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, to_rows
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError
 
 _BYTES = 1 << 25  # of a record batch or row group, about: taking rows costs a little for each, and one is in memory at a time
 _FIRST, _MOST = 64, 65_536  # rows that tell how many rows are so many bytes, and the most that there may be

@@ -13,12 +13,12 @@ from typing import ClassVar
 from attrs import define, field
 
 from mlxfp.core.chunks import RecordBatch, concat_chunks
-from mlxfp.core.errors import WorkerError
 from mlxfp.core.running.runners import RUNNER, Jobs
 from mlxfp.core.running.segments import Job, Result, Segment
 from mlxfp.core.running.steps import NO_HOOKS, are_costly
 from mlxfp.core.sources import ChunkTask, Position, Task
 from mlxfp.data.rows.calling import context_until
+from mlxfp.support.errors import WorkerError
 
 _FIRST_ROWS = 16  # of the first pieces, as long as it is not known how much work a row is
 _SECONDS = 0.03  # of work in a piece: handing it over costs little in comparison, and workers end together

@@ -11,11 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from attrs import evolve, field, frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_choice, check_positive, explain_call
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
-from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import children
 from mlxfp.core.running.runners import RUNNER
@@ -24,6 +21,9 @@ from mlxfp.data.rows.calling import context_until
 from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.pools import Pool, Threads
 from mlxfp.data.running.processes import Processes
+from mlxfp.support.checks import check_choice, check_positive, explain_call
+from mlxfp.support.errors import MlxfpError
+from mlxfp.support.optional import optional
 
 Item = TypeVar("Item")
 Kind = Literal["threads", "processes"]

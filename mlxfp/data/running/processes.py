@@ -26,13 +26,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import WorkerError
 from mlxfp.core.nodes import brief
 from mlxfp.core.running.segments import Job, Result, Segment
 from mlxfp.core.sources import Source
 from mlxfp.data.running.meters import Counts, add_counts, take_counts
 from mlxfp.data.running.pools import Pool, timed
+from mlxfp.support.errors import WorkerError
+from mlxfp.support.optional import optional
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run has a name of its own, and is nobody else's to read
 _ROOM = 1 << 30  # bytes that must be free there: in a container it may be as small as 64 MB

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Protocol
 
-from mlxfp.core.errors import ArgumentError, RankError
 from mlxfp.data.rows.calling import context_until
 from mlxfp.data.rows.sharding import World
 from mlxfp.data.running.pools import Inline
+from mlxfp.support.errors import ArgumentError, RankError
 
 _BUSY, _FAILED = -1.0, -2.0
 _FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5  # seconds between two messages: the first ones are soon, as short work should not wait

@@ -8,11 +8,11 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_positive
 from mlxfp.data.running.engines import RayPool, SparkPool
 from mlxfp.data.running.pools import Inline, Pool, Threads
 from mlxfp.data.running.processes import Processes
+from mlxfp.support.checks import check_positive
+from mlxfp.support.optional import optional
 
 __all__ = ["Runner", "inline", "processes", "ray", "spark", "threads"]
 

@@ -17,18 +17,15 @@ from attrs import define
 from toolz import identity
 
 from mlxfp.core.arrow.content import content_bits
-from mlxfp.core.checks import check_choice, check_positive, check_types, explain_call
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import DataError, PipelineError
-from mlxfp.core.execution import beginning, row_jobs, run, showing
+from mlxfp.core.execution import beginning, progress_of, row_jobs, run
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.running.runners import RUNNER, Jobs
 from mlxfp.core.running.segments import Job, Segment
-from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import check_ends
 from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import lists_all, skipped_rows, skips_rows
@@ -38,6 +35,9 @@ from mlxfp.data.running.pools import Pool
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
+from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
+from mlxfp.support.errors import DataError, PipelineError
+from mlxfp.support.progress import Progress
 
 T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
@@ -216,11 +216,11 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
             if job is not None:
                 yield job, None
 
-    with Showing(out.writer, total=total) as shown, closing(pool.map(jobs(), whole=True)) as results:
+    with Progress(out.writer, total=total) as progress, closing(pool.map(jobs(), whole=True)) as results:
         for (job, _), result in results:
             complete = result.complete if result.error is None else job.run().complete  # raises the error as it is without workers
             kept = kept or not complete
-            shown.add(job.task.rows)
+            progress.update(job.task.rows)
     if kept:
         raise KeptError
     return files
@@ -280,11 +280,11 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
         cursor = after
     else:
         place = 0  # what comes after a file that was damaged is made again, and written where it is not there
-    shown = showing(dataset, out.writer, epochs=0 if place else 1)
-    with closing(run(dataset, cursor)) as items, shown:
+    progress = progress_of(dataset, out.writer, epochs=0 if place else 1)
+    with closing(run(dataset, cursor)) as items, progress:
         rows = _Rows(as_chunks(items), cursor, whole=dataset.level != "examples")
         while rows.more() or not place:
-            chunks = shown.over(rows.take(out.rows_per_file))
+            chunks = progress.over(rows.take(out.rows_per_file))
             if out.known(place)[0] is None:
                 out.write_file(place, chunks, rows.cursor_bytes)
             else:

@@ -13,14 +13,14 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp import __version__
-from mlxfp.core.atomic_files import write_whole, written_whole
 from mlxfp.core.chunks import RecordBatch, Schema, visible
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentError, listed
 from mlxfp.data.manifests import NAME, PROGRESS, File, Manifest, digest, read_manifest
 from mlxfp.data.rows.calling import stop_unwanted
 from mlxfp.data.running.error_rows import SkippedRow
 from mlxfp.data.running.part_files import Format
+from mlxfp.support.atomic_files import write_whole, written_whole
+from mlxfp.support.errors import ArgumentError, listed
 
 _PIPELINE = "pipeline.json"
 _LOCK = ".lock"

@@ -9,9 +9,9 @@ from zlib import crc32
 
 import numpy as np
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import DataError
 from mlxfp.data.sound.samples import Floats
+from mlxfp.support.errors import DataError
+from mlxfp.support.optional import optional
 
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
 MOST_RATE = 768_000  # samples per second, the highest rate of converters: more is damage

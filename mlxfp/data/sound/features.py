@@ -8,15 +8,15 @@ from attrs import frozen
 from toolz import identity
 
 from mlxfp.core.arrow.ragged import check_values, column_without_nulls, read_lists, to_lists
-from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor, is_text
-from mlxfp.core.checks import check_columns, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.sound.samples import as_samples
 from mlxfp.data.sound.spectrograms import LogMel
+from mlxfp.support.arrow_types import is_list_like, is_number, is_tensor, is_text
+from mlxfp.support.checks import check_columns, check_text, check_types, explain_call
+from mlxfp.support.errors import DataError, SchemaError
 
 _NAME = "log_mel"
 _PATH = "path"  # the column of files that `read_audio` makes, for messages

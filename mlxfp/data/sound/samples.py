@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ends, row_of
-from mlxfp.core.errors import DataError
+from mlxfp.support.errors import DataError
 
 Floats = NDArray[np.float32]
 

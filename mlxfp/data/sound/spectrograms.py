@@ -13,11 +13,11 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core._optional import optional
 from mlxfp.core.arrow.ragged import Ends, ends_of, places_within
-from mlxfp.core.checks import check_choice, check_positive, check_types
-from mlxfp.core.errors import ArgumentError
 from mlxfp.data.sound.samples import Floats
+from mlxfp.support.checks import check_choice, check_positive, check_types
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.optional import optional
 
 _FRAMES_AT_ONCE = 256  # the arrays of this many frames fit in the processor's cache
 _VECTOR = 16  # floats, the most that a vector of a processor holds

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.gathering import Rows
-from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.core.sources import SourceTraits
 from mlxfp.data.sources.column_source import ColumnSource, reading
 from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.partitions import fit
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.data.sources.row_chunks import ERROR
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import ArgumentError, SchemaError
 
 _KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # what `cache` keeps with the columns
 

@@ -18,13 +18,14 @@ from attrs import field, frozen
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
-from mlxfp.core.errors import DataError, MlxfpError, SchemaError, unknown_name
-from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Position, Source, SourceTraits
-from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument, schema_code
+from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument
 from mlxfp.data.sources.files import FileSource, find_place, place
 from mlxfp.data.sources.partitions import check_partition, fit, partition_types
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.arrow_types import schema_code
+from mlxfp.support.errors import DataError, MlxfpError, SchemaError, unknown_name
+from mlxfp.support.progress import Progress
 
 _THREADS = 16  # that read headers: each waits for a disk, or for a server
 
@@ -77,8 +78,8 @@ class ColumnSource(FileSource):
     def length(self) -> int:
         """Add up the rows of all files."""
         files = self.files()
-        with Showing("count rows", unit="files", total=lambda: len(files)) as shown:
-            return sum(map(self.rows_of, shown.over(files)))
+        with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
+            return sum(map(self.rows_of, progress.over(files)))
 
     @property
     def traits(self) -> SourceTraits:

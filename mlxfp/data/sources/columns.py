@@ -1,24 +1,23 @@
 """Columns of files: checks of their names, types that a user declares, and one type for a column that has several."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from mlxfp.core.arrow.types import is_binary, is_large, is_list_like, is_tensor, is_text, value_type
-from mlxfp.core.checks import as_strings
 from mlxfp.core.chunks import HIDDEN
-from mlxfp.core.errors import ArgumentTypeError, SchemaError, listed
+from mlxfp.support.arrow_types import TEXT_OF_JSON, is_binary, is_large, is_list_like, is_text, schema_code, value_type
+from mlxfp.support.checks import as_strings
+from mlxfp.support.errors import ArgumentTypeError, SchemaError, listed
 
 Declared = Mapping[str, pa.DataType] | Literal["scan"] | None  # what `schema=` of a reader takes
 Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
 
 SCAN = "scan"
 LONGEST_EXACT = 1 << 53  # float64 holds every integer up to this one
-TEXT_OF_JSON = pa.json_()  # a column that keeps whatever a line of JSON says as its text
 
 
 def as_columns(columns: Any) -> tuple[str, ...] | None:
@@ -74,36 +73,6 @@ def schema_argument(types: Types, *, scan: bool) -> str:
     if scan:  # declared are then only columns of JSON
         return f", schema={SCAN!r}" + (f", json_columns={[name for name, _ in types]!r}" if types else "")
     return f", {schema_code(types)}" if types else ""
-
-
-def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
-    """Write declared types as the argument that declares them, to print and paste.
-
-    >>> schema_code([("age", pa.float64())])
-    "schema={'age': pa.float64()}"
-    """
-    return f"schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in types)}}}"
-
-
-def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one for each way that a type is made
-    """Write a type as the code that makes it, for messages."""
-    if kind == TEXT_OF_JSON:
-        return "pa.json_()"
-    if is_tensor(kind):
-        return f"pa.fixed_shape_tensor({type_code(kind.value_type)}, {tuple(kind.shape)})"
-    if is_list_like(kind):
-        size = f", {kind.list_size}" if pa.types.is_fixed_size_list(kind) else ""
-        return f"pa.{'large_list' if is_large(kind) else 'list_'}({type_code(kind.value_type)}{size})"
-    if pa.types.is_struct(kind):
-        return f"pa.struct({{{', '.join(f'{f.name!r}: {type_code(f.type)}' for f in kind)}}})"
-    if pa.types.is_dictionary(kind):
-        return f"pa.dictionary({type_code(kind.index_type)}, {type_code(kind.value_type)})"
-    if pa.types.is_fixed_size_binary(kind):
-        return f"pa.binary({kind.byte_width})"
-    name, _, unit = str(kind).removesuffix("]").partition("[")
-    name = {"double": "float64", "float": "float32", "halffloat": "float16", "bool": "bool_"}.get(name, name)
-    arguments = "" if unit in ("", "day") or name == "date64" else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")
-    return f"pa.{name}({arguments})" if name.isidentifier() else f"pa.{name}"
 
 
 def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:

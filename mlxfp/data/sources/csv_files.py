@@ -13,33 +13,19 @@ import pyarrow.csv as arrow_csv
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.core.sources import SourceTraits
-from mlxfp.data.sources.columns import (
-    LONGEST_EXACT,
-    SCAN,
-    Declared,
-    as_columns,
-    as_types,
-    check_names,
-    joined_type,
-    rounding_columns,
-    type_code,
-)
-from mlxfp.data.sources.files import BLOCK, Paths, blocks, packed
+from mlxfp.data.sources.columns import LONGEST_EXACT, SCAN, Declared, as_columns, as_types, check_names, joined_type, rounding_columns
+from mlxfp.data.sources.files import BLOCK, Paths, blocks
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.records.parsing import check_block
-
-# What pandas reads as a missing value (pandas.read_csv, na_values), so that both read the same values from a file.
-NULL_VALUES = (
-    *("", " ", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-)
+from mlxfp.support.arrow_types import type_code
+from mlxfp.support.checks import as_strings, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, unknown_name
+from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
 _DELIMITERS = ",;\t|"  # common ones, to suggest one where the given delimiter is wrong
 _HEADER_BLOCK = 1 << 16  # bytes read to find a header, for every file and again on resuming
@@ -104,7 +90,7 @@ class _ReadCsv(LineSource):
     quote: str | None = '"'
     columns: tuple[str, ...] | None = None
     null_values: tuple[str, ...] = NULL_VALUES
-    suffixes = packed(".csv", ".tsv")
+    suffixes = with_compressions(".csv", ".tsv")
     transcoding = f"Name its encoding, as in encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
 
     @property

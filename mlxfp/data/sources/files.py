@@ -20,19 +20,18 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.manifests import is_written, listed_files
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
+from mlxfp.support.file_formats import COMPRESSIONS
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 BLOCK = 1 << 19  # bytes of the first block of a file, so that its first rows come soon, and what a thread parses at once
 _GROWTH = 8  # times as long as the first are the longest blocks: engines and parsers then have enough for all of their threads
 LARGEST_RECORD = 1 << 28  # bytes; a longer record is probably a quote that is never closed, and must not fill the memory
-
-_PACKINGS = {".gz": "gzip", ".zst": "zstd", ".zip": "zip"}
 
 
 def as_paths(path: Any) -> tuple[str, ...]:
@@ -59,15 +58,10 @@ def show_call(call: str, paths: tuple[str, ...]) -> str:
     return f"{head}({shown}{'' if rest == ')' else ', '}{rest}"
 
 
-def packed(*suffixes: str) -> tuple[str, ...]:
-    """Return the suffixes, alone and followed by those of compressed files."""
-    return tuple(suffix + last for suffix in suffixes for last in ("", *_PACKINGS))
-
-
 def packing(path: str) -> str | None:
     """Return how a file is compressed, by its suffix; to read from the middle of it, everything before must be decompressed."""
     within = ".zip/" in path.lower() and not is_remote(path) and archive_of(Path(path)) is not None
-    return "zip" if within else _PACKINGS.get(Path(path).suffix.lower())
+    return "zip" if within else COMPRESSIONS.get(Path(path).suffix.lower())
 
 
 def archive_of(path: Path) -> Path | None:

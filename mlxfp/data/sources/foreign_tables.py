@@ -10,9 +10,9 @@ import pyarrow as pa
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import MISFITS, RecordBatch, to_column
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
 from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
 
 # What gives a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and scanners of
 # pyarrow, and of Lance.

@@ -12,17 +12,17 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core._optional import optional
 from mlxfp.core.arrow.gathering import Rows, rows_of
-from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import brief
 from mlxfp.core.sources import Position, Source, SourceTraits, read_tasks
 from mlxfp.data.sources.row_chunks import ROWS_PULLED, check_example, count_rows, infer_schema, read_table, rows_to_chunks, tasks_in_order
 from mlxfp.data.sources.torch_datasets import FromItems
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintError
+from mlxfp.support.optional import optional
 
 # Streams whose `state_dict` is exact. It is not for others: after a resume, a shuffle buffer is filled with other rows, and mapping by
 # batches may skip one.

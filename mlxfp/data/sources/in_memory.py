@@ -12,15 +12,15 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.gathering import Rows, rows_of
-from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.identity import comparable, fingerprint
 from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_as_numbered
 from mlxfp.data.sources.arrow_datasets import dataset_source
 from mlxfp.data.sources.foreign_tables import as_table
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import ArgumentTypeError
 
 
 @explain_call

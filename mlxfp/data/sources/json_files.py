@@ -14,22 +14,10 @@ import pyarrow.json as arrow_json
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import as_strings, check_choice, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import DataError
-from mlxfp.data.sources.columns import (
-    SCAN,
-    TEXT_OF_JSON,
-    Declared,
-    as_types,
-    joined_type,
-    rounding_columns,
-    schema_code,
-    settled,
-    shown,
-)
-from mlxfp.data.sources.files import BLOCK, Paths, packed
+from mlxfp.data.sources.columns import SCAN, Declared, as_types, joined_type, rounding_columns, settled, shown
+from mlxfp.data.sources.files import BLOCK, Paths
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.json_lines import (
     DEEPEST,
@@ -43,6 +31,10 @@ from mlxfp.data.sources.records.json_lines import (
     with_texts,
 )
 from mlxfp.data.sources.records.line_blocks import Fault, Opening, fails, first_failure, guard, shorten
+from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
+from mlxfp.support.checks import as_strings, check_choice, explain_call
+from mlxfp.support.errors import DataError
+from mlxfp.support.file_formats import with_compressions
 
 Unknown = Literal["raise", "ignore"]
 
@@ -86,7 +78,7 @@ def read_jsonl(path: Paths, *, schema: Declared = None, json_columns: Sequence[s
 @frozen(repr=False)
 class _ReadJsonl(LineSource):
     unknown: Unknown = "raise"
-    suffixes = packed(".jsonl", ".ndjson")
+    suffixes = with_compressions(".jsonl", ".ndjson")
 
     def filled_ends(self, data: bytes) -> NDArray[np.int64] | None:
         return object_ends(data)

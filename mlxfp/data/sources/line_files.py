@@ -24,26 +24,16 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import MlxfpError, SchemaError
-from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import ChunkTask, Position, SourceTraits, Tasks
-from mlxfp.data.sources.columns import (
-    LONGEST_EXACT,
-    TEXT_OF_JSON,
-    Types,
-    check_names,
-    check_same_names,
-    joined_type,
-    schema_argument,
-    schema_code,
-    settled,
-    shown,
-)
+from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_same_names, joined_type, schema_argument, settled, shown
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.partitions import check_partition, partition_types
 from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, count_lines, newlines
 from mlxfp.data.sources.records.parsing import Lines, data_error, parse, said, without_faults
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
+from mlxfp.support.errors import MlxfpError, SchemaError
+from mlxfp.support.progress import Progress
 
 _WIDE = 500  # columns that a block of the usual size holds at least 1 KB of
 _SAMPLE = 1 << 20  # bytes that types are inferred from
@@ -233,8 +223,8 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
     found: dict[str, dict[pa.DataType, Block]] = {}  # the block that each type of a column was first found in
     faults: dict[str, tuple[Fault, Block]] = {}  # by columns that have several types in one value
     first: Opening | None = None
-    with Showing("find the types of columns", unit="blocks") as shown:
-        for block, types, faulty in shown.over(_in_threads(partial(_types_in, source), _every_block(source, files))):
+    with Progress("find the types of columns", unit="blocks") as progress:
+        for block, types, faulty in progress.over(_in_threads(partial(_types_in, source), _every_block(source, files))):
             first = first or block.opening
             check_same_names(block.opening.names, block.path, first.names, files[0].path)
             for name, kind in types:

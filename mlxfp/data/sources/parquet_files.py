@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 from attrs import field, frozen
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Source
@@ -18,6 +17,7 @@ from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types
 from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.partitions import stated
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
+from mlxfp.support.checks import explain_call
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
 _REMOTE_BUFFER = 1 << 22  # the same for remote files, where each request takes some 50 ms

@@ -8,10 +8,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlxfp.core.arrow.types import decoded, value_type
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.data.sources.columns import Types, check_unique_names
+from mlxfp.support.arrow_types import decoded, value_type
+from mlxfp.support.errors import DataError, SchemaError
 
 Partition = tuple[tuple[str, str | None], ...]  # columns and their values as text; None where the value is missing
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.data.sources.partitions import Partition, is_partition, partition_of
+from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
+from mlxfp.support.optional import optional
 
 # Bytes fetched ahead of those asked for. The defaults of fsspec's file systems, up to 50 MB, are wasted whenever reading starts or stops;
 # smaller ones wait too often for an answer (some 50 ms from an object store).

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, chunked, from_rows
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source, Tasks, take_task
+from mlxfp.support.errors import ArgumentTypeError
 
 ERROR = "__error__"  # the hidden column that says why a row failed, where it is not null
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])

@@ -19,15 +19,15 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import as_strings, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.data.sources.files import FileSource, Paths, find_place, open_bytes, packing, place
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
+from mlxfp.support.checks import as_strings, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
+from mlxfp.support.progress import Progress
 
 A = TypeVar("A")
 _Row = tuple[str, dict[str, bytes | None]]  # the key, and the bytes of each file by its extension; None: they are not wanted
@@ -125,8 +125,8 @@ class _ReadTar(FileSource):
     def index(self) -> tuple[tuple["_Archive", ...], NDArray[np.int64]]:
         """All archives, and where the rows of each end, int64[N]. Found once: `take` is called too often to look each time."""
         files = self.files()
-        with Showing("count rows", unit="files", total=lambda: len(files)) as shown, shown.ticking():
-            archives = tuple(map(_read_archive, shown.over(files)))
+        with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
+            archives = tuple(map(_read_archive, progress.over(files)))
         for archive in archives:
             self._check(archive.file, archive.firsts())
         return archives, np.cumsum([len(archive.keys) for archive in archives])

@@ -8,13 +8,14 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.data.sources.files import Paths, packed
+from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.line_blocks import Opening
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.checks import check_choice, explain_call
+from mlxfp.support.file_formats import with_compressions
 
 _NAME = "text"
 
@@ -46,7 +47,7 @@ def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[E
 @frozen(repr=False)
 class _ReadText(LineSource):
     by: str = "line"
-    suffixes = packed(".txt")
+    suffixes = with_compressions(".txt")
 
     def cut(self, data: bytes) -> int:
         return super().cut(data) if self.by == "line" else 0

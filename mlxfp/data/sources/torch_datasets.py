@@ -11,15 +11,15 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import without_arrays
-from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.identity import comparable
 from mlxfp.core.sources import IndexTask, Position, Source, SourceTraits, Task, Tasks, read_tasks
 from mlxfp.data.sources.columns import as_columns
 from mlxfp.data.sources.in_memory import FromIterable
 from mlxfp.data.sources.row_chunks import ROWS_PULLED, infer_schema, tasks_in_order
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 
 
 @explain_call

@@ -8,10 +8,10 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.core.checks import check_choice, explain_call
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, surprise
+from mlxfp.support.checks import check_choice, explain_call
+from mlxfp.support.errors import ArgumentError, DataError
 
 Average = Literal["macro", "micro", "binary"]
 
@@ -143,7 +143,11 @@ class HitCounts(Measured):
 
 @frozen
 class Ranking(Measured):
-    """The total of `roc_auc`: the scores, labels and weights of all examples, float[N] each."""
+    """The total of `roc_auc`: the scores, labels and weights of all examples, float[N] each.
+
+    >>> Ranking(np.array([0.1, 0.4, 0.8]), np.array([0, 1, 1]), np.ones(3)).value("roc_auc")
+    1.0
+    """
 
     scores: Any
     labels: Any

@@ -7,10 +7,10 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.core.checks import explain_call
-from mlxfp.core.errors import DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
 from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import DataError
 
 
 @explain_call
@@ -73,7 +73,11 @@ class RootOfMean(Measured):
 
 @frozen
 class Explained(Measured):
-    """The total of `r2`: the predictions, targets and weights of all examples, float[N] each."""
+    """The total of `r2`: the predictions, targets and weights of all examples, float[N] each.
+
+    >>> Explained(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.ones(2)).value("r2")
+    1.0
+    """
 
     predictions: Any
     targets: Any

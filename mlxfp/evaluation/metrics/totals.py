@@ -14,8 +14,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxfp.core.errors import ArgumentTypeError, DataError
-from mlxfp.core.trees import tree_map
+from mlxfp.support.errors import ArgumentTypeError, DataError
+from mlxfp.support.trees import tree_map
 
 
 class Measured(ABC):

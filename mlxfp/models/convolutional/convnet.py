@@ -4,9 +4,9 @@ import mlx.core as mx
 from attrs import field, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_positive, check_types
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.layers import Dropout, draw_weights, random_key
+from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.errors import ArgumentError
 
 _GROUP = 16  # channels that a norm takes together
 

@@ -4,11 +4,11 @@ import mlx.core as mx
 from attrs import field, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_positive
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.attention import check_length
 from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.layers import Body, Config, draw_weights, random_key, size_table
+from mlxfp.support.checks import check_positive
+from mlxfp.support.errors import ArgumentError
 
 _SPREAD = 0.25  # embeddings are uniform from -.25 to .25, as published
 

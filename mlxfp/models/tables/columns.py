@@ -16,13 +16,13 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
-from mlxfp.core.arrow.types import decoded, is_number_like, is_text, value_type
-from mlxfp.core.checks import as_strings, check_columns, check_not_negative, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, set_column, set_field
 from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.rows.columns import select_columns
+from mlxfp.support.arrow_types import decoded, is_number_like, is_text, value_type
+from mlxfp.support.checks import as_strings, check_columns, check_not_negative, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
@@ -122,7 +122,7 @@ class TableColumns(RowWise):
     >>> [row["categories"].tolist() for row in columns(from_examples([{"age": 40.0, "sex": "m"}, {"age": None, "sex": "x"}]))]
     [[2], [0]]
 
-    See also: `RealMLP` and `TabM`, which read these arrays.
+    See also: `TABLE_MODELS`, the networks that read these arrays.
     """
 
     numbers: tuple[NumberColumn, ...] = ()
@@ -202,9 +202,9 @@ def fit_columns(
     """Fit how the columns of training rows become arrays: medians and quartiles of numbers, the values of categories, words of texts.
 
     `numbers`, `categories` and `texts` name the columns; numbers can be categories too, such as codes. With `bins`, so many quantiles of
-    each column of numbers are found, which `TabM` needs (its authors take 48). A category that is not among the 1,000 most frequent of its
-    column counts as unseen. A column of numbers gets a flag if a training row lacks a value. A text becomes the first 16 components of its
-    TF-IDF of words, and 16 of parts of words, which are numbers from then on. Reads the rows once.
+    each column of numbers are found, for piecewise linear embeddings (their authors take 48). A category that is not among the 1,000 most
+    frequent of its column counts as unseen. A column of numbers gets a flag if a training row lacks a value. A text becomes the first 16
+    components of its TF-IDF of words, and 16 of parts of words, which are numbers from then on. Reads the rows once.
 
     Raises `ArgumentError` without columns, `SchemaError` for columns that are not there or have other types, `DataError` without rows,
     `MissingExtraError` for texts without scikit-learn.

@@ -7,9 +7,9 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from mlxfp.core.checks import check_positive
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.layers import random_key
+from mlxfp.support.checks import check_positive
+from mlxfp.support.errors import ArgumentError
 
 
 class PeriodicEmbedding(nn.Module):
@@ -46,7 +46,7 @@ class PiecewiseLinearEmbedding(nn.Module):
 
     e is the piecewise linear encoding of Gorishniy, Rubachev and Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning",
     2022: 1 in bins below that of x, 0 in those above, and the share of the way in its own; below the first bin and above the last it goes
-    on linearly. W starts at zero, so that the embedding is linear in x at first (version B, of Gorishniy, Kotelnikov and Babenko, "TabM",
+    on linearly. W starts at zero, so that the embedding is linear in x at first (version B, of Gorishniy, Kotelnikov and Babenko,
     2025). `bins` has the ends of the bins of each column, at least two, in ascending order: see `fit_columns`.
 
     >>> PiecewiseLinearEmbedding([(0.0, 1.0, 3.0), (-1.0, 1.0)], size=4)(mx.zeros((5, 2))).shape

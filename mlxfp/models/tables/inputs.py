@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models.layers import Input
 from mlxfp.models.tables.columns import CATEGORIES, CLIP, NUMBERS, TableColumns, robust_scale
+from mlxfp.support.errors import ArgumentError
 
 _TWO = 2  # categories, which become one number
 

@@ -9,13 +9,13 @@ import mlx.core as mx
 from attrs import field, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_positive, check_types
 from mlxfp.models.activations import mish, selu
 from mlxfp.models.layers import Dropout, Embedding, Input, random_key
 from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.embeddings import PeriodicEmbedding
 from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot, one_hot_scales, scaled
 from mlxfp.models.tables.targets import TableTarget
+from mlxfp.support.checks import check_positive, check_types
 
 _MIXED = 5  # rows that a bias is mixed from
 
@@ -72,7 +72,7 @@ class RealMLP(nn.Module):
     >>> model(mx.zeros((2, 1))).shape
     (2, 3)
 
-    See also: `fit_columns`, which makes the columns; `optimizers.realmlp` and `schedules.coslog`, which train it; `predict_table`.
+    See also: `fit_columns`, which makes the columns; `optimizers.fading_adam` and `schedules.coslog`, for training; `predict_table`.
     """
 
     def __init__(self, config: RealMLPConfig, *, seed: int = 0, examples: Mapping[str, Any] | None = None) -> None:

@@ -6,12 +6,12 @@ import mlx.core as mx
 from attrs import frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_positive, check_types
 from mlxfp.models.layers import Dropout, Input, random_key
 from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.embeddings import PiecewiseLinearEmbedding
 from mlxfp.models.tables.inputs import check_inputs, check_width
 from mlxfp.models.tables.targets import TableTarget
+from mlxfp.support.checks import check_positive, check_types
 
 
 @frozen(kw_only=True)

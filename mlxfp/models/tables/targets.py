@@ -6,8 +6,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, check_positive
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.errors import ArgumentError
 
 Kind = Literal["class", "labels", "value"]
 
@@ -17,7 +17,7 @@ class TableTarget:
     """What the outputs of a network are: logits of classes, one logit for each of several labels, or scaled values.
 
     Values are learned as (value - mean) / scale, of their logarithms log(1 + value) with `log`. `low` and `high` are the smallest and the
-    largest scaled value of the training rows: a `RealMLP` predicts none beyond. All of these have one number for each output, or none.
+    largest scaled value of the training rows: a network may predict none beyond. All of these have one number for each output, or none.
 
     >>> TableTarget("value", 1, mean=(100.0,), scale=(50.0,)).read(np.array([0.0, 2.0])).tolist()
     [100.0, 200.0]

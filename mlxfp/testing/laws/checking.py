@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import FailedHealthCheck, FlakyFailure, Unsatisfiable, UnsatisfiedAssumption
 
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.nodes import brief
+from mlxfp.support.errors import ArgumentError
 from mlxfp.testing.laws.families import Rows, Subject, Trial, law_name
 
 if TYPE_CHECKING:

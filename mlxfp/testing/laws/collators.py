@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.named_arrays import named_arrays
 from mlxfp.core.chunks import concat_chunks, from_rows, number_rows
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.testing.comparing import assert_same, same
 
 __tracebackhide__ = True

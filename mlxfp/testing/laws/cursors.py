@@ -6,9 +6,9 @@ from typing import Any
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, unoptimized
-from mlxfp.core.errors import CursorMismatchError
 from mlxfp.core.execution import iterate
 from mlxfp.data.running.prefetching import prefetch
+from mlxfp.support.errors import CursorMismatchError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect, logged
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from mlxfp.core.chunks import Schema, from_rows, number_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.describing import schema as schema_of
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import Part, brief
 from mlxfp.core.pipelines import compose
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.batching import batch
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.testing.laws import collators, contents, cursors, datasets, losses, stages, training
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies.tabular import examples as rows_of

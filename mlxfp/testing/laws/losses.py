@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mlxfp.core.errors import DataError
+from mlxfp.support.errors import DataError
 
 __tracebackhide__ = True
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from mlxfp.core.chunks import RecordBatch, to_rows
-from mlxfp.core.errors import DataError
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import DataError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform
 from mlxfp.text.templates.templates import Template

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlxfp.core.trees import flatten, paths
+from mlxfp.support.trees import flatten, paths
 
 if TYPE_CHECKING:  # laws of data must not load MLX
     from mlxfp.core.datasets import Dataset

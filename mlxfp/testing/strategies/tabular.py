@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from mlxfp.core.arrow.types import is_tensor
-from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, to_rows
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.arrow_types import is_tensor
+from mlxfp.support.checks import check_not_negative
 from mlxfp.text.templates.templates import Template
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.training import Kind, train_tokenizer

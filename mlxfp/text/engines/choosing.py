@@ -60,8 +60,29 @@ def choose(json: str, wanted: EngineName) -> Choice:
 os.register_at_fork(after_in_child=choose.cache_clear)  # the threads of an engine stay behind
 
 
-def is_tried(kind: EngineKind) -> bool:
-    """Whether fuzzing has tried the versions of an engine and of `tokenizers` that are installed."""
+@frozen
+class EngineStatus:
+    """An installed token engine; `tested` is true if fuzzing covered its version together with the installed version of `tokenizers`.
+
+    >>> EngineStatus("gigatoken", "0.10.1", tested=True).tested
+    True
+    """
+
+    name: str
+    version: str
+    tested: bool
+
+
+def token_engines() -> tuple[EngineStatus, ...]:
+    """Return the installed token engines, the fastest first; without the extra `fast` there are none.
+
+    >>> all(engine.version for engine in token_engines())
+    True
+    """
+    return tuple(EngineStatus(kind.name, kind.version, _is_tested(kind)) for kind in ENGINES if kind.version is not None)
+
+
+def _is_tested(kind: EngineKind) -> bool:
     versions = read_trials()[kind.name].versions
     return versions[kind.name] == kind.version and versions["tokenizers"].split(".")[:2] == hf.__version__.split(".")[:2]
 
@@ -78,7 +99,7 @@ def prove(kind: EngineKind, json: str) -> Proved | str:
     if ranges is None:
         return "fuzzing has not cleared it for this kind of tokenizer"
     cleared = to_table(read_ranges(ranges))
-    if not is_tried(kind):
+    if not _is_tested(kind):
         cleared[_ASCII:] = False
     gate = make_gate(cleared, configuration.added_tokens)
     try:

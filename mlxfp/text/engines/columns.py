@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.light_arrays import numbers_of
-from mlxfp.core.arrow.types import is_large
+from mlxfp.support.arrow_types import is_large
 
 
 def text_offsets(texts: pa.Array) -> NDArray[Any]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from attrs import define, field
 from numpy.typing import NDArray
 
-from mlxfp.core._optional import optional
+from mlxfp.support.optional import optional
 from mlxfp.text.engines.columns import text_bytes
 from mlxfp.text.engines.protocol import EngineKind, Flat
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tokenizers as hf
 
-from mlxfp._user_cache import user_cache
+from mlxfp.support.user_cache import user_cache
 from mlxfp.text.engines.gates import Gate
 from mlxfp.text.engines.protocol import EngineKind
 

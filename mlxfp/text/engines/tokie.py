@@ -14,8 +14,8 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core._optional import optional
 from mlxfp.core.arrow.ragged import ends_of
+from mlxfp.support.optional import optional
 from mlxfp.text.engines.columns import pieces
 from mlxfp.text.engines.protocol import EngineKind, Flat
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.arrow.ragged import first_null
-from mlxfp.core.arrow.types import decoded, is_list_like, is_text, value_type
-from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, to_rows
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.row_names import row_at
+from mlxfp.support.arrow_types import decoded, is_list_like, is_text, value_type
+from mlxfp.support.checks import check_columns
+from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.text.templates.random_templates import Field
 
 _MISFITS = (ValueError, TypeError, OverflowError)

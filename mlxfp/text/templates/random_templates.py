@@ -8,7 +8,7 @@ from string import Formatter
 
 from attrs import frozen
 
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError
 
 
 @frozen

@@ -10,13 +10,13 @@ from attrs import field, frozen
 from toolz import identity
 
 from mlxfp.core.arrow.light_arrays import text_scalar
-from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError
-from mlxfp.core.randomness import Keys, fold_into_rows
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Traits, seeded
+from mlxfp.support.checks import check_choice, check_columns, check_integer, check_text, explain_call
+from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.randomness import Keys, fold_into_rows
 from mlxfp.text.templates.formatting import check_format, format_column, is_missing
 from mlxfp.text.templates.random_templates import Field, Phrase, parse
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_text, check_types
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.support.checks import check_text, check_types
+from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.optional import optional
 from mlxfp.text.tokenizers.literal_text import unspellable
-from mlxfp.text.tokenizers.template_limits import counters, make_environment, parse_counted
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -33,10 +32,10 @@ class ChatTemplate:
     the model, such as `enable_thinking`. `today`, as in "2026-01-31", is what `strftime_now` of a template sees; without it a template
     has no clock, and most then write a fixed date.
 
-    The template runs in the sandbox of Jinja (extra `chat`), with the functions and filters that transformers gives it, and the text is the
-    same. One that loops or writes without end is stopped, at two million passes of loops or 67 million characters; a single operation on a
-    long text is not, so that a template which was made to do harm can still fill the memory. Fields of a message that are null are left
-    out, since Arrow fills them in where another message has them.
+    The template runs in the sandbox of Jinja (extra `chat`), with the functions and filters of transformers, and writes the same text. The
+    sandbox gives no access to files or to Python's internals, and a `range` has at most 100,000 numbers. Time and memory are not bounded:
+    nested loops, macros, powers and repeated texts can run for hours or fill the memory. Use templates of models that you trust. Null
+    fields of a message are left out, because Arrow adds a null field if another message has the field.
 
     >>> template = ChatTemplate("{% for message in messages %}{{ message.role }}: {{ message.content }}{{ end }}{% endfor %}",
     ...     variables={"end": "|"})
@@ -80,7 +79,7 @@ class ChatTemplate:
             given["strftime_now"] = _as_date(self.today).strftime
         template = _compiled(self.text).template
         try:
-            text: str = template.render(**(dict(self.variables) | given | counters()), add_generation_prompt=generation_prompt)
+            text: str = template.render(**dict(self.variables) | given, add_generation_prompt=generation_prompt)
         except Exception as error:  # a template is a program, and can fail in any way
             raise DataError(
                 f"The chat template refuses a conversation: {error}. Correct it, or leave it out; if the template needs another variable, "
@@ -127,6 +126,7 @@ def _compiled(text: str) -> _Compiled:
     """Compile a template as transformers does (utils/chat_template_utils.py)."""
     jinja = optional("jinja2", extra="chat", needed_by="A chat template")
     loops = optional("jinja2.ext", extra="chat", needed_by="A chat template").loopcontrols
+    sandbox = optional("jinja2.sandbox", extra="chat", needed_by="A chat template")
     found: set[str] = set()
 
     class Generation(jinja.ext.Extension):  # type: ignore[misc, name-defined]  # of a package that is imported here only
@@ -141,12 +141,12 @@ def _compiled(text: str) -> _Compiled:
         def _mark(self, caller: Any) -> str:
             return f"{BEGIN}{caller()}{END}"
 
-    made = make_environment([Generation, loops])
+    made = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loops])
     made.filters["tojson"] = _to_json
     made.globals["raise_exception"] = _raise
     try:
-        return _Compiled(made.from_string(parse_counted(made, text)), frozenset(found))
-    except jinja.TemplateError as error:
+        return _Compiled(made.from_string(text), frozenset(found))
+    except (jinja.TemplateError, RecursionError, SyntaxError) as error:  # RecursionError: deep brackets; SyntaxError: 21 nested loops
         raise DataError(f"The chat template is malformed: {error}, in line {getattr(error, 'lineno', '?')} of {text!r:.60}.") from error
 
 

@@ -10,9 +10,9 @@ import tokenizers as hf
 from attrs import evolve
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_choice, check_text, check_types, explain_call
-from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
+from mlxfp.support.checks import check_choice, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
+from mlxfp.support.optional import optional
 from mlxfp.text.tokenizers.chat_templates import CHAT_SETTINGS, ChatTemplate, special_tokens
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.json_checks import check_ids

@@ -4,7 +4,7 @@ import json as jsons
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from mlxfp.core.errors import DataError
+from mlxfp.support.errors import DataError
 
 GIVE = "Give the text of a tokenizer.json file; load_tokenizer(folder) reads other files too."
 

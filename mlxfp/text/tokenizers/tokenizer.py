@@ -12,8 +12,8 @@ from typing import Any, Literal
 import tokenizers as hf
 from attrs import evolve, field, frozen
 
-from mlxfp.core.checks import check_choice, check_text, check_types
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.checks import check_choice, check_text, check_types
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.text.tokenizers.chat_templates import ChatTemplate
 from mlxfp.text.tokenizers.configuration import Configuration, read_configuration
 from mlxfp.text.tokenizers.json_checks import is_panic, malformed, read_json
@@ -264,7 +264,7 @@ def check_tokenizer(**values: object) -> None:
 
     >>> check_tokenizer(tokenizer="bert")
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentTypeError: tokenizer must be Tokenizer, got str: 'bert'. Read one: fp.load_tokenizer("folder").
+    mlxfp.support.errors.ArgumentTypeError: tokenizer must be Tokenizer, got str: 'bert'. Read one: fp.load_tokenizer("folder").
     """
     for name, value in values.items():
         if not isinstance(value, Tokenizer):

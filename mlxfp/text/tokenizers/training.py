@@ -13,13 +13,13 @@ import tokenizers as hf
 from attrs import frozen
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from mlxfp.core.checks import check_choice, check_positive, check_text, explain_call
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError, PipelineError
-from mlxfp.core.execution import beginning, run, showing
+from mlxfp.core.execution import beginning, progress_of, run
 from mlxfp.core.nodes import check_dataset
-from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import check_ends
+from mlxfp.support.checks import check_choice, check_positive, check_text, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, PipelineError
+from mlxfp.support.progress import Progress
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.unigram_training import count_words, train_unigram
@@ -68,8 +68,8 @@ def train_tokenizer(
     check_text_column(dataset.resolved.schemas[-1], column, "train_tokenizer")
     train = {"bpe": _train_bpe, "wordpiece": _train_wordpiece, "unigram": _train_unigram}[kind]
     check_ends(dataset, "train_tokenizer")
-    with showing(dataset, "train_tokenizer", epochs=2 if kind == "wordpiece" else 1) as shown, shown.ticking():
-        model, parts = train(lambda: _texts(dataset, column, shown), vocab_size, lowercase=lowercase)
+    with progress_of(dataset, "train_tokenizer", epochs=2 if kind == "wordpiece" else 1) as progress:
+        model, parts = train(lambda: _texts(dataset, column, progress), vocab_size, lowercase=lowercase)
     built = parts.around(model)
     built.add_special_tokens(_SPECIAL)
     built.post_processor = processors.TemplateProcessing(
@@ -100,16 +100,16 @@ class _Parts:
         return built
 
 
-def _texts(dataset: Dataset[Any], column: str, shown: Showing) -> Iterator[list[str]]:
+def _texts(dataset: Dataset[Any], column: str, progress: Progress) -> Iterator[list[str]]:
     found = False
-    shown.say("train_tokenizer")
+    progress.rename("train_tokenizer")
     with closing(run(dataset, beginning(dataset))) as items:
-        for chunk in shown.over(item for item, _ in items):
+        for chunk in progress.over(item for item, _ in items):
             found = found or chunk.num_rows > 0
             yield read_text(chunk, column, "train_tokenizer").to_pylist()
     if not found:
         raise DataError(f"train_tokenizer got no text: {dataset!r} is empty. Give a dataset with at least one row.")
-    shown.say("train_tokenizer: text is read, making the vocabulary")
+    progress.rename("train_tokenizer: text is read, making the vocabulary")
 
 
 def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxfp.core.atomic_files import PARTIAL, written_whole
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.distributed import Ranks
 from mlxfp.models.safetensors_files import check_head
+from mlxfp.support.atomic_files import PARTIAL, written_whole
+from mlxfp.support.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics
 

@@ -13,12 +13,12 @@ from typing import Any
 import mlx.core as mx
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_types
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import CheckpointError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.trees import flatten, unflatten
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import CheckpointError
+from mlxfp.support.trees import flatten, unflatten
 from mlxfp.training.loop.checkpoint_files import (
     FORMAT,
     check_same_segments,

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from mlxfp.core.checks import check_callable, check_text
+from mlxfp.support.checks import check_callable, check_text
 from mlxfp.training.steps.state import TrainState
 
 Change = Callable[[TrainState], TrainState]

@@ -10,19 +10,19 @@ import mlx.core as mx
 from mlx import nn
 from toolz import identity
 
-from mlxfp.core.checks import check_callable, check_types, explain_call
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
-from mlxfp.core.execution import showing
+from mlxfp.core.execution import progress_of
 from mlxfp.core.identity import comparable
-from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import check_ends
-from mlxfp.core.trees import TreeDef, flatten, unflatten
 from mlxfp.distributed import Ranks
 from mlxfp.evaluation.metrics.totals import Measured, compute, merge, to_numpy
 from mlxfp.models.bounds import BoundError
 from mlxfp.models.layers import derived_key, random_key
+from mlxfp.support.checks import check_callable, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.progress import Progress
+from mlxfp.support.trees import TreeDef, flatten, unflatten
 from mlxfp.training.loop.feeding import check_batches, epoch_start, with_cursors, with_row
 from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.rank_agreement import exchanged
@@ -173,8 +173,8 @@ def _results(  # noqa: PLR0913  # as above
 
 def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> Iterator[Any]:
     """Yield results, and show how far that is."""
-    with showing(batches, function) if isinstance(batches, Dataset) else Showing(function, unit="batches") as shown:
-        yield from shown.over(results)
+    with progress_of(batches, function) if isinstance(batches, Dataset) else Progress(function, unit="batches") as progress:
+        yield from progress.over(results)
 
 
 def _of_all_ranks(

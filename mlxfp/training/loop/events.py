@@ -113,17 +113,6 @@ class Stepped(Event):
 
 
 @frozen
-class Queued(Event):
-    """A step was called that is one of `JointSteps`; `Stepped` comes next. Meanwhile other runs may call theirs.
-
-    Not in `__all__`, and not in logs: it says nothing of this run alone.
-
-    >>> Queued(TrainState({}, {}, {}, 7, 0), None, 0).step
-    7
-    """
-
-
-@frozen
 class EpochEnded(Event):
     """All batches of an epoch were used. `metrics` are the means over its steps, with `weight`.
 

@@ -6,13 +6,13 @@ from typing import Any
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentTypeError, PipelineError
 from mlxfp.core.execution import beginning, iterate
 from mlxfp.core.nodes import flat_parts
 from mlxfp.core.row_names import Origin
 from mlxfp.core.sources import warn_redrawn
 from mlxfp.data.inspection.provenance import row_origins
 from mlxfp.models.bounds import BoundError
+from mlxfp.support.errors import ArgumentTypeError, PipelineError
 from mlxfp.training.steps.steps import Batch
 
 

@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
-from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
 from mlxfp.core.cursors import Cursor, resharded
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.evaluation.metrics.totals import Totals, compute, merge
 from mlxfp.models.bounds import BoundError
 from mlxfp.runtime import warn_if_slow
+from mlxfp.support.checks import check_callable, check_positive, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.event_streams import EventStream, stop_interrupted
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, Queued, RunStarted, StateChanged, Stepped, Stopped, Warned
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, why_empty, with_cursors, with_row
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
@@ -26,7 +26,6 @@ from mlxfp.training.loop.rank_agreement import check_same_parameters, in_step, s
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
-from mlxfp.training.steps.joint import JointStep
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 
@@ -111,7 +110,7 @@ def last(events: Iterable[Event]) -> Event:
 
     >>> last(iter([]))
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentError: There are no events, so there is no last one. A stream can be consumed once: call fit again.
+    mlxfp.support.errors.ArgumentError: There are no events, so there is no last one. A stream can be consumed once: call fit again.
     """
     first: Event | None = None
     final: Event | None = None
@@ -246,8 +245,6 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
                     progress = yield from _changed(run, progress)
                 variants = run.variants
                 progress = _stepped(run, progress, batch, after)
-                if isinstance(run.step, JointStep):
-                    yield progress.event(Queued)
                 progress, means = _read(run, progress)
                 yield progress.event(Stepped, means, run.variants > variants)
                 if run.done(progress):

@@ -7,37 +7,14 @@ from typing import Any
 from toolz import groupby
 
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import iterate
 from mlxfp.core.row_names import Origin
 from mlxfp.models.bounds import BoundError
+from mlxfp.support.errors import NonFiniteError
 from mlxfp.training.loop.feeding import rows_after, with_row
 
 _WATCHED = ("loss", "grad_norm")  # other metrics may well be infinite
 _ROWS_SHOWN = 8
-
-
-class NonFiniteError(MlxfpError, ArithmeticError):
-    """A loss or the norm of its gradients is infinite or NaN.
-
-    `step` is the number of the step, counted from 1, and `rows` has the source rows of its batch. `next(iterate(batches, cursor))`
-    makes that batch again. If the batches are not a dataset, there are neither rows nor a cursor.
-
-    >>> error = NonFiniteError("The loss is nan in step 7.", 7, (), None)
-    >>> error.step, str(error)
-    (7, 'The loss is nan in step 7.')
-    """
-
-    def __init__(self, message: str, step: int, rows: tuple[Origin, ...], cursor: Cursor | None) -> None:
-        """Keep what a program needs to continue."""
-        super().__init__(message)
-        self.step = step
-        self.rows = rows
-        self.cursor = cursor
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Pickle all four: an exception is rebuilt from its message alone otherwise."""
-        return type(self), (str(self), self.step, self.rows, self.cursor)
 
 
 def check_finite(  # noqa: PLR0913  # what an error says of a step

@@ -7,8 +7,8 @@ from typing import Literal
 
 from attrs import evolve, field, frozen
 
-from mlxfp.core.checks import check_choice, check_text
-from mlxfp.core.errors import unknown_name
+from mlxfp.support.checks import check_choice, check_text
+from mlxfp.support.errors import unknown_name
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, RunStarted, Stepped, Stopped, Warned
 
 Mode = Literal["min", "max"]

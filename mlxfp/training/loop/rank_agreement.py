@@ -16,9 +16,9 @@ import numpy as np
 from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, RankError
-from mlxfp.core.trees import flatten
 from mlxfp.distributed import Ranks
+from mlxfp.support.errors import ArgumentError, RankError
+from mlxfp.support.trees import flatten
 from mlxfp.training.loop.events import Event
 from mlxfp.training.steps.sharding import axes_in, names_of
 from mlxfp.training.steps.state import TrainState

@@ -7,8 +7,8 @@ import mlx.core as mx
 import numpy as np
 from attrs import field, frozen
 
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.evaluation.metrics.totals import Totals, added
+from mlxfp.support.errors import ArgumentTypeError
 
 _ONCE = ("weight", "skipped")  # what counts once for each step
 

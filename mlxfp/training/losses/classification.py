@@ -7,10 +7,10 @@ from typing import Any
 import mlx.core as mx
 from attrs import frozen
 
-from mlxfp.core.checks import check_positive, explain_call
-from mlxfp.core.errors import ArgumentError
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
 from mlxfp.models.bounds import Bound, checked
+from mlxfp.support.checks import check_positive, explain_call
+from mlxfp.support.errors import ArgumentError
 
 
 @explain_call

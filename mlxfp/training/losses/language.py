@@ -6,9 +6,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.checks import explain_call
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, listed
 from mlxfp.evaluation.rows import add, broadcast_weights, surprise
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, listed
 from mlxfp.training.losses.classification import cross_entropy
 
 

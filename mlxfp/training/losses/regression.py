@@ -2,9 +2,9 @@
 
 import mlx.core as mx
 
-from mlxfp.core.checks import explain_call
-from mlxfp.core.errors import ArgumentError
 from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
+from mlxfp.support.checks import explain_call
+from mlxfp.support.errors import ArgumentError
 
 
 @explain_call

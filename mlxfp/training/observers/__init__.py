@@ -3,10 +3,13 @@
 An observer passes every event on unchanged, and may add events of its own or end the stream, which stops the run.
 """
 
+from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.event_files import log_tensorboard
-from mlxfp.training.observers.logs import log_memory, log_metrics
+from mlxfp.training.observers.logs import log_memory, log_metrics, read_log
 from mlxfp.training.observers.mlflow_runs import log_mlflow
+from mlxfp.training.observers.plotting import log_panels, plot_run
 from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
@@ -15,6 +18,8 @@ from mlxfp.training.observers.stopping import early_stopping, stop_on_signal, ti
 from mlxfp.training.observers.trackio_runs import log_trackio
 
 __all__ = [
+    "Control",
+    "Observer",
     "checkpoint",
     "checkpoint_best",
     "early_stopping",
@@ -22,10 +27,13 @@ __all__ = [
     "log_memory",
     "log_metrics",
     "log_mlflow",
+    "log_panels",
     "log_tensorboard",
     "log_trackio",
     "on_event",
+    "plot_run",
     "progress",
+    "read_log",
     "reduce_on_plateau",
     "stop_on_signal",
     "time_budget",

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from mlxfp.core.checks import check_callable, check_positive, check_text, check_types, explain_call
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_callable, check_positive, check_text, check_types, explain_call
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
 from mlxfp.training.loop.looking import look_at, looks
 from mlxfp.training.loop.plateaus import evaluation_of

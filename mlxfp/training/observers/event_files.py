@@ -9,9 +9,9 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_types
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_types
+from mlxfp.support.optional import optional
 from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.observers.tracking import Number, track
@@ -30,7 +30,7 @@ def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any]
 
     >>> log_tensorboard(7)
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentTypeError: folder must be str or PathLike, got int: 7.
+    mlxfp.support.errors.ArgumentTypeError: folder must be str or PathLike, got int: 7.
 
     See also: `log_mlflow`, `log_trackio`, `log_metrics`.
     """

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from mlxfp.core.checks import check_types
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_types
 from mlxfp.training.loop.events import Event, Observer
 
 

@@ -16,11 +16,11 @@ from typing import Any, TextIO
 import mlx.core as mx
 from attrs import fields, frozen
 
-from mlxfp.core.atomic_files import write_whole
-from mlxfp.core.checks import check_positive, explain_call
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.distributed import Ranks
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Queued, Stepped
+from mlxfp.support.atomic_files import write_whole
+from mlxfp.support.checks import check_positive, explain_call
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
 from mlxfp.training.observers.first_rank import on_first_rank
 
 _WORDS = ("total", "reason", "message", "path")  # fields of events that are not numbers
@@ -78,7 +78,11 @@ def log_memory(*, limit: int | None = None) -> Observer:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a JSON log; the last one is left out if it was not written whole.
 
-    Raises `DataError` for a file that `log_metrics` did not write, `MissingFileError` where there is none.
+    Raises `DataError` for a file that `log_metrics` did not write, `MissingFileError` for a missing file.
+
+    >>> read_log(Path("missing.jsonl"))
+    Traceback (most recent call last):
+    mlxfp.support.errors.MissingFileError: There is no log at missing.jsonl. Write one with observers.log_metrics.
     """
     if not path.is_file():
         raise MissingFileError(f"There is no log at {path}. Write one with observers.log_metrics.")
@@ -117,7 +121,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
             if file is None:
                 began = monotonic() - _begin(path, kind, event)
                 file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
-            if not isinstance(event, Queued) and (not isinstance(event, Stepped) or event.metrics):
+            if not isinstance(event, Stepped) or event.metrics:
                 file.write(kind.write(_record(event, monotonic() - began)))
                 file.flush()  # so that a killed run leaves a log
             yield event

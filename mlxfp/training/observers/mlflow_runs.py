@@ -14,9 +14,9 @@ from urllib.request import getproxies
 
 from attrs import frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_text
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_text
+from mlxfp.support.optional import optional
 from mlxfp.training.loop.checkpoints import save_state
 from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.first_rank import on_first_rank
@@ -55,7 +55,7 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
 
     >>> log_mlflow("titanic", uri="sqlite:///mlflow.db", params={"learning_rate": 1e-3}, parent=7)
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentTypeError: parent must be a string, got parent=7.
+    mlxfp.support.errors.ArgumentTypeError: parent must be a string, got parent=7.
 
     See also: `log_trackio`, `log_tensorboard`; `log_metrics` for a plain file, which can be one of the artifacts.
     """

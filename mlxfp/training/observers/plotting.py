@@ -6,8 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mlxfp.core._optional import optional
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.optional import optional
 from mlxfp.training.observers.logs import read_log
 
 PathLike = str | os.PathLike[str]
@@ -64,7 +64,11 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
 
 
 def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points]]:
-    """Return what the lines of a log have to draw: by the title of a picture, curves by name."""
+    """Return the curves of a log, for drawing: title of the picture -> name of the curve -> points (step, value).
+
+    >>> log_panels([{"event": "Evaluated", "step": 5, "metrics": {"valid/loss": 0.7}}])["loss"]
+    {'valid/loss': [(5, 0.7)]}
+    """
     trained = _curves([line for line in lines if line["event"] == "Stepped"])
     panels: dict[str, dict[str, Points]] = {"loss": {"training": trained.pop("loss")} if "loss" in trained else {}, "learning rate": {}}
     for name, points in _curves([line for line in lines if line["event"] == "Evaluated"]).items():

@@ -6,9 +6,9 @@ from typing import Any
 
 from attrs import evolve
 
-from mlxfp.core.checks import check_positive, check_types
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten, paths, unflatten
+from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten, paths, unflatten
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluated, Event, Observer, StateChanged, Stepped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker, metrics_in, warned_if_unused
@@ -25,7 +25,7 @@ def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: in
 
     >>> reduce_on_plateau("loss", control=Control(), mode="min", patience=2, factor=1.5)
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentError: factor must be above 0 and below 1, got factor=1.5.
+    mlxfp.support.errors.ArgumentError: factor must be above 0 and below 1, got factor=1.5.
     """
     check_types(Control, control=control)
     check_positive(patience=patience)

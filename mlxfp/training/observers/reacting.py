@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from mlxfp.core.checks import check_callable, check_types
-from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.support.checks import check_callable, check_types
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.training.loop.events import Event, Observer
 
 E = TypeVar("E", bound=Event)

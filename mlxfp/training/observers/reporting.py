@@ -2,19 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from math import inf
 from time import monotonic
 from typing import Any, TextIO
 
 from attrs import define
 
-from mlxfp.core.checks import explain_call
-from mlxfp.core.running.showing import console
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import explain_call
+from mlxfp.support.progress import bar_class, is_live, progress_file, write_line
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_REDRAW = 0.1  # seconds between two drawings of the bar: ten a second look live, and cost nothing
 _KEPT = 0.99  # of the weight of a step when another one is made: the sums are those of the last hundred
 
 
@@ -40,30 +38,32 @@ def progress(*, file: TextIO | None = None, ranks: Ranks | None = None) -> Obser
 
 
 def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event]:
-    out = console(file, lines=True)
+    out = progress_file(file, lines=True)
     if out is None:
         yield from events
         return
-    view, told, waited, drawn = _View(monotonic()), False, monotonic(), -inf
+    view, told, waited, bar = _View(monotonic()), False, monotonic(), None
+    live = is_live(out)
     try:
         for event in events:
             now = monotonic()
             view.add(event, now - waited)
             if isinstance(event, Stepped):
-                if out.live and now - drawn >= _REDRAW:
-                    out.draw(**view.facts(event, now))
-                    drawn = now
-                elif not out.live and (event.metrics or (view.rate and not told)):
-                    out.line(view.line(event, now))
+                if live:
+                    bar = _drawn(bar, out, view, event)
+                elif event.metrics or (view.rate and not told):
+                    write_line(out, view.line(event, now))
                     told = True
             elif _has_line(event):
-                if isinstance(event, Stopped):
-                    out.close()
-                out.line(view.line(event, now))
+                if isinstance(event, Stopped) and bar is not None:
+                    bar.leave = False
+                    bar.close()
+                write_line(out, view.line(event, now))
             yield event
             waited = monotonic()  # what observers and programs do with the event is not the time of the next one
     finally:
-        out.close(leave=True)  # of a run that was stopped from outside
+        if bar is not None:
+            bar.close()  # the bar stays if the run was stopped from outside
 
 
 @define
@@ -95,12 +95,6 @@ class _View:
         elif isinstance(event, RunStarted):
             self.total = event.total
 
-    def facts(self, event: Stepped, now: float) -> dict[str, Any]:
-        """Return what the bar shows."""
-        done, speed = self._parts(event)
-        bar = "{desc}  |{bar}|{speed}" if self.total else "{desc}{speed}"
-        return {"n": event.step, "total": self.total, "elapsed": now - self.began, "prefix": done, "bar_format": bar, "speed": speed}
-
     def line(self, event: Event, now: float) -> str:
         text = _text_between_steps(event)
         if text:
@@ -109,15 +103,27 @@ class _View:
         if isinstance(event, Stopped):
             took = f"  in {_clock(now - self.began)}"
             end = "done: " if event.reason in ("epochs", "steps") else f"stopped by {event.reason}: "
-        return f"{end}{''.join(self._parts(event))}{took}"
+        return f"{end}{''.join(self.parts(event))}{took}"
 
-    def _parts(self, event: Event) -> tuple[str, str]:
+    def parts(self, event: Event) -> tuple[str, str]:
         """Say what is done; and the loss, the speed and the time left."""
         rate = self.rate
         done = f"{event.step}/{self.total}" if self.total else f"{event.step}"
         speed = f"  {rate:.1f} steps/s" if rate else ""
         left = f"  eta {_clock((self.total - event.step) / rate)}" if rate and self.total and self.total > event.step else ""
         return f"epoch {event.epoch + 1}  step {done}", f"{self.loss}{speed}{left}"
+
+
+def _drawn(bar: Any, file: TextIO, view: _View, event: Stepped) -> Any:
+    """Draw the bar of a step and return the bar. `bar=None` starts a bar."""
+    done, speed = view.parts(event)
+    text = "{desc}  |{bar}|" + speed if view.total else "{desc}" + speed
+    if bar is None:
+        return bar_class()(file=file, desc=done, total=view.total, initial=event.step, bar_format=text, dynamic_ncols=True)
+    bar.set_description_str(done, refresh=False)
+    bar.bar_format = text
+    bar.update(event.step - bar.n)
+    return bar
 
 
 def _has_line(event: Event) -> bool:

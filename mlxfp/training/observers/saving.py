@@ -12,9 +12,9 @@ from typing import Any, Self
 import mlx.core as mx
 from attrs import define, field
 
-from mlxfp.core.checks import check_positive, check_types, explain_call
-from mlxfp.core.errors import ArgumentError
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_positive, check_types, explain_call
+from mlxfp.support.errors import ArgumentError
 from mlxfp.training.loop.checkpoint_files import folder_of, json_text, name_of, numbered, optimizer_of, remove_unfinished
 from mlxfp.training.loop.checkpoints import save_state
 from mlxfp.training.loop.events import (

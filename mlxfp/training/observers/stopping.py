@@ -8,9 +8,9 @@ from functools import partial
 from time import monotonic
 from typing import Literal
 
-from mlxfp.core.checks import check_choice, check_positive, check_types, explain_call
-from mlxfp.core.errors import ArgumentError
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
+from mlxfp.support.errors import ArgumentError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, Stepped, Stopped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_text
 from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_text
+from mlxfp.support.optional import optional
 from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.observers.tracking import Number, track
@@ -28,7 +28,7 @@ def log_trackio(
 
     >>> log_trackio("titanic", name=7)
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentTypeError: name must be a string, got name=7.
+    mlxfp.support.errors.ArgumentTypeError: name must be a string, got name=7.
 
     See also: `log_mlflow`, `log_tensorboard`, `log_metrics`.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import optimizers
 
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError
 from mlxfp.training.optimization.optimizers import start, update
 
 _SIZE = 4  # of each axis of the arrays that are tried
@@ -22,7 +22,7 @@ def check_elementwise(optimizer: optimizers.Optimizer, arrays: Mapping[str, mx.a
 
     >>> check_elementwise(optimizers.Muon(0.1), {"weight": mx.zeros((4, 4))})
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentError: Muon does not update each number by itself, and this rank has only a part of weight. Use ...
+    mlxfp.support.errors.ArgumentError: Muon does not update each number by itself, and this rank has only a part of weight. Use ...
     """
     tried: dict[tuple[int, int], tuple[optimizers.Optimizer, str]] = {}
     for path, array in arrays.items():

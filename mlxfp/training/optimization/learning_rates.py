@@ -8,7 +8,7 @@ import mlx.core as mx
 from attrs import frozen
 from mlx import optimizers
 
-from mlxfp.core.trees import TreeDef, flatten, paths
+from mlxfp.support.trees import TreeDef, flatten, paths
 
 
 def learning_rates(opt: Any) -> list[float]:

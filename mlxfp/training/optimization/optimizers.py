@@ -6,7 +6,7 @@ optimizer in configurations, add an entry to `OPTIMIZERS`.
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from io import StringIO
 from math import inf
@@ -17,15 +17,15 @@ import mlx.core as mx
 from mlx import optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.core.checks import check_callable, check_positive, check_text, explain_call
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import Part, brief
-from mlxfp.core.trees import difference, flatten, unflatten
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_callable, check_positive, check_text, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.registries import Registry
+from mlxfp.support.trees import difference, flatten, unflatten
 from mlxfp.training.optimization.learning_rates import learning_rates
 from mlxfp.training.optimization.schedules import Schedule, check_rate, flat_cosine
 
-__all__ = ["OPTIMIZERS", "adamw", "by_name", "frozen", "grouped", "layerwise", "matching", "realmlp", "start", "update", "vectors"]
+__all__ = ["OPTIMIZERS", "adamw", "by_name", "fading_adam", "frozen", "grouped", "layerwise", "matching", "start", "update", "vectors"]
 
 
 def __dir__() -> list[str]:
@@ -162,30 +162,26 @@ def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay:
 
 
 @explain_call
-def realmlp(learning_rate: float | Schedule, *, steps: int, weight_decay: float = 0.02) -> optimizers.Optimizer:
-    """Make the optimizer of a `models.RealMLP` for so many updates: Adam with betas 0.9 and 0.95, with rates by groups of parameters.
+def fading_adam(
+    learning_rate: float | Schedule, *groups: tuple[Sequence[str], float, float], steps: int, weight_decay: float = 0.02
+) -> optimizers.Optimizer:
+    """Make Adam with betas 0.9 and 0.95 and a decoupled weight decay that falls to 0 in the second half of the updates.
 
-    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024: the scale of
-    the inputs learns 6 times as fast as the weights; biases, activations and the embeddings of numbers a tenth. Weight decay is decoupled,
-    falls to 0 in the second half of the updates, and leaves out biases. The authors take `schedules.coslog(0.2, ...)` for values and 0.04
-    for classes.
+    A group is (patterns, factor of the rate, factor of the decay), for the parameters that fit `matching(*patterns)`. Parameters of no
+    group have the factors 1. Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular
+    Data", 2024, train a network for tables in this way: the entries of `models.TABLE_MODELS` have
+    groups and peak rates.
 
-    >>> [where.patterns for where in realmlp(0.04, steps=100).filters[:-1]]
-    [('scale',), ('layers.*.bias',), ('activations.*', 'periodic.*')]
+    >>> [where.patterns for where in fading_adam(0.04, (["*.bias"], 0.1, 0.0), steps=100).filters[:-1]]
+    [('*.bias',)]
     """
     check_positive(steps=steps)
     _check_rates(learning_rate, weight_decay)
 
-    def part(factor: float, decay: float) -> optimizers.Optimizer:
-        # The code of the authors multiplies by the factor once for the rate, and once more for the decay.
-        return _FadingAdam(_times(learning_rate, factor), flat_cosine(decay * factor, steps=steps))
+    def part(factor: float, decay_factor: float) -> optimizers.Optimizer:
+        return _FadingAdam(_times(learning_rate, factor), flat_cosine(weight_decay * decay_factor, steps=steps))
 
-    return grouped(
-        (matching("scale"), part(6.0, weight_decay)),
-        (matching("layers.*.bias"), part(0.1, 0.0)),
-        (matching("activations.*", "periodic.*"), part(0.1, weight_decay)),
-        rest=part(1.0, weight_decay),
-    )
+    return grouped(*((matching(*patterns), part(*factors)) for patterns, *factors in groups), rest=part(1.0, 1.0))
 
 
 def start(optimizer: optimizers.Optimizer, params: Any) -> Any:

@@ -15,14 +15,15 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_callable, check_not_negative, check_positive, explain_call
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import brief
-from mlxfp.settings.registries import Registry
+from mlxfp.support.checks import check_callable, check_not_negative, check_positive, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.optional import optional
+from mlxfp.support.registries import Registry
 
 __all__ = [
     "SCHEDULES",
+    "Schedule",
     "by_name",
     "check_rate",
     "constant",
@@ -111,8 +112,8 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 def coslog(rate: float, *, steps: int, cycles: int = 4) -> Schedule:
     """Rise from 0 to `rate` and fall to 0 as a cosine, `cycles` times, each time over twice as many of the `steps`.
 
-    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024: coslog4, the
-    schedule of RealMLP, is rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps. Here t is that of the middle of a step,
+    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024: coslog4 is
+    rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps. Here t is that of the middle of a step,
     so that the first update moves the weights. After `steps` it stays at 0.
 
     >>> [round(coslog(1.0, steps=150)(step).item(), 2) for step in (0, 4, 10, 19, 45, 100, 149, 150)]
@@ -157,7 +158,7 @@ def check_rate(**values: object) -> None:
 
     >>> check_rate(learning_rate="1e-3")
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentTypeError: learning_rate must be a number, got learning_rate='1e-3'. Write it without quotes: 0.001.
+    mlxfp.support.errors.ArgumentTypeError: learning_rate must be a number, got learning_rate='1e-3'. Write it without quotes: 0.001.
     """
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Real):

@@ -5,9 +5,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxfp.core.errors import ArgumentTypeError
-from mlxfp.core.trees import TreeDef, flatten, tree_map, unflatten
 from mlxfp.distributed import Ranks
+from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 

@@ -9,8 +9,8 @@ from typing import Any
 import mlx.core as mx
 from attrs import evolve
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import tree_map
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import tree_map
 from mlxfp.training.steps.state import TrainState
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from mlxfp.core.errors import ArgumentTypeError
-from mlxfp.core.trees import TreeDef, flatten, paths
 from mlxfp.models.bounds import BoundError
+from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.support.trees import TreeDef, flatten, paths
 
 _ARRAYS_ONLY = {mx.array}
 

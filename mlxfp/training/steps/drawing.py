@@ -17,8 +17,8 @@ import mlx.core as mx
 import numpy as np
 from attrs import define
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.randomness import fold_in, fold_in_rows, fold_into_rows
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import fold_in, fold_in_rows, fold_into_rows
 
 R = TypeVar("R")
 

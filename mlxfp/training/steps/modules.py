@@ -10,9 +10,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten, unflatten
 from mlxfp.models.layers import Dropout, Embedding, QuantizedEmbedding, copy_modules
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten, unflatten
 
 _DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3), nn.Dropout3d: (-2, -3, -4)}
 _EMBEDDINGS: dict[type, type[nn.Module]] = {nn.Embedding: Embedding, nn.QuantizedEmbedding: QuantizedEmbedding}
@@ -66,29 +66,6 @@ def get_arrays(source: Any, tree: Any) -> Any:
     if isinstance(tree, list):
         return [get_arrays(source[key], value) if isinstance(value, mx.array) or value else {} for key, value in enumerate(tree)]
     return source
-
-
-def private_arrays(model: nn.Module) -> list[mx.array]:
-    """Return the arrays under names with "_", which are not parameters, so that a compiled function holds them.
-
-    >>> model = nn.Linear(2, 2)
-    >>> model._edges = [mx.zeros(2), (mx.ones(1), 7)]
-    >>> private_arrays(model)
-    [array([0, 0], dtype=float32), array([1], dtype=float32)]
-    """
-    return [leaf for _, _, leaves in _private(model) for leaf in leaves if isinstance(leaf, mx.array)]
-
-
-def put_private(model: nn.Module, arrays: Iterable[mx.array]) -> None:
-    """Put arrays into the places of `private_arrays`."""
-    rest = iter(arrays)
-    for module, key, leaves in _private(model):
-        module[key] = unflatten(flatten(module[key])[0], [next(rest) if isinstance(leaf, mx.array) else leaf for leaf in leaves])
-
-
-def _private(model: nn.Module) -> list[tuple[nn.Module, str, list[Any]]]:
-    named = [(module, key, value) for _, module in model.named_modules() for key, value in module.items() if key.startswith("_")]
-    return [(module, key, flatten(value)[1]) for module, key, value in named if isinstance(value, mx.array | list | tuple)]
 
 
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:

@@ -9,8 +9,8 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten, paths, tree_map
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten, paths, tree_map
 
 _FIRST, _LARGEST = 2.0**16, 2.0**24
 _PATIENCE = 2000  # finite steps before the scale doubles, as in PyTorch's GradScaler

@@ -10,8 +10,8 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import TreeDef, flatten, unflatten
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import TreeDef, flatten, unflatten
 from mlxfp.training.steps.drawing import drawing_from, generator, set_generator
 from mlxfp.training.steps.modules import changed_arrays, copy_module, get_arrays, put_arrays, split_arrays, with_arrays
 from mlxfp.training.steps.precision import is_floating

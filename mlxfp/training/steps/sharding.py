@@ -21,9 +21,9 @@ from mlx.nn.layers.distributed import (
 )
 from mlx.utils import tree_flatten
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten, paths
 from mlxfp.distributed import SEGMENTS, Ranks, connect
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten, paths
 from mlxfp.training.optimization.elementwise import check_elementwise
 from mlxfp.training.steps.segments import sizes_of
 

@@ -8,7 +8,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxfp.core.trees import flatten
+from mlxfp.support.trees import flatten
 from mlxfp.training.steps.modules import with_arrays
 
 

@@ -7,9 +7,9 @@ import mlx.core as mx
 from attrs import cmp_using, field, frozen
 from mlx import nn, optimizers
 
-from mlxfp._html import element, fragment, table
-from mlxfp.core.checks import check_not_negative, explain_call
-from mlxfp.core.trees import TreeDef, flatten, unflatten
+from mlxfp.support.checks import check_not_negative, explain_call
+from mlxfp.support.html import element, fragment, table
+from mlxfp.support.trees import TreeDef, flatten, unflatten
 from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.sharding import Shards, shards_of
 from mlxfp.training.steps.transforms import functional

@@ -10,11 +10,11 @@ import mlx.core as mx
 from attrs import define, evolve
 from mlx import nn, optimizers
 
-from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.distributed import Ranks
 from mlxfp.models.layers import derived_key, random_key
+from mlxfp.support.checks import check_callable, check_positive, check_types, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.training.optimization.optimizers import start, update
 from mlxfp.training.steps.accumulating import (
     all_finite,

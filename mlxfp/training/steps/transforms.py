@@ -18,18 +18,16 @@ import mlx.core as mx
 from attrs import define, field, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_callable, check_positive, check_types
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.models.bounds import Bounds, holds, tracing
 from mlxfp.models.layers import Dropout, derived_key
+from mlxfp.support.checks import check_callable, check_positive, check_types
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.training.steps.drawing import drawing_from, refusing_draws
 from mlxfp.training.steps.modules import (
     copy_module,
     get_arrays,
-    private_arrays,
     put_arrays,
-    put_private,
     resting_parts,
     split_arrays,
 )
@@ -102,17 +100,6 @@ class Functional:
         with nullcontext() if key is None else drawing_from(derived_key(key, "generator")):
             result = function(model, *inputs)
         return result, get_arrays(model, self.buffers)
-
-    @property
-    def private(self) -> list[mx.array]:
-        """The arrays of the module that are neither parameters nor buffers: what it keeps under names with "_"."""
-        return private_arrays(self._skeleton)
-
-    def holding(self, private: Sequence[mx.array]) -> "Functional":
-        """Return the same module with other arrays in the places of `private`."""
-        skeleton = copy_module(self._skeleton)
-        put_private(skeleton, private)
-        return Functional(self.params, self.buffers, skeleton)
 
     def emptied(self) -> "Functional":
         """Return the same module without its arrays: others can be bound, and these are not kept alive."""

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.map_filter import flat_map, map
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.data.sources.torch_datasets import from_torch
+from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 

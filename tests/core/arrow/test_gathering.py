@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlxfp.core.arrow import gathering as taking
 from mlxfp.core.arrow.gathering import rows_in, rows_of
 from mlxfp.core.chunks import one_chunk
-from mlxfp.core.errors import DataError
+from mlxfp.support.errors import DataError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import tables
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlxfp.core.arrow.named_arrays import dtype_name, named_arrays, named_parts
-from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.support.errors import ArgumentTypeError
 
 
 class Pair(NamedTuple):

@@ -19,7 +19,7 @@ from mlxfp.core.arrow.ragged import (
     row_of,
     to_lists,
 )
-from mlxfp.core.errors import DataError
+from mlxfp.support.errors import DataError
 
 ROWS = st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), max_size=8)
 LAYOUTS = {"list": pa.list_(pa.int32()), "large list": pa.large_list(pa.int64()), "named": pa.list_(pa.field("element", pa.int32()))}

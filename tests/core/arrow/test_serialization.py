@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.chunks import number_rows, one_chunk
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentTypeError, CursorError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentTypeError, CursorError
 from mlxfp.testing.comparing import difference, same
 from mlxfp.testing.strategies import tables
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.randomness import fold_in
 from mlxfp.data.images.decoding import decode
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.randomness import fold_in
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), dtype=np.uint8)
 COLORS = st.sampled_from([1, 3])

@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.images.cropping import center_crop
 from mlxfp.data.images.decoding import decode
 from mlxfp.data.images.flipping import random_flip
 from mlxfp.data.images.resizing import resize, resize_short_side
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import DataError, SchemaError
 from tests.data.images.pictures import PIXELS, as_image, encoded, files, pixels_of
 
 RGB = pa.struct([("rgb", pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])

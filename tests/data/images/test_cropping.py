@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.images.cropping import center_crop, random_crop, random_resized_crop
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import DataError
 from tests.data.images.pictures import PIXELS, as_image, as_pixels, drawn, images, pillow, pixels_of, rows_of
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.datasets import unoptimized
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, UnknownNameError
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
@@ -29,6 +28,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.data.sources.media_files import read_images
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, UnknownNameError
 from mlxfp.testing import laws
 from tests.data.images.pictures import PIXELS, TENSORS, as_image, encoded, files, pixels_of, smooth
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.images import files
 from mlxfp.data.images.decoding import decode
@@ -20,6 +19,7 @@ from mlxfp.data.images.files import read_file
 from mlxfp.data.images.pixels import UnusableImageError
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.media_files import read_images
+from mlxfp.support.errors import DataError
 from tests.data.images.pictures import PIXELS, as_image, as_pixels, encoded, pillow, pixels_of, shown, smooth
 
 

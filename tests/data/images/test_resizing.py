@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.images import pixels as pixel_functions
 from mlxfp.data.images.pixels import all_resized, resized
 from mlxfp.data.images.resizing import resize, resize_short_side
+from mlxfp.support.errors import DataError
 from tests.data.images.pictures import as_image, as_pixels, colored, files, images, pillow, pixels_of, rows_of, smooth
 
 SIZES = st.tuples(st.integers(1, 15), st.integers(1, 15))

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.checksums import checksum
 from mlxfp.data.lengths.batching import batch, unbatch
@@ -20,6 +19,7 @@ from mlxfp.data.rows.map_filter import filter, map
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings, tables
 

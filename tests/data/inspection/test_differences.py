@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.nodes import flat_parts
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.differences import diff
@@ -11,6 +10,7 @@ from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.testing.strategies import pipelines
 
 ROWS = from_table({"x": [1, 2, 3]})

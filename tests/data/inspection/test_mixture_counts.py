@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import CursorMismatchError, PipelineError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.mixture_counts import mixture_proportions
@@ -22,6 +21,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import CursorMismatchError, PipelineError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import rechunkings
 

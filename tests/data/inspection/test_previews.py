@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.previews import preview, show_value
 from mlxfp.data.lengths.batching import batch
@@ -18,6 +17,7 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.strategies import pipelines, tables
 from mlxfp.text.templates.templates import template
 from mlxfp.text.tokenizers.files import load_tokenizer

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.profiling import PartProfile, Profile, profile
 from mlxfp.data.lengths.batching import batch, unbatch
@@ -24,6 +23,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_iterable, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines
 from mlxfp.text.templates.templates import template

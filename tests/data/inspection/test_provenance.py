@@ -11,7 +11,6 @@ from mlxfp.collators.texts import text
 from mlxfp.core.chunks import LEAF_BITS
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, PipelineError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.row_names import Origin, locate
@@ -31,6 +30,7 @@ from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, PipelineError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.text.templates.templates import template
 from mlxfp.text.tokenizers.files import load_tokenizer

@@ -7,7 +7,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
@@ -17,6 +16,7 @@ from mlxfp.data.rows.map_filter import map
 from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,
     assert_described,

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from mlxfp.core.chunks import source_rows
 from mlxfp.core.describing import length as length_of
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.execution import run as chunks_of
 from mlxfp.core.execution import start
 from mlxfp.core.pipelines import pipe
@@ -17,6 +16,7 @@ from mlxfp.data.lengths import bucketing
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
 from mlxfp.data.rows.map_filter import skip
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from tests.data.token_rows import Chunks, assert_obeys, chunkings, numbered, rows_of, run

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.execution import run as chunks_of
 from mlxfp.core.execution import start
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths import packing
 from mlxfp.data.lengths.packing import pack
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.testing import laws
 from mlxfp.testing.laws.datasets import collect
 from mlxfp.testing.probing import from_chunks

@@ -15,7 +15,6 @@ from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths import shape_planning as shaping
@@ -30,6 +29,7 @@ from mlxfp.data.rows.mixing import concat
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizing import tokenize
 from tests.data.token_rows import numbered, row_lengths

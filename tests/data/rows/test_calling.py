@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.randomness import generator
 from mlxfp.data.rows.calling import UnwantedWork, call, context_until, generators
+from mlxfp.support.randomness import generator
 
 
 def test_work_that_is_unwanted_ends_before_the_next_row():

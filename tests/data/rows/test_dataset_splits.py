@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.map_filter import map as map_rows
 from mlxfp.data.rows.selecting import Splits, train_valid_test
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 
 
 def numbers(dataset: Any) -> list[int]:

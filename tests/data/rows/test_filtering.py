@@ -14,13 +14,13 @@ from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.arrow.conditions import OPERATORS, Condition
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import MlxfpError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.shape_planning import batch_shapes
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import MlxfpError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.strategies import rechunkings, tables
 from mlxfp.text.padding import pad

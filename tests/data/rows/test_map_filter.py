@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.randomness import fold_in, generator
 from mlxfp.core.stages import RowWise
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, flat_map, map, map_chunks
@@ -23,6 +21,8 @@ from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.support.randomness import fold_in, generator
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,
     assert_resumable,

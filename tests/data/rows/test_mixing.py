@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, PipelineError, SchemaError, UnknownNameError
 from mlxfp.core.nodes import leaves
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
@@ -21,6 +20,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, PipelineError, SchemaError, UnknownNameError
 from mlxfp.testing import laws
 
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, DataError
 
 ROWS = from_examples([{"x": i} for i in range(7)])
 

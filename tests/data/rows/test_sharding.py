@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, CursorMismatchError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
@@ -13,6 +12,7 @@ from mlxfp.data.rows.map_filter import filter, map
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, CursorMismatchError
 
 
 def rows(count: int, *, streamed: bool):

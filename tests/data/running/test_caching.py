@@ -19,7 +19,6 @@ import pytest
 from mlxfp.collators.collating import collate
 from mlxfp.core.chunks import KEY
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import ArgumentError, DataError, FingerprintError, SchemaError
 from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.inspection.provenance import trace_row
@@ -39,6 +38,7 @@ from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, DataError, FingerprintError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 from mlxfp.testing.probing import from_chunks

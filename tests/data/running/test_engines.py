@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from mlxfp import runners
-from mlxfp.core.errors import MissingExtraError, WorkerError
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.running.segments import Job, Segment
 from mlxfp.core.sources import ChunkTask
@@ -22,6 +21,7 @@ from mlxfp.data.running.runners import Runner
 from mlxfp.data.running.writing import write
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.support.errors import MissingExtraError, WorkerError
 from mlxfp.testing.laws import assert_written_alike
 from mlxfp.text.templates.templates import template
 

@@ -13,7 +13,6 @@ from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, DataError, PipelineError, SchemaError, UnknownNameError
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import flat_parts
@@ -34,6 +33,15 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import FORGIVEN, OnError, SkippedRow, on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.support.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CursorMismatchError,
+    DataError,
+    PipelineError,
+    SchemaError,
+    UnknownNameError,
+)
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,

@@ -77,7 +77,7 @@ items = opened(*(
         (fp.map(dict),), (fp.filter(bool),), (fp.flat_map(lambda row: [row, row]),), (fp.take(30),), (fp.skip(3),), (fp.shard(0, 2),),
         (fp.shuffle(seed=0, buffer=9),), (fp.repeat(2),), (fp.repeat(None),), (fp.batch(3),), (fp.batch(3), fp.unbatch()), (fp.pack(9),),
         (fp.windows(5, separator=0), fp.batch(2)), (fp.bucket_by_length([9], size=2),), (fp.batch_by_tokens(20),),
-        (fp.map(dict), fp.on_error("skip")), (fp.column_stats(["x"]),),
+        (fp.map(dict), fp.on_error("skip")),
     ]
 ))
 items += opened(

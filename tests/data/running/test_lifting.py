@@ -158,9 +158,9 @@ def test_what_pipelines_of_stages_give_is_given_or_refused_with_a_sentence(data:
     table = fp.to_table(dataset)
     try:
         made = fp.lift(recipe)(table, offset=0)
-    except fp.PipelineError as error:
+    except fp.errors.PipelineError as error:
         assert "does not work on one row at a time" in str(error)  # noqa: PT017  # it may also not be raised
-    except fp.SchemaError as error:
+    except fp.errors.SchemaError as error:
         assert "is not declared" in str(error)  # noqa: PT017  # the same
     else:
         assert_same(made, run(table, recipe), "a lifted recipe gives the rows of the pipeline")
@@ -181,25 +181,24 @@ ACROSS = {
     "batch": fp.batch(4),
     "batch_by_tokens": fp.batch_by_tokens(32, column="tokens"),
     "bucket_by_length": fp.bucket_by_length([4, 8], size=2, column="tokens"),
-    "column_stats": fp.column_stats(["x"]),
     "on_error": fp.compose(fp.filter(bool), fp.on_error("skip")),
 }
 
 
 @pytest.mark.parametrize("name", ACROSS)
 def test_what_looks_across_rows_is_refused_by_its_name(name: str):
-    with pytest.raises(fp.PipelineError, match=r"does not work on one row at a time.*Leave it to the engine") as caught:
+    with pytest.raises(fp.errors.PipelineError, match=r"does not work on one row at a time.*Leave it to the engine") as caught:
         fp.lift(fp.compose(fp.filter_by([("x", ">", 1)]), ACROSS[name]))
     assert str(caught.value).startswith(name.partition(" ")[0])
 
 
 def test_other_data_in_a_recipe_is_refused():
     other = fp.from_table({"x": [1]})
-    with pytest.raises(fp.PipelineError, match=r"^from_table\(1 rows\) does not work on one row at a time"):
+    with pytest.raises(fp.errors.PipelineError, match=r"^from_table\(1 rows\) does not work on one row at a time"):
         fp.lift(lambda rows: other)
-    with pytest.raises(fp.ArgumentTypeError, match=r"A recipe turns a dataset into another one, got str from repr"):
+    with pytest.raises(fp.errors.ArgumentTypeError, match=r"A recipe turns a dataset into another one, got str from repr"):
         fp.lift(repr)  # type: ignore[arg-type]  # the mistake that is tested
-    with pytest.raises(fp.ArgumentTypeError, match="recipe must be a function"):
+    with pytest.raises(fp.errors.ArgumentTypeError, match="recipe must be a function"):
         fp.lift(3)  # type: ignore[arg-type]  # the mistake that is tested
 
 
@@ -216,7 +215,7 @@ UNBUILT = {
 
 @pytest.mark.parametrize("recipe", UNBUILT.values(), ids=UNBUILT)
 def test_a_recipe_that_asks_for_columns_or_rows_when_it_is_built_is_refused(recipe: Any):
-    with pytest.raises(fp.PipelineError, match=r"given its tables later.*asks for columns or the number of rows|one row at a time"):
+    with pytest.raises(fp.errors.PipelineError, match=r"given its tables later.*asks for columns or the number of rows|one row at a time"):
         fp.lift(recipe)
 
 
@@ -225,11 +224,12 @@ DRAWS = fp.map(noisy, seed=3, schema=INTEGERS)
 
 def test_stages_that_draw_are_refused_where_rows_have_no_keys():
     with pytest.raises(
-        fp.PipelineError, match=r"^map\(.* draws random numbers, and would draw the same ones in every table.*key=\"id\".*offset=4096"
+        fp.errors.PipelineError,
+        match=r"^map\(.* draws random numbers, and would draw the same ones in every table.*key=\"id\".*offset=4096",
     ):
         fp.lift(fp.compose(fp.filter_by([("id", ">", 1)]), DRAWS))(TABLE)
     for recipe in (fp.template("{name}; {id}.", seed=1), fp.drop_fields(0.1, ["name"], seed=0)):
-        with pytest.raises(fp.PipelineError, match="draws random numbers"):
+        with pytest.raises(fp.errors.PipelineError, match="draws random numbers"):
             fp.lift(recipe)(TABLE)
     assert fp.lift(fp.template("{name}"))(TABLE).num_rows == 4
 
@@ -238,35 +238,35 @@ def test_stages_that_draw_are_refused_where_rows_have_no_keys():
 class Signed(fp.RowWise):
     """Gives rows a sign by their key."""
 
-    traits = fp.Traits(row_wise=True, draws=True)
+    traits = fp.parts.Traits(row_wise=True, draws=True)
 
     def apply(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
         return chunk.set_column(0, "id", pa.array((row_keys(chunk) % 2).astype(np.int64)))
 
 
 def test_a_stage_of_ones_own_says_that_it_draws():
-    with pytest.raises(fp.PipelineError, match=r"^signed\(\) draws random numbers"):
+    with pytest.raises(fp.errors.PipelineError, match=r"^signed\(\) draws random numbers"):
         fp.lift(Signed())(TABLE)
     assert fp.lift(Signed(), key="id")(TABLE).equals(run(TABLE, Signed()))
 
 
 def test_keys_that_cannot_be_are_refused():
-    with pytest.raises(fp.DataError, match="The key of a row is null: row 3 of the table in the column 'name'"):
+    with pytest.raises(fp.errors.DataError, match="The key of a row is null: row 3 of the table in the column 'name'"):
         fp.lift(DRAWS, key="name")(TABLE)
     hidden_null = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 0], pa.int32()), pa.array(["a", None]))
-    with pytest.raises(fp.DataError, match="The key of a row is null: row 1 of the table in the column 'key'"):
+    with pytest.raises(fp.errors.DataError, match="The key of a row is null: row 1 of the table in the column 'key'"):
         fp.lift(DRAWS, key="key")(TABLE.append_column("key", hidden_null))
-    with pytest.raises(fp.SchemaError, match="A key is an integer, text or bytes, got the column 'price' of double"):
+    with pytest.raises(fp.errors.SchemaError, match="A key is an integer, text or bytes, got the column 'price' of double"):
         fp.lift(DRAWS, key="price")(TABLE)
-    with pytest.raises(fp.SchemaError, match=r"the column 'nam'.*Did you mean 'name'"):
+    with pytest.raises(fp.errors.SchemaError, match=r"the column 'nam'.*Did you mean 'name'"):
         fp.lift(DRAWS, key="nam")(TABLE)
-    with pytest.raises(fp.ArgumentError, match="Rows have one key each, got key='id' and offset=3"):
+    with pytest.raises(fp.errors.ArgumentError, match="Rows have one key each, got key='id' and offset=3"):
         fp.lift(DRAWS, key="id")(TABLE, offset=3)
-    with pytest.raises(fp.ArgumentError, match="offset must be at least 0"):
+    with pytest.raises(fp.errors.ArgumentError, match="offset must be at least 0"):
         fp.lift(DRAWS)(TABLE, offset=-1)
-    with pytest.raises(fp.ArgumentTypeError, match="offset"):
+    with pytest.raises(fp.errors.ArgumentTypeError, match="offset"):
         fp.lift(DRAWS)(TABLE, offset="3")  # type: ignore[arg-type]  # the mistake that is tested
-    with pytest.raises(fp.ArgumentTypeError, match="key must be a string"):
+    with pytest.raises(fp.errors.ArgumentTypeError, match="key must be a string"):
         fp.lift(DRAWS, key=3)  # type: ignore[arg-type]  # the mistake that is tested
     assert fp.lift(DRAWS)(TABLE, offset=np.int64(7)).equals(fp.lift(DRAWS)(TABLE, offset=7))
 
@@ -274,10 +274,10 @@ def test_keys_that_cannot_be_are_refused():
 def test_a_function_without_a_declared_schema_is_refused_with_what_it_gave():
     plain = fp.lift(fp.map(lambda row: {"double": row["id"] * 2}))
     with pytest.raises(
-        fp.SchemaError, match=r"The schema of map\(.*is not declared.*got double int64 from the rows of this part. Declare it"
+        fp.errors.SchemaError, match=r"The schema of map\(.*is not declared.*got double int64 from the rows of this part. Declare it"
     ):
         plain(TABLE)
-    with pytest.raises(fp.SchemaError, match="got no columns from the rows of this part"):
+    with pytest.raises(fp.errors.SchemaError, match="got no columns from the rows of this part"):
         plain(TABLE.slice(0, 0))
     declared = fp.lift(fp.map(lambda row: {"double": row["id"] * 2}, schema=pa.schema({"double": pa.int64()})))
     assert declared(TABLE).column("double").to_pylist() == [0, 2, 4, 6]
@@ -310,10 +310,10 @@ def test_the_kind_of_table_that_is_given_is_given_back():
     assert lifted(pieces).column("text").to_pylist() == expected
     for wrong in ([{"id": 1}], fp.from_table(TABLE), None):
         with pytest.raises(
-            fp.ArgumentTypeError, match="A lifted recipe takes a pyarrow Table or RecordBatch, a DataFrame of pandas or polars"
+            fp.errors.ArgumentTypeError, match="A lifted recipe takes a pyarrow Table or RecordBatch, a DataFrame of pandas or polars"
         ):
             lifted(wrong)
-    with pytest.raises(fp.SchemaError, match="reserved name"):
+    with pytest.raises(fp.errors.SchemaError, match="reserved name"):
         lifted(TABLE.append_column("__row__", pa.array(range(4))))
 
 

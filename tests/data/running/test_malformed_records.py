@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import DataError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch
@@ -23,6 +22,7 @@ from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_iterable
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import DataError
 from mlxfp.testing.laws import assert_repeatable, assert_resumable
 from tests.data.written import PACKINGS, blocked, write
 

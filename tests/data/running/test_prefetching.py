@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
@@ -27,6 +26,7 @@ from mlxfp.data.running import prefetching
 from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_iterable, from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.laws import assert_lazy, assert_resumable, assert_transparent, assert_value
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines

@@ -5,18 +5,13 @@ from contextlib import closing
 
 import pytest
 
-from mlxfp import runners
-from mlxfp.core.errors import ArgumentError, DataError, RankError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.inspection.write_places import explain_write
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner
 from mlxfp.data.running.writing import write
-from tests.rank_programs import ROWS, WRITTEN, squared
+from mlxfp.support.errors import ArgumentError, DataError, RankError
+from tests.rank_programs import ROWS, WRITTEN
 
 
 class Thread:
@@ -97,14 +92,3 @@ def test_a_rank_that_does_not_see_the_folder_of_rank_0_says_so(tmp_path):
 def test_rows_of_a_shard_are_refused(tmp_path):
     for error in in_threads(lambda peer: written_by(peer, pipe(ROWS, shard(peer.world.rank, 2)), tmp_path)):
         assert isinstance(error, ArgumentError)
-
-
-def test_what_ranks_and_other_workers_do_is_said_before_it_runs():
-    rows, stream = pipe(ROWS, map(squared)), pipe(ROWS, map(squared), pack(16))
-    assert explain_write(stream, on=runners.ranks()) == (
-        "by rank 0 of runners.ranks(), while the others wait: map(function=squared), pack(length=16), the files"
-    )
-    said = explain_write(concat([rows, rows]), on=runners.threads(2))
-    assert said.startswith("on the workers of runners.threads(2): map(function=squared), map(function=squared), concat(")
-    assert said.endswith(", the files")
-    assert "in order, by the thread that calls: " in explain_write(mix([stream, stream], [1, 1], stop="all"), on=runners.threads(2))

@@ -23,7 +23,6 @@ from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError, WorkerError
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
@@ -44,6 +43,7 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.data.sources.media_files import read_images
 from mlxfp.data.sources.torch_datasets import from_torch
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError, WorkerError
 from mlxfp.testing.laws import assert_runners_agree
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, tables

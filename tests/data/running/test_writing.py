@@ -21,7 +21,6 @@ from mlxfp import runners
 from mlxfp.collators.collating import collate
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError, PipelineError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.batching import batch
@@ -42,6 +41,7 @@ from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError, PipelineError, UnknownNameError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_resumable, assert_written_alike
 from mlxfp.testing.probing import from_chunks

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import DataError
 from mlxfp.data.sound.decoding import _plain_wav, decode, resample
+from mlxfp.support.errors import DataError
 
 soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed: the extra audio")
 soxr = pytest.importorskip("soxr", reason="soxr is not installed: the extra audio")

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.collators.waveforms import audio
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.cropping import crop_waveforms
@@ -23,6 +22,7 @@ from mlxfp.data.sound.features import log_mel
 from mlxfp.data.sound.spectrograms import LogMel
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.data.sources.media_files import read_audio
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing import laws
 
 soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed: the extra audio")

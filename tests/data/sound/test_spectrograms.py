@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.data.sound.spectrograms import LogMel
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 
 
 def frames(mel: LogMel, waveform: np.ndarray) -> np.ndarray:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from mlxfp.core.arrow.gathering import Rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_random_access, assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from mlxfp.testing.laws.datasets import collect

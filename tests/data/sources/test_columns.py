@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import DataError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.columns import joined_type
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import DataError, SchemaError, UnknownNameError
 from mlxfp.testing.laws import assert_reads, assert_resumable, assert_told_apart, assert_value
 
 TEXTS = st.text("ab", max_size=2)

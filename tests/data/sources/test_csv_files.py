@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import (
+from mlxfp.core.execution import iterate
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.support.errors import (
     ArgumentError,
     ArgumentTypeError,
     CursorError,
@@ -25,8 +27,6 @@ from mlxfp.core.errors import (
     SchemaError,
     UnknownNameError,
 )
-from mlxfp.core.execution import iterate
-from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from tests.data.written import PACKINGS, blocked, write
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import explain, schema
-from mlxfp.core.errors import ArgumentTypeError, DataError, MlxfpError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sources import line_files
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.support.errors import ArgumentTypeError, DataError, MlxfpError, SchemaError, UnknownNameError
 from mlxfp.testing.laws import assert_reads, assert_resumable, assert_told_apart, assert_value
 from tests.data.written import blocked, write
 

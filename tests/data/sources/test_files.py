@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.data.sources import files
 from mlxfp.data.sources.columns import check_names, check_same_names
 from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.files import as_paths, blocks, find_files, find_place, packed, place, show_call
+from mlxfp.data.sources.files import as_paths, blocks, find_files, find_place, place, show_call
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
+from mlxfp.support.file_formats import with_compressions
 from tests.data.written import PACKINGS
 
 if TYPE_CHECKING:
@@ -116,14 +117,14 @@ def folder(tmp_path: Path) -> Path:
 def test_paths_patterns_and_folders_stand_for_files(folder: Path, path: str, found: list[str]):
     if not found:
         with pytest.raises(MissingFileError):
-            find_files((str(folder / path),), packed(".csv"))
+            find_files((str(folder / path),), with_compressions(".csv"))
         return
-    assert [str(Path(file.path).relative_to(folder)) for file in find_files((str(folder / path),), packed(".csv"))] == found
+    assert [str(Path(file.path).relative_to(folder)) for file in find_files((str(folder / path),), with_compressions(".csv"))] == found
 
 
 def test_several_paths_keep_their_order(folder: Path):
     paths = tuple(str(folder / name) for name in ("sub", "b.csv", "*.txt"))
-    assert [Path(file.path).name for file in find_files(paths, packed(".csv"))] == ["e.csv", "b.csv", "notes.txt"]
+    assert [Path(file.path).name for file in find_files(paths, with_compressions(".csv"))] == ["e.csv", "b.csv", "notes.txt"]
 
 
 def test_the_home_folder_is_looked_up_when_files_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, SchemaError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.map_filter import map
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import ArgumentTypeError, CursorError, DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.laws.datasets import collect
 

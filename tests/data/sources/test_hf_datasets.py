@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain, schema
-from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.execution import iterate, run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
@@ -31,6 +30,7 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.hf_datasets import from_hf
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.testing import laws
 
 try:

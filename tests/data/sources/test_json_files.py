@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.data.sources import json_files
 from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.support.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError, SchemaError
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from tests.data.written import PACKINGS, blocked, write
 

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.describing import schema
-from mlxfp.data.sources.columns import settled, type_code
+from mlxfp.data.sources.columns import settled
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.files import BLOCK
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.records.line_blocks import first_failure, shorten
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.arrow_types import type_code
 from tests.data.written import write
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import explain
-from mlxfp.core.errors import DataError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import ChunkTask
@@ -26,6 +25,7 @@ from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.records.line_blocks import Block, Opening
 from mlxfp.data.sources.records.parsing import Lines
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import DataError
 from mlxfp.testing.laws import assert_runners_agree
 from tests.data.written import blocked, write
 

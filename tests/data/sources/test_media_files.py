@@ -18,7 +18,6 @@ from mlxfp.collators.collating import collate
 from mlxfp.collators.images import vision
 from mlxfp.collators.waveforms import audio
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.execution import take_rows
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
@@ -28,6 +27,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sound.spectrograms import LogMel
 from mlxfp.data.sources.media_files import read_audio, read_images
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingExtraError, MissingFileError
 from mlxfp.testing import laws
 
 NAMES = st.text("aBz0 ._é漢", min_size=1, max_size=4).filter(lambda name: not name.startswith(".") and name.strip(" ."))

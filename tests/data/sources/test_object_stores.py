@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlxfp.core.errors import CursorError, MissingFileError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.map_filter import take
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.media_files import read_images
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import CursorError, MissingFileError
 from mlxfp.testing import laws
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: the extra remote")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError, UnknownNameError
 from mlxfp.core.execution import iterate
 from mlxfp.data.sources import parquet_files
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError, UnknownNameError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from mlxfp.testing.laws.datasets import collect

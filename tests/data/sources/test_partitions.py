@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import explain, length
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.columns import select_columns
@@ -28,6 +27,7 @@ from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.data.sources.partitions import partition_of, partition_types
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.laws.datasets import collect
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from mlxfp.core.datasets import Dataset, unoptimized
 from mlxfp.core.describing import explain
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.columns import rename_columns, select_columns
 from mlxfp.data.rows.filtering import filter_by
@@ -23,6 +22,7 @@ from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.hf_datasets import from_hf
 from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing.laws import assert_plans_agree, assert_reads
 from mlxfp.testing.strategies import tables
 from tests.data.written import blocked, in_chunks

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.identity import fingerprint
 from mlxfp.data.sources import remote_files
 from mlxfp.data.sources.arrow_files import read_arrow
@@ -25,6 +24,7 @@ from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.media_files import read_audio, read_images
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import ArgumentError, CursorError, DataError, MissingExtraError, MissingFileError
 from mlxfp.testing import laws
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: the extra remote")

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sources.tar_files import read_tar
+from mlxfp.support.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.testing import laws
 
 Files = list[tuple[str, bytes]]

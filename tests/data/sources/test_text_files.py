@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import DataError, MissingFileError, UnknownNameError
 from mlxfp.core.execution import iterate
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.support.errors import DataError, MissingFileError, UnknownNameError
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from tests.data.written import PACKINGS, blocked, write
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, FingerprintError
 from mlxfp.core.execution import take_rows
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.torch_datasets import from_torch
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, FingerprintError
 from mlxfp.testing import laws
 
 

@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics as theirs
 
-from mlxfp.core.errors import DataError
 from mlxfp.evaluation import metrics
 from mlxfp.evaluation.metrics.totals import to_numpy
+from mlxfp.support.errors import DataError
 from mlxfp.training.steps.transforms import jit
 
 

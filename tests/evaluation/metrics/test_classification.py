@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, UnknownNameError
 from mlxfp.evaluation.metrics import accuracy, compute, f1, log_loss, perplexity, roc_auc
 from mlxfp.evaluation.metrics.classification import HitCounts
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, UnknownNameError
 
 
 def value(measured):

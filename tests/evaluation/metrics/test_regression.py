@@ -3,8 +3,8 @@
 import mlx.core as mx
 import pytest
 
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.evaluation.metrics import compute, mae, r2, rmse
+from mlxfp.support.errors import ArgumentError, DataError
 
 
 def test_predicting_the_mean_explains_nothing():

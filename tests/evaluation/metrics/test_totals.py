@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentTypeError, DataError
 from mlxfp.evaluation.metrics import compute, merge, rmse
+from mlxfp.support.errors import ArgumentTypeError, DataError
 
 NUMBERS = st.floats(-1e6, 1e6)
 PAIRS = st.lists(st.tuples(NUMBERS, st.floats(0.5, 1e6)), min_size=1, max_size=20)

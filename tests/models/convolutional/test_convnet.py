@@ -37,5 +37,5 @@ def test_weights_are_those_of_the_seed():
 )
 def test_sizes_that_make_no_network_are_refused(sizes, message):
     depths = {"depths": (1, 1)} if "24" in message else {}
-    with pytest.raises(fp.ArgumentError, match=message):
+    with pytest.raises(fp.errors.ArgumentError, match=message):
         fp.models.ConvNetConfig(**{"outputs": 2, **depths, **sizes})

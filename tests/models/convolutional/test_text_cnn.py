@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models import TextCNN, TextCNNConfig
+from mlxfp.support.errors import ArgumentError
 from tests.models.samples import rows
 
 

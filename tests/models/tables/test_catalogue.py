@@ -9,11 +9,11 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 import mlxfp as fp
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, ConfigError, DataError, SchemaError, UnknownNameError
 from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.map_filter import take
 from mlxfp.models import TABLE_MODELS, TableTarget, create_table_model, describe, load, predict_table, save
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, ConfigError, DataError, SchemaError, UnknownNameError
 from mlxfp.text.tokenizers.training import train_tokenizer
 from tests.models.tables.samples import COLUMNS, ROWS, realmlp, table, tabm
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.datasets import to_table
-from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.data.rows.selecting import select
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.models import CategoryColumn, TableColumns, fit_columns
-from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
+from mlxfp.support.structuring import structure, unstructure
 from mlxfp.testing import laws
 from tests.models.tables.samples import COLUMNS, ROWS, table
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError
 from mlxfp.models import PeriodicEmbedding, PiecewiseLinearEmbedding
+from mlxfp.support.errors import ArgumentError
 
 NUMBERS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.models import (
+    TABLE_MODELS,
     CategoryColumn,
     FadingDropout,
     MixedActivation,
@@ -21,9 +21,10 @@ from mlxfp.models import (
     fit_columns,
 )
 from mlxfp.models.tables.inputs import one_hot, one_hot_scales, scaled
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import realmlp as optimizer
+from mlxfp.training.optimization.optimizers import fading_adam
 from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step
 from tests.models.tables.samples import COLUMNS, arrays, realmlp, table, tabm
@@ -166,7 +167,7 @@ def test_a_step_is_pure_and_compiles():
     def loss(model, batch):
         return cross_entropy(model(batch["numbers"], batch["categories"]), batch["labels"])
 
-    made = optimizer(0.04, steps=10)
+    made = fading_adam(0.04, *TABLE_MODELS["realmlp"].rates.groups, steps=10)
     step, state = train_step(model, loss, made), train_state(model, made, seed=0)
     assert_pure_step(step, state, batch)
     assert_compiled_equals_eager(step, state, batch, tolerance=1e-4)

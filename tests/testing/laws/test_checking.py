@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import mlxfp as fp
 from mlxfp.collators import causal, text
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
 from mlxfp.core.pipelines import compose, pipe
@@ -25,6 +24,7 @@ from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.map_filter import filter, take
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing import laws, strategies
 from mlxfp.testing.probing import from_chunks
 from tests.testing.laws import broken

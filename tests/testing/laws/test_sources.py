@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import Source
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.testing.laws import assert_random_access, assert_reads
 from tests.testing.laws import broken
 

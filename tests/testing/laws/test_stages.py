@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.chunks import one_chunk
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.pipelines import compose
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, flat_map
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.testing.laws import assert_chunks_do_not_matter, assert_lazy, assert_pure_stages
 from mlxfp.testing.laws.datasets import Transform
 from mlxfp.testing.probing import from_chunks

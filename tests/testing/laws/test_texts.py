@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.chunks import one_chunk, to_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import DataError
 from mlxfp.data.rows.map_filter import map
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import DataError
 from mlxfp.testing.laws import assert_encodes_each_row, assert_renders_each_row
 from mlxfp.testing.strategies import tables, templates
 from mlxfp.text.templates.templates import Template

@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import number_rows, row_keys, source_rows
-from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.map_filter import map
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.text.encoding.framing import find_frame

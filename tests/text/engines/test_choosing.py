@@ -9,7 +9,7 @@ import pytest
 import tokenizers as hf
 
 import mlxfp as fp
-from mlxfp.core.errors import UnknownNameError
+from mlxfp.support.errors import UnknownNameError
 from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.encoding import encode_chunk, forget_words, say_engine
 from mlxfp.text.engines import choosing
@@ -178,7 +178,7 @@ def test_explain_says_which_engine_encodes_and_why_not_another():
 
 def test_the_engine_of_a_tokenizer_is_no_part_of_its_value():
     other = attrs.evolve(BPE, engine="tokenizers")
-    assert (other, hash(other), fp.fingerprint(other)) == (BPE, hash(BPE), fp.fingerprint(BPE))
+    assert (other, hash(other), fp.inspect.fingerprint(other)) == (BPE, hash(BPE), fp.inspect.fingerprint(BPE))
     assert attrs.evolve(other, pad_token="a").engine == "tokenizers"
 
 

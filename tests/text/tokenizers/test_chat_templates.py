@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.identity import fingerprint
-from mlxfp.text.tokenizers import chat_templates, template_limits
+from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
+from mlxfp.text.tokenizers import chat_templates
 from mlxfp.text.tokenizers.chat_templates import BEGIN, END, ChatTemplate
 from mlxfp.text.tokenizers.files import load_chat_template, load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer
@@ -136,57 +136,15 @@ def test_a_template_stays_in_its_sandbox(text: str):
     assert messages == messages_of([("Hi", "Ho")])
 
 
-DOUBLED = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = {DOUBLE} %}{% endfor %}"
-ENDLESS = {
-    "nested loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
-    "a long text, again and again": "{% for i in range(9999) %}{% for j in range(9999) %}0123456789{{ 'x' }}{% endfor %}{% endfor %}",
-    "a long text in a macro": "{% macro a() %}" + "0123456789" * 99 + "{% endmacro %}{% for i in range(2999) %}{{ a() }}{% endfor %}",
-    "macros that call others twice": "{% macro a(n) %}{% if n %}{{ a(n - 1) }}{{ a(n - 1) }}{% endif %}{% endmacro %}{{ a(99) }}",
-    "a loop that calls itself": "{% for i in [1, 2] recursive %}{% if loop.depth < 60 %}{{ loop([1, 2]) }}{% endif %}{% endfor %}",
-    "a text times a number": "{{ ('x' * 10 ** 10)|length }}",
-    "a number times a list": "{{ (10 ** 10 * [1])|length }}",
-    "a power": "{{ 10 ** (10 ** 10) }}",
-    "squares": "{% set ns = namespace(x=3) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
-    "sums": DOUBLED.replace("{DOUBLE}", "ns.x + ns.x"),
-    "joined texts": DOUBLED.replace("{DOUBLE}", "ns.x ~ ns.x"),
-    "a filter": DOUBLED.replace("{DOUBLE}", "[ns.x, ns.x]|join"),
-    "a method": DOUBLED.replace("{DOUBLE}", "ns.x.replace('a', 'aa')"),
-    "a block": "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
-    "a filtered block": "{% for i in range(9999) %}{% filter upper %}{{ 'x' * 99999 }}{% endfilter %}{% endfor %}",
-    "a wide field": "{{ ('%1000000000d' % 1)|length }}",
-    "a width as an argument": "{{ ('%*d' % (10 ** 9, 1))|length }}",
-    "a wide format": "{{ '{:1000000000}'.format(1)|length }}",
-    "a width inside a format": "{{ '{:{}}'.format(1, 10 ** 9)|length }}",
-    "a filter of formats": "{{ ('%1000000000d'|format(1))|length }}",
-    "a centred text": "{{ 'x'.center(10 ** 9)|length }}",
-    "a filter that centres": "{{ 'x'|center(10 ** 9)|length }}",
-    "an indented text": "{{ 'x'|indent(10 ** 9, true)|length }}",
-    "a text by chance": "{{ lipsum(10 ** 9)|length }}",
-}
-
-
-@pytest.mark.parametrize("name", ENDLESS)
-def test_a_template_without_an_end_is_refused(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(template_limits, "_STEPS", 3_000)
-    monkeypatch.setattr(template_limits, "_CHARACTERS", 1 << 19)
-    with pytest.raises(DataError, match=r"The chat template refuses a conversation: (it (makes|writes)|a field|the fields).*Correct it"):
-        ChatTemplate(ENDLESS[name]).render(messages_of([("Hi", "Ho")]))
-
-
-def test_what_is_counted_begins_anew_for_each_conversation_and_no_template_reaches_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(template_limits, "_STEPS", 50)
-    template = ChatTemplate(
-        "{% for i in range(40) %}{% if loop.first %}{{ 'a' }}{% elif loop.last %}{{ loop.length }}{% endif %}{% endfor %}"
-    )
-    assert [template.render(messages_of([("Hi", "Ho")])) for _ in range(9)] == ["a40"] * 9
-    content = 'Write {"a": {"b": 1}} as 100% of "%*d" and :{, 1234567 times.'  # what others wrote is no format
-    template = ChatTemplate(
-        "{{ messages[0].content.strip().split('.')[0] ~ messages[0].content|indent(2) }}{% filter upper %}x{% endfilter %}"
-    )
-    assert template.render([{"role": "user", "content": content}]) == f"{content.split('.', maxsplit=1)[0]}{content}X"
-    for spelled in ("{{ counter of mlxfp }}", "{{ 1|written of mlxfp }}"):
-        with pytest.raises(DataError, match="malformed"):
-            ChatTemplate(spelled).check()
+@pytest.mark.parametrize("name", ["recursive macro", "deep brackets", "nested loops"])
+def test_a_template_that_python_cannot_nest_is_refused(name: str):
+    text = {
+        "recursive macro": "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}",
+        "deep brackets": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "nested loops": "{% for i in messages %}" * 30 + "{% endfor %}" * 30,
+    }[name]
+    with pytest.raises(DataError, match=r"The chat template (refuses a conversation|is malformed): "):
+        ChatTemplate(text).render(messages_of([("Hi", "Ho")]))
 
 
 def test_templates_are_values():

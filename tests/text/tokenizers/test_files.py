@@ -8,7 +8,7 @@ import pytest
 import tokenizers as hf
 from tokenizers import models, pre_tokenizers
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError
 from mlxfp.text.tokenizers.files import load_tokenizer
 from tests.text.corpora import SENTENCES, framings, trained
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tests
-from mlxfp.core.errors import DataError, MlxfpError
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import DataError, MlxfpError
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.json_checks import is_panic

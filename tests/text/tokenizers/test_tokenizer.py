@@ -11,10 +11,10 @@ import tokenizers as hf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import tokenize
 from tests.text.corpora import TEXTS, framings, trained

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from mlx import nn
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.errors import DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.provenance import row_origins
 from mlxfp.data.lengths.batching import batch
@@ -18,6 +17,7 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.evaluation.metrics import accuracy
 from mlxfp.models.layers import draw_weights
+from mlxfp.support.errors import DataError
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import cross_entropy

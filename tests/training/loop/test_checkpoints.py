@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx import optimizers
 
-from mlxfp.core.errors import ArgumentTypeError, CheckpointError, CursorMismatchError, MissingFileError
 from mlxfp.core.execution import iterate
+from mlxfp.support.errors import ArgumentTypeError, CheckpointError, CursorMismatchError, MissingFileError
 from mlxfp.testing.laws import assert_saves
 from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, name_of, numbered, save_state
 from mlxfp.training.loop.events import Evaluation

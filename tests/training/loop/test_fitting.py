@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.evaluation.metrics import accuracy, f1, roc_auc
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
 from mlxfp.testing.laws import assert_continues
 from mlxfp.training import observers
 from mlxfp.training.loop.control import Control

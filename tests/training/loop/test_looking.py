@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.errors import DataError, PipelineError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns
@@ -14,6 +13,7 @@ from mlxfp.data.rows.map_filter import filter, map
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.evaluation.metrics import accuracy
+from mlxfp.support.errors import DataError, PipelineError
 from mlxfp.training import observers
 from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.loop.events import Evaluated

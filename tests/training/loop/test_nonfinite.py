@@ -16,8 +16,8 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import NonFiniteError
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.loop.nonfinite import NonFiniteError
 from tests.training.samples import group, setting, stacked
 
 STEP, FIRST = setting(rate=0.0)

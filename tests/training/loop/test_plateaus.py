@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentTypeError, UnknownNameError
+from mlxfp.support.errors import ArgumentTypeError, UnknownNameError
 from mlxfp.training.loop.events import Evaluation, RunStarted
 from mlxfp.training.loop.plateaus import PlateauTracker
 from mlxfp.training.steps.state import TrainState

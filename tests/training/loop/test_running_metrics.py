@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentTypeError, NonFiniteError
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.loop.nonfinite import NonFiniteError
 from tests.training.samples import dataset, group, setting, stacked
 
 SETTING = setting(clip_norm=1.0)

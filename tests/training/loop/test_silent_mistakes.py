@@ -13,11 +13,11 @@ import pytest
 from mlx import optimizers
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training import observers
 from mlxfp.training.loop.checkpoints import load_latest, name_of, save_state
 from mlxfp.training.loop.control import Control

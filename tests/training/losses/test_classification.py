@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.training.losses import binary_cross_entropy, cross_entropy, linear_cross_entropy
 
 

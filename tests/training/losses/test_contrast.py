@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError
 from mlxfp.training.losses import contrastive
 
 

@@ -5,8 +5,8 @@ import pytest
 from mlx import nn, optimizers
 
 from mlxfp.collators import causal, masked
-from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.models import CausalLM, Encoder, EncoderConfig, create
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.training.losses import causal_lm, cross_entropy, linear_cross_entropy, masked_lm
 from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step

@@ -8,7 +8,7 @@ import pytest
 from mlx import nn
 
 import mlxfp as fp
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError
 
 SIZE = 12
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError
 from mlxfp.training.losses import huber, mae, mse
 
 PREDICTIONS = mx.array([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0], [2.0, 2.0, -1.0]])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.pipelines import pipe
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, RunStarted
 from mlxfp.training.observers.evaluating import evaluate_every
 from tests.training.observers.runs import run, state

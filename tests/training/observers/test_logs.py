@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.pipelines import pipe
+from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.events import CheckpointSaved, Evaluated, Evaluation, MemoryRead, RunStarted, StateChanged, Warned
 from mlxfp.training.loop.fitting import fit, last

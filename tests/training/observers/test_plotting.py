@@ -6,8 +6,8 @@ import re
 import pytest
 
 from mlxfp.core import _optional
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.pipelines import pipe
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, MissingFileError
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import plotting
 from mlxfp.training.observers.evaluating import evaluate_every

@@ -3,8 +3,8 @@
 import pytest
 from mlx import optimizers
 
-from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
+from mlxfp.support.errors import ArgumentError, UnknownNameError
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluated, Evaluation, StateChanged, Stepped, Stopped
 from mlxfp.training.loop.fitting import fit, last

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.training.loop.events import EpochEnded, Event
 from mlxfp.training.observers.reacting import on_event
 from tests.training.observers.runs import names, run

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.training.loop.events import MemoryRead
 from mlxfp.training.observers.logs import log_memory
 from tests.training.observers.runs import names, run

@@ -8,8 +8,8 @@ import attrs
 import mlx.core as mx
 import pytest
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, FingerprintError, UnknownNameError
 from mlxfp.core.pipelines import pipe
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, FingerprintError, UnknownNameError
 from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import CheckpointSaved, Evaluation, RunStarted, Stepped, Stopped

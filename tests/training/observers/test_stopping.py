@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
+from mlxfp.support.errors import ArgumentError, UnknownNameError
 from mlxfp.training.loop.events import Evaluated, Evaluation, RunStarted, Stopped
 from mlxfp.training.loop.fitting import best, fit, last
 from mlxfp.training.observers.evaluating import evaluate_every

@@ -7,8 +7,8 @@ from math import inf, nan
 import pytest
 
 from mlxfp.core import _optional
-from mlxfp.core.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.core.pipelines import pipe
+from mlxfp.support.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
 from mlxfp.training import observers
 from mlxfp.training.loop.events import Evaluated, RunStarted, Stepped, Stopped, Warned

@@ -6,8 +6,8 @@ from itertools import islice
 import pytest
 
 from mlxfp.core import _optional
-from mlxfp.core.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.core.pipelines import pipe
+from mlxfp.support.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.training.loop.checkpoints import load_state
 from mlxfp.training.loop.events import Warned
 from mlxfp.training.loop.fitting import fit

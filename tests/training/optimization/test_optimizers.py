@@ -9,20 +9,21 @@ import pytest
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
-from mlxfp.core.trees import flatten, tree_map
+from mlxfp.models import TABLE_MODELS
 from mlxfp.models.catalogue import create
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError
+from mlxfp.support.trees import flatten, tree_map
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.losses import mse
 from mlxfp.training.optimization.optimizers import (
     OPTIMIZERS,
     adamw,
     by_name,
+    fading_adam,
     frozen,
     grouped,
     layerwise,
     matching,
-    realmlp,
     start,
     update,
     vectors,
@@ -362,7 +363,7 @@ def test_the_optimizer_of_realmlp_is_adam_with_rates_and_decays_by_groups():
         "periodic": {"phase": mx.array([1.0])},
     }
     names["periodic.phase"] = names["activations.0.share"]
-    optimizer = realmlp(coslog(0.2, steps=10), steps=10)
+    optimizer = fading_adam(coslog(0.2, steps=10), *TABLE_MODELS["realmlp"].rates.groups, steps=10)
     state, wanted = start(optimizer, params), dict.fromkeys(names, 1.0)
     for number in range(10):
         gradient = np.sin(number + 1.0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MissingExtraError, UnknownNameError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MissingExtraError, UnknownNameError
 from mlxfp.training.optimization.optimizers import adamw, start, update
 from mlxfp.training.optimization.schedules import SCHEDULES as TABLE
 from mlxfp.training.optimization.schedules import (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.core.trees import tree_map
+from mlxfp.support.trees import tree_map
 from mlxfp.testing.laws import assert_accumulates
 from mlxfp.training.optimization.schedules import linear_decay
 from mlxfp.training.steps.accumulating import all_finite, mean_gradients

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics import accuracy
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten
 from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.steps.averaging import ema_weights, first_average, next_average
 from mlxfp.training.steps.state import same_arrays

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten, paths
 from mlxfp.data.rows.sharding import World
 from mlxfp.models.layers import draw_weights
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten, paths
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.loop.evaluating import evaluate, predict

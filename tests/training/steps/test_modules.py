@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError
 from mlxfp.training.steps.modules import changed_arrays, copy_module, get_arrays, split_arrays, with_arrays
 from mlxfp.training.steps.state import same_arrays
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten
 from mlxfp.training.losses import cross_entropy, mse
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.precision import cast_floating, first_scale, lower_inputs, next_scale

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.core.trees import flatten
 from mlxfp.models.layers import random_key
+from mlxfp.support.trees import flatten
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
 from mlxfp.training.steps.state import same_arrays, trees_of
 from mlxfp.training.steps.transforms import functional

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from mlx import nn
 from mlx.nn.layers import distributed
 
-from mlxfp.core.errors import CheckpointError, UnknownNameError
 from mlxfp.data.rows.sharding import World
 from mlxfp.distributed import Ranks, connect, shard_linear
 from mlxfp.models.layers import draw_weights
+from mlxfp.support.errors import CheckpointError, UnknownNameError
 from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.segments import joined, part_of, sizes_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mlx import nn, optimizers
 
-from mlxfp.core.trees import flatten
+from mlxfp.support.trees import flatten
 from mlxfp.training.steps.averaging import ema_weights
 from mlxfp.training.steps.state import same_arrays, trees_of
 from tests.training.samples import deep, group, net, setting

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError
-from mlxfp.core.trees import flatten
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.trees import flatten
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.state import TrainState, train_state, trees_of
 from mlxfp.training.steps.transforms import functional

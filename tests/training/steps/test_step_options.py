@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError
-from mlxfp.core.trees import flatten
 from mlxfp.distributed import connect
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError
+from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_continues, assert_pure_step, assert_saves
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.optimization.optimizers import adamw

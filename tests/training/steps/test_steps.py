@@ -12,8 +12,8 @@ import pytest
 from mlx import nn, optimizers
 from mlx.utils import tree_map
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.trees import flatten
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import cross_entropy, mse
 from mlxfp.training.optimization.optimizers import adamw

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.trees import flatten, paths, tree_map
 from mlxfp.models.layers import Dropout
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.trees import flatten, paths, tree_map
 from mlxfp.training.steps.state import same_arrays
 from mlxfp.training.steps.transforms import functional, jit
 from tests.core.test_trees import Frozen, Pair, nodes

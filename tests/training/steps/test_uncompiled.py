@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from mlxfp.core.errors import ArgumentTypeError
-from mlxfp.core.trees import flatten
 from mlxfp.models.bounds import BoundError
+from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_pure_step
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import cross_entropy

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import optimizers
 
-from mlxfp.core.trees import flatten
 from mlxfp.distributed import connect
+from mlxfp.support.trees import flatten
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse
 from mlxfp.training.optimization.optimizers import adamw

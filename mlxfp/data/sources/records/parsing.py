@@ -10,12 +10,12 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks
-from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.sources import Task
 from mlxfp.data.sources.columns import shown
 from mlxfp.data.sources.partitions import Partition, fit
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines
 from mlxfp.data.sources.row_chunks import ERROR, REASON
+from mlxfp.support.errors import DataError, SchemaError
 
 _FAULTS = 16  # records that cannot be parsed in a block, until each is parsed alone: finding one costs some ten times parsing the block
 _ESCAPED = re.compile("[\udc80-\udcff]")  # how Python decodes bytes that are not UTF-8

@@ -1,0 +1,127 @@
+"""`mlxfp data`: describe the files of a competition, and check them against a spec."""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from mlxfp.app.cli.parsing import Commands, add_command, add_group, say
+from mlxfp.support.errors import ArgumentError, MlxfpError
+
+if TYPE_CHECKING:
+    from mlxfp.app.kaggle.specs.specs import DatasetSpec
+
+
+def add(commands: Commands) -> None:
+    """Add `data check`, `data infer` and `data synthetic`."""
+    group = add_group(commands, "data", about="Check and describe the files of a competition.", example="mlxfp data check data/titanic")
+    check = add_command(group, "check", _check, example="mlxfp data check data/titanic --spec titanic")
+    infer = add_command(group, "infer", _infer, example="mlxfp data infer data/cats --out cats.yaml")
+    for command in (check, infer):
+        command.add_argument("path", metavar="PATH", help="the folder of a competition, or a file: CSV, Parquet or JSON lines")
+        command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, where it cannot be inferred")
+    check.add_argument("--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON (default: inferred)")
+    synthetic = add_command(group, "synthetic", _synthetic, example="mlxfp data synthetic titanic --out passengers")
+    synthetic.add_argument("spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON")
+    synthetic.add_argument("--out", metavar="FOLDER", required=True, help="the folder for the files")
+    infer.add_argument("--schema", action="store_true", help="read all rows of one file, and print the types that fit, for schema=")
+    infer.add_argument("--out", metavar="FILE", help="write the spec to this file, as YAML or JSON by its suffix, instead of printing it")
+
+
+def _check(options: Namespace) -> int:
+    """Describe the files, and list every mismatch with the spec."""
+    from mlxfp.app.kaggle.specs.catalogue import named_spec
+    from mlxfp.app.kaggle.specs.checking import check_spec
+
+    if options.spec and options.target:
+        raise ArgumentError(f"--target is {', '.join(options.target)}, but --spec {options.spec} has the target. Leave one out.")
+    spec = named_spec(options.spec) if options.spec else _inferred(options)
+    say("\n".join(_description(spec)))
+    check_spec(spec, options.path)
+    say("The files match the spec." if options.spec else "The spec was inferred from the files; --spec checks them against another.")
+    return 0
+
+
+def _infer(options: Namespace) -> int:
+    """Infer a spec from the files."""
+    from mlxfp.app.kaggle.specs.spec_files import save_spec
+
+    if options.schema:
+        say(_scanned(options))
+        return 0
+    spec = _inferred(options)
+    if options.out is None:
+        with TemporaryDirectory() as folder:
+            save_spec(spec, made := Path(folder, "spec.yaml"))
+            say(made.read_text("utf-8").rstrip("\n"))
+        return 0
+    if Path(options.out).exists():
+        raise ArgumentError(f"{options.out!r} exists already, and nothing is overwritten. Give another --out, or remove it.")
+    save_spec(spec, options.out)
+    say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct it in the file, then use it: --spec {options.out}")
+    return 0
+
+
+def _synthetic(options: Namespace) -> int:
+    """Write synthetic files with the columns of a spec, to try things out; files that are there already stay as they are."""
+    from mlxfp.app.kaggle.specs.catalogue import named_spec
+    from mlxfp.app.kaggle.specs.synthetic import write_synthetic
+
+    made = write_synthetic(named_spec(options.spec), options.out)
+    files = ", ".join(file.name for file in (made.train, made.test, made.sample) if file is not None)
+    say(f"{options.out}: {files}, with synthetic rows.")
+    return 0
+
+
+def _scanned(options: Namespace) -> str:
+    """Find the types that fit every row of a file, as code."""
+    from mlxfp import read_csv, read_jsonl, read_parquet
+    from mlxfp.support.arrow_types import schema_code
+    from mlxfp.support.file_formats import with_compressions
+
+    if options.target or options.out:
+        raise ArgumentError("--schema prints the types of a file, got --target or --out as well. Leave these out.")
+    readers: dict[tuple[str, ...], Callable[..., Any]] = {
+        with_compressions(".csv"): read_csv,
+        with_compressions(".tsv"): partial(read_csv, delimiter="\t"),
+        with_compressions(".jsonl", ".ndjson"): read_jsonl,
+        (".parquet",): read_parquet,
+    }
+    path = str(options.path).lower()
+    read = next((read for suffixes, read in readers.items() if path.endswith(suffixes)), None)
+    if read is None:
+        known = ", ".join(suffix for suffixes in readers for suffix in suffixes)
+        raise ArgumentError(f"--schema needs a file that ends in one of {known}, got {options.path!r}. Name the file, or a pattern.")
+    return schema_code(read(options.path, schema="scan").source.declared())
+
+
+def _inferred(options: Namespace) -> "DatasetSpec":
+    from mlxfp.app.kaggle.specs.inferring import infer_spec
+
+    try:
+        return infer_spec(options.path, target=options.target)
+    except MlxfpError as error:
+        if options.target is None and isinstance(error, ArgumentError):
+            error.add_note("On the command line: --target COLUMN.")
+        raise
+
+
+def _description(spec: "DatasetSpec") -> Iterator[str]:
+    """Describe a data set in lines."""
+    from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
+
+    yield f"{spec.name}: {spec.kind}, metric {spec.metric}"
+    for part, file in (("train", spec.train), ("test", spec.test), ("sample", spec.sample)):
+        if file is not None:
+            yield f"  {part:<12} {file.name}" + ("" if file.rows is None else f", {file.rows:,} rows")
+    yield f"  {'target':<12} {', '.join(spec.target)}" + (f": {' or '.join(spec.classes)}" if spec.classes else "")
+    for word, column in (("id", spec.id), ("group", spec.group), ("time", spec.time)):
+        if column is not None:
+            yield f"  {word:<12} {column}"
+    for kind in COLUMN_KINDS:
+        names = [column.name for column in spec.columns if column.type == kind]
+        if names:
+            yield fill(f"  {kind:<12} {', '.join(names)}", 120, subsequent_indent=" " * 15)

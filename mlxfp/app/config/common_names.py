@@ -1,0 +1,63 @@
+"""Names that other libraries have for the options of a run: each leads to the option with that meaning, or to a sentence.
+
+Options that arguments of functions have too share the names of these.
+"""
+
+from collections.abc import Mapping
+
+from mlxfp.support.foreign_names import ARGUMENTS, plain
+
+_SPEC = "a spec names the columns: mlxfp data infer PATH --target COLUMN --out spec.yaml writes one, and data.spec=spec.yaml uses it"
+_DEVICE = "MLX runs on the device of this machine, and there is no option for it; mlxfp doctor shows it"
+
+# By option or sentence, the names in other libraries; capitals, underscores and dashes do not matter.
+_NAMES = {
+    "name": "runname experiment experimentname expname projectname",
+    "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",
+    "data.path": "datadir datapath dataset datasets datafolder trainfile traindata trainpath inputdir root",
+    "data.limit": "nrows maxrows numrows maxsamples maxtrainsamples samples subset",
+    "data.prefetch": "numworkers workers prefetchfactor dataloadernumworkers njobs",
+    "media.side": "imagesize imgsize resolution inputsize",
+    "media.rate": "samplerate samplingrate sr",
+    "media.mels": "nmels nummels",
+    "text.column": "textcolumn textfield",
+    "text.form": "format textformat",
+    "text.max_length": ARGUMENTS["max_length"],
+    "text.overflow": "truncation truncate",
+    "text.tokenizer": "tokenizername tokenizerpath",
+    "text.vocab_size": "vocab numtokens",
+    "model.name": "architecture arch modelname modeltype backbone",
+    "model.path": "modelnameorpath modelpath pretrained pretrainedmodel pretrainedmodelnameorpath weights initfrom",
+    "model.dropout": "dropoutrate dropoutprob hiddendropout hiddendropoutprob",
+    "optimizer.name": "optim optimizername optimizertype",
+    "optimizer.learning_rate": ARGUMENTS["learning_rate"],
+    "optimizer.weight_decay": ARGUMENTS["weight_decay"],
+    "optimizer.clip_norm": ARGUMENTS["clip_norm"],
+    "schedule.name": "scheduler schedulertype lrscheduler lrschedulertype lrschedule",
+    "schedule.warmup": ARGUMENTS["warmup"],
+    "training.seed": ARGUMENTS["seed"],
+    "training.epochs": ARGUMENTS["epochs"],
+    "training.size": ARGUMENTS["size"],
+    "training.accumulate": ARGUMENTS["accumulate"],
+    "training.compute_dtype": ARGUMENTS["compute_dtype"],
+    "training.checkpoint_blocks": ARGUMENTS["checkpoint_blocks"],
+    "training.ema": ARGUMENTS["ema"],
+    "observers.every": f"log_every {ARGUMENTS['log_every']}",
+    "observers.evaluate_every": "evalsteps evalevery evalinterval evaluationsteps valcheckinterval evalfreq",
+    "observers.patience": ARGUMENTS["patience"],
+    "observers.checkpoint_every": "savesteps saveevery saveinterval savefreq checkpointinterval checkpointsteps",
+    "observers.keep": ARGUMENTS["keep"],
+    "observers.minutes": "maxtime timelimit timebudget maxminutes",
+    "observers.mlflow": "trackinguri mlflowuri mlflowtrackinguri reportto logger",
+    "observers.trackio": "trackioproject",
+    "observers.tensorboard": "tensorboarddir logdir loggingdir",
+    "validation.method": "cv split splitter splitmethod kfold crossvalidation stratify",
+    "validation.folds": "nfolds numfolds nsplits k kfolds cvfolds fold",
+    "validation.repeats": "nrepeats numrepeats",
+    "competition.metric": "scoring evalmetric metricname metricforbestmodel",
+    "competition.views": "tta ttaviews nviews",
+    "competition.submission": "submissionfile submissionpath submissionname",
+    _SPEC: "target targetcolumn targetcol label labels labelcolumn labelcol idcolumn idcol groupcolumn timecolumn classes columns features",
+    _DEVICE: "device gpu gpus cuda accelerator devices numgpus ngpu nocuda",
+}
+COMMON_NAMES: Mapping[str, str] = {name: meaning for meaning, names in _NAMES.items() for name in map(plain, names.split())}

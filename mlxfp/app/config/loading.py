@@ -1,0 +1,146 @@
+"""A configuration from a preset, a file and the command line, with the origin of each value."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from attrs import fields, frozen
+
+from mlxfp.app.config.classes import RunConfig, hint, meant, option_paths
+from mlxfp.app.config.presets import PRESETS
+from mlxfp.support.checks import check_text
+from mlxfp.support.errors import ConfigError
+from mlxfp.support.options import class_schema
+from mlxfp.support.structuring import flatten, structure, unstructure
+from mlxfp.support.yaml_files import Document, Place, read_document, read_value
+
+Choices = Mapping[str, Collection[str]]  # the known names of text values, by paths such as optimizer.name
+
+
+@frozen
+class Resolved:
+    """A configuration, and the origins of its values; a value that was not set has its default.
+
+    >>> resolved = resolve_config(preset="titanic", overrides=["training.epochs=3"])
+    >>> resolved.config.training.epochs, resolved.origin("training.epochs"), resolved.origin("text.max_length"), resolved.origin("name")
+    (3, 'command line', 'preset titanic', 'preset titanic')
+    """
+
+    config: RunConfig
+    origins: Mapping[str, str]
+
+    def origin(self, path: str) -> str:
+        """Return where the value at a path such as `training.epochs` was set."""
+        if path not in option_paths() and not path.startswith("model.arguments."):  # their names are those of a library
+            raise ConfigError(f"A configuration has no {path!r}. Its values have paths such as training.epochs.")
+        return self.origins.get(path, "default")
+
+
+def resolve_config(
+    path: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    choices: Choices | None = None,
+    defaults: Callable[[str], Mapping[str, Any]] | None = None,
+) -> Resolved:
+    """Read a configuration as `runs.load_config` does, with the `defaults` that a model brings, by its name.
+
+    >>> resolve_config(overrides=["model.name=mine"], defaults=lambda name: {"training": {"epochs": 7}}).config.training.epochs
+    7
+    """
+    origins, values = dict[Place, str](), dict[str, Any]()
+    document = Document({}, {}) if path is None else read_document(path)
+    own, lines = dict(document.values), document.lines
+    named = own.pop("preset", None)
+    if named is not None and not isinstance(named, str):
+        raise ConfigError(f"{path}: preset must be a name, got {named!r:.60}. Known: {', '.join(PRESETS)}.")
+    chosen = preset if preset is not None else named
+    given = [_parse_override(override) for override in overrides]
+    layers: list[tuple[Mapping[str, Any], Any]] = [] if chosen is None else [(PRESETS[chosen], lambda _: f"preset {chosen}")]
+    model = next((name for each in (*reversed(given), own, *(layer for layer, _ in layers)) if (name := _model_of(each))), None)
+    if model is not None and defaults is not None:
+        named_by_preset = any(_model_of(layer) == model for layer, _ in layers)
+        layers.insert(0 if named_by_preset else len(layers), (defaults(model), lambda _: f"model {model}"))
+    layers.append((own, lambda place: f"{path}:{lines[place]}" if place in lines else str(path)))
+    layers += [(each, lambda _: "command line") for each in given]
+    for layer, origin_of in layers:
+        values = _merge(values, layer, origins, (), origin_of)
+
+    def origin(place: Place) -> str:
+        return next((origins[place[:end]] for end in range(len(place), 0, -1) if place[:end] in origins), "")
+
+    config = structure(values, RunConfig, origin=origin, choices=choices, hint=hint)
+    by_path = {".".join(map(str, place)): said for place, said in origins.items()}
+    return Resolved(config, {path: by_path[path] for path in option_paths() if path in by_path})
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read the configuration of a run from the file in its folder, which has every option; raises `ConfigError` with every mistake."""
+    return structure(read_document(path).values, RunConfig, origin=lambda _: str(path), hint=hint)
+
+
+def usual_options() -> dict[str, dict[str, Any]]:
+    """Return the options of the defaults and of each preset, by their paths."""
+    known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
+    return {name: flatten(unstructure(config)) for name, config in known.items()}
+
+
+def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """Change values of a configuration by `key.sub=value`; raises `ConfigError` with every mistake.
+
+    >>> apply_overrides(RunConfig(), ["training.epochs=3"]).training.epochs
+    3
+    """
+    values = unstructure(config)
+    for override in overrides:
+        values = _merge(values, _parse_override(override), {}, (), lambda _: "")
+    return structure(values, RunConfig, origin=lambda _: "command line", hint=hint)
+
+
+def json_schema(choices: Choices | None = None) -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of the files that `runs.load_config` reads.
+
+    With `choices`, such as `runs.CHOICES`, it lists the names of optimizers and other parts.
+
+    >>> made = json_schema({"optimizer.name": ["adamw", "sgd"]})
+    >>> made["properties"]["training"]["properties"]["epochs"]["minimum"], made["properties"]["optimizer"]["properties"]["name"]["enum"]
+    (1, ['adamw', 'sgd'])
+    """
+    schema = class_schema(RunConfig, choices=choices)
+    schema["properties"]["preset"] = {"description": "The preset to start from.", "enum": list(PRESETS)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of mlxfp"} | schema
+
+
+def _model_of(values: Mapping[str, Any]) -> Any:
+    """Return the name of the model in a tree of values; None where it has none."""
+    section = values.get("model")
+    name = section.get("name") if isinstance(section, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    check_text(override=override)
+    path, equals, text = override.partition("=")
+    if not equals or not all(path.split(".")):
+        raise ConfigError(f"{override!r} is not of the form key.sub=value. Write, for example, training.epochs=3.")
+    if path not in {each.name for each in fields(RunConfig)} and (paths := meant(path)):
+        raise ConfigError(f"A configuration has no {path!r} at its top level. Write {' or '.join(f'{name}={text}' for name in paths)}.")
+    try:
+        value: Any = read_value(text, where=override)
+    except ConfigError as error:
+        error.add_note(f"Put text that looks like YAML in quotes, and quote the whole for the shell: '{path}=\"{text}\"'.")
+        raise
+    return reduce(lambda inner, name: {name: inner}, reversed(path.split(".")), value)
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[Place, str], place: Place, origin: Any) -> dict[str, Any]:
+    """Merge two trees, the second goes before the first, and note the origin of each value of the second."""
+    out = dict(below)
+    for name, value in above.items():
+        here = (*place, name)
+        origins[here] = origin(here)
+        under = out[name] if isinstance(out.get(name), Mapping) else {}
+        out[name] = _merge(under, value, origins, here, origin) if isinstance(value, Mapping) else value
+    return out

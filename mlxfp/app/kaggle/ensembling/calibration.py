@@ -1,0 +1,219 @@
+"""Calibration of probabilities and thresholds of binary decisions, learned from out-of-fold predictions."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from mlxfp.app.kaggle.ensembling.stacking import Combine, Learn
+from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.optional import optional
+
+Curve = Callable[[Numbers], Any]  # gives numbers, too
+
+_CANDIDATES = 200
+_FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))  # that the factor of a class is multiplied by
+_PASSES = 2
+_ROWS = 5000  # that factors of classes are learned from, evenly spaced: metrics of labels take milliseconds each time
+
+
+def platt() -> Learn:
+    """Fit a logistic curve to the log-odds of the predictions; for `second_stage`. It has two parameters, so a few hundred rows suffice.
+
+    Platt, "Probabilistic Outputs for Support Vector Machines", 1999. Several classes are calibrated one by one and scaled to sum to 1.
+
+    >>> chances = np.linspace(0.05, 0.95, 50)
+    >>> calibrated = platt()((chances > 0.5).astype(float), (chances,))
+    >>> calibrated((np.array([0.2, 0.8]),)).round(2).tolist()
+    [0.0, 1.0]
+
+    See also: `isotonic`, a curve of any rising shape, for thousands of rows.
+    """
+    return partial(_calibrate, _fit_platt)
+
+
+def isotonic() -> Learn:
+    """Fit a rising step function to the predictions; for `second_stage`. It has any rising shape, and needs a thousand rows or more.
+
+    Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002; scikit-learn's
+    IsotonicRegression. Several classes are calibrated one by one and scaled to sum to 1.
+
+    >>> calibrated = isotonic()(np.array([0.0, 1.0, 0.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
+    >>> calibrated((np.array([0.1, 0.25, 0.9]),)).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return partial(_calibrate, _fit_isotonic)
+
+
+def threshold(metric: Metric) -> Learn:
+    """Find the probability above which a row is of class 1, so that `metric`, a metric of labels, is best; for `second_stage`.
+
+    Up to 200 quantiles of the probabilities are tried; of equally good ones the middle one is chosen.
+
+    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
+    >>> learned = threshold(METRICS["f1"])(np.array([0.0, 0.0, 1.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
+    >>> learned
+    Threshold(value=0.25)
+    """
+    check_types(Metric, metric=metric)
+    if metric.needs != "labels":
+        raise ArgumentError(
+            f"A threshold changes metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave the threshold out."
+        )
+    return partial(_tune, metric)
+
+
+@frozen
+class Threshold:
+    """The probability above which a row is of class 1; learned by `threshold`.
+
+    >>> Threshold(0.3)((np.array([0.2, 0.3, 0.4]),)).tolist()
+    [0.0, 0.0, 1.0]
+    """
+
+    value: float
+
+    def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
+        """Turn probabilities of class 1 into labels, float64[n]."""
+        return (_positive(predictions) > self.value).astype(np.float64)
+
+
+def class_weights(metric: Metric) -> Learn:
+    """Find a factor for the probabilities of each class, so that `metric`, a metric of labels, is best; for `second_stage`.
+
+    The likeliest class is the best answer for accuracy; for macro F1, for example, rare classes must win more often. Starting from 1, the
+    factor of one class after the other is halved, doubled, and so on, as long as that helps, in two passes over the classes.
+
+    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
+    >>> chances = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0], [0.7, 0.1, 0.2]])
+    >>> learned = class_weights(METRICS["f1_macro"])(np.array([1.0, 2.0, 1.0, 0.0]), (chances,))
+    >>> learned((chances,)).argmax(axis=1).tolist()
+    [1, 2, 1, 0]
+
+    See also: `threshold`, for two classes.
+    """
+    check_types(Metric, metric=metric)
+    if metric.needs != "labels":
+        raise ArgumentError(f"Factors of classes change metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave them out.")
+    return partial(_weigh, metric)
+
+
+@frozen
+class ClassWeights:
+    """Factors of the probabilities of classes; learned by `class_weights`.
+
+    >>> ClassWeights((1.0, 3.0, 1.0))((np.array([[0.5, 0.25, 0.25]]),)).round(3).tolist()
+    [[0.333, 0.5, 0.167]]
+    """
+
+    factors: tuple[float, ...]
+
+    def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
+        """Weigh the probabilities of one model, float64[n, C]; they sum to 1."""
+        weighed = _of_classes(predictions) * np.array(self.factors)
+        total = weighed.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, weighed / np.where(total > 0, total, 1), 1 / weighed.shape[1]))
+
+
+def _of_classes(predictions: tuple[Numbers, ...]) -> Numbers:
+    chances = _only("Class weights", predictions)
+    if chances.ndim != 2:
+        raise ArgumentError(f"Class weights need probabilities of every class, [N, C], got {list(chances.shape)}.")
+    return chances
+
+
+def _weigh(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    chances = _of_classes(predictions)
+    rows = np.unique(np.linspace(0, len(chances) - 1, min(len(chances), _ROWS)).astype(np.int64))
+    known, truth, factors = chances[rows], targets[rows], np.ones(chances.shape[1])
+    best = metric(truth, known.argmax(axis=1))
+    for kind in [*range(len(factors))] * _PASSES:
+        tried = np.repeat(factors[None], len(_FACTORS), axis=0)
+        tried[:, kind] *= _FACTORS
+        for each in tried:
+            if metric.better(found := metric(truth, (known * each).argmax(axis=1)), best):
+                best, factors = found, each
+    return ClassWeights(tuple(factors.tolist()))
+
+
+def _only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
+    if len(predictions) != 1:
+        raise ArgumentError(f"{function} takes the predictions of one model, got {len(predictions)}. Combine them first: ensembles.mean.")
+    return predictions[0]
+
+
+def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    chances = _only("Calibration", predictions)
+    if chances.ndim == 1:
+        return Calibrated((fit(targets, chances),))
+    return Calibrated(tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
+
+
+@frozen
+class Calibrated:
+    """Probabilities by a curve, or one for each class; learned by `platt` and `isotonic`."""
+
+    curves: tuple[Curve, ...]
+
+    def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
+        """Calibrate the probabilities of one model, float64[n] or [n, C]."""
+        chances = _only("Calibration", predictions)
+        if chances.ndim == 1:
+            return np.asarray(self.curves[0](chances))
+        each = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
+        total = each.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1]))
+
+
+@frozen
+class Logistic:
+    """A logistic curve of the log-odds."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, chances: Numbers) -> Numbers:
+        """Return probabilities, float64[n]."""
+        return np.asarray(1 / (1 + np.exp(-np.clip(self.slope * _log_odds(chances) + self.intercept, -500, 500))), np.float64)
+
+
+def _fit_platt(targets: Numbers, chances: Numbers) -> Curve:
+    model: Any = optional("sklearn.linear_model", extra="kaggle", needed_by="platt").LogisticRegression(C=1e6)
+    model.fit(_log_odds(chances)[:, None], targets)
+    return Logistic(float(model.coef_[0, 0]), float(model.intercept_[0]))
+
+
+def _fit_isotonic(targets: Numbers, chances: Numbers) -> Curve:
+    model: Any = optional("sklearn.isotonic", extra="kaggle", needed_by="isotonic").IsotonicRegression(y_min=0, y_max=1)
+    model.fit(chances, targets)
+    return partial(np.interp, xp=model.X_thresholds_, fp=model.y_thresholds_)
+
+
+def _log_odds(chances: Numbers) -> Numbers:
+    inside = np.clip(chances, 1e-6, 1 - 1e-6)
+    return np.asarray(np.log(inside / (1 - inside)), np.float64)
+
+
+def _positive(predictions: tuple[Numbers, ...]) -> Numbers:
+    """Return the probabilities of class 1 of two, [n], from one array [n] or [n, 2]."""
+    chances = _only("A threshold", predictions)
+    if chances.ndim == 2 and chances.shape[1] != 2:
+        raise ArgumentError(f"A threshold is for two classes, got {chances.shape[1]}.")
+    chances = chances[:, 1] if chances.ndim == 2 else chances
+    if len(chances) and not (chances.min() >= 0 and chances.max() <= 1):
+        raise ArgumentError(f"A threshold needs probabilities, got values from {chances.min():g} to {chances.max():g}.")
+    return chances
+
+
+def _tune(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    chances = _positive(predictions)
+    levels = np.unique(np.quantile(chances, np.linspace(0, 1, _CANDIDATES + 1), method="nearest"))
+    between = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else np.array([0.5])
+    scores = np.array([metric(targets, chances > each) for each in between])
+    best = scores.max() if metric.greater_is_better else scores.min()
+    equal = between[scores == best]
+    return Threshold(float(equal[len(equal) // 2]))

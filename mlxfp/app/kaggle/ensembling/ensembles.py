@@ -1,0 +1,156 @@
+"""Ensembles: means, votes, greedy selection and stacking.
+
+`mean`, `rank`, `vote` and the functions that `weighted` returns take a sequence of predictions [N] or [N, C], one a model. `greedy` and
+`stacking` learn from out-of-fold predictions by `second_stage`, which scores them on folds that they did not learn from.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import ArrayLike
+
+from mlxfp.app.kaggle.ensembling.stacking import Combine, Learn
+from mlxfp.app.kaggle.validation.scoring import Metric, Numbers, finite_numbers, labels_of
+from mlxfp.support.checks import check_callable, check_positive, check_types
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.optional import optional
+
+
+def mean(predictions: Sequence[ArrayLike]) -> Numbers:
+    """Average predictions of one shape.
+
+    >>> mean([[0.25, 0.5], [0.75, 0.5]]).tolist()
+    [0.5, 0.5]
+    """
+    return np.asarray(_stack(predictions).mean(axis=0))
+
+
+def rank(predictions: Sequence[ArrayLike]) -> Numbers:
+    """Average the ranks of predictions among the rows, from 0 to 1; ties get their mean rank. For metrics of order and any scales.
+
+    >>> rank([[0.1, 0.2, 0.3], [10, 30, 20]]).round(3).tolist()
+    [0.333, 0.833, 0.833]
+    """
+    ranks = optional("scipy.stats", extra="kaggle", needed_by="ensembles.rank").rankdata
+    stacked = _stack(predictions)
+    return np.asarray(ranks(stacked, axis=1).mean(axis=0) / stacked.shape[1])
+
+
+def vote(predictions: Sequence[ArrayLike]) -> Numbers:
+    """Return the label that most models give each row, [N], the lowest of tied ones; predictions are labels or probabilities.
+
+    >>> vote([[0.9, 0.2], [0.6, 0.3], [0.1, 0.8]]).tolist()
+    [1.0, 0.0]
+    """
+    labels = np.stack([labels_of(each) for each in _stack(predictions)])
+    kinds = np.unique(labels)
+    return np.asarray(kinds[(labels[:, :, None] == kinds).sum(axis=0).argmax(axis=1)])
+
+
+def weighted(weights: Sequence[float]) -> "Weighted":
+    """Average predictions with weights, one a model, scaled to sum to 1.
+
+    >>> weighted([3, 1])([[1.0, 0.0], [0.0, 0.0]]).tolist()
+    [0.75, 0.0]
+    """
+    array = finite_numbers("The weights", weights)
+    if array.ndim != 1 or not array.size or array.min() < 0 or array.sum() <= 0:
+        raise ArgumentError(f"weights must be at least one number, none of them negative and not all 0, got {weights!r:.60}.")
+    return Weighted(tuple((array / array.sum()).tolist()))
+
+
+@frozen
+class Weighted:
+    """A weighted average; made by `weighted` and learned by `greedy`. The weights sum to 1."""
+
+    weights: tuple[float, ...]
+
+    def __call__(self, predictions: Sequence[ArrayLike]) -> Numbers:
+        """Average predictions, one array a model."""
+        if len(predictions) != len(self.weights):
+            raise ArgumentError(f"There are weights for {len(self.weights)} models, and predictions of {len(predictions)}. Give as many.")
+        return np.asarray(np.tensordot(np.array(self.weights), _stack(predictions), axes=1))
+
+
+def fixed(combine: Combine) -> Learn:
+    """Learn nothing, so that `second_stage` scores `mean`, `rank`, `vote` or a `weighted` on out-of-fold predictions.
+
+    >>> fixed(mean)(np.array([0.0, 1.0]), ()) is mean
+    True
+    """
+    check_callable(combine=combine)
+    return partial(_fixed, combine)
+
+
+def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
+    """Average models, each as often as it improves `metric`; for `second_stage`.
+
+    Every round adds the model that makes the average best; the best average of all rounds is kept. Caruana et al., "Ensemble Selection
+    from Libraries of Models", 2004.
+
+    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
+    >>> targets = np.array([0.0, 1.0, 2.0])
+    >>> greedy(METRICS["rmse"])(targets, (targets + 1, targets - 1, targets * 9))
+    Weighted(weights=(0.5, 0.5, 0.0))
+    """
+    check_types(Metric, metric=metric)
+    check_positive(rounds=rounds)
+    return partial(_greedy, metric, rounds)
+
+
+def stacking(estimator: Any) -> Learn:
+    """Fit a scikit-learn estimator to the predictions of all models as columns; for `second_stage`.
+
+    The estimator is cloned for every fit. A classifier (an estimator with `predict_proba`) gives the probability of class 1, [n], for two
+    classes, else [n, C]; other estimators give values [n]. Wolpert, "Stacked Generalization", 1992.
+
+    >>> from sklearn.linear_model import Ridge
+    >>> targets = np.array([0.0, 1.0, 2.0])
+    >>> stacking(Ridge(1e-9))(targets, (targets * 2, targets - 1))((np.array([8.0]), np.array([3.0]))).round(3).tolist()
+    [4.0]
+    """
+    if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
+        raise ArgumentError(f"stacking takes a scikit-learn estimator, got {estimator!r:.60}. Make one, such as LogisticRegression().")
+    return partial(_stacking, estimator)
+
+
+def _fixed(combine: Combine, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    return combine
+
+
+def _greedy(metric: Metric, rounds: int, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    stacked = _stack(predictions)
+    total, chosen = np.zeros(stacked.shape[1:]), np.zeros(len(stacked))
+    best, best_score = chosen, None
+    for size in range(1, rounds + 1):
+        scores = [metric(targets, (total + each) / size) for each in stacked]
+        place = int(np.argmax(scores) if metric.greater_is_better else np.argmin(scores))
+        total, chosen = total + stacked[place], chosen + np.eye(len(stacked))[place]
+        if best_score is None or metric.better(scores[place], best_score):
+            best, best_score = chosen, scores[place]
+    return weighted(best.tolist())
+
+
+def _stacking(estimator: Any, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    clone = optional("sklearn.base", extra="kaggle", needed_by="stacking").clone
+    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0  # 0 if it gives values
+    return partial(_predict, clone(estimator).fit(np.column_stack(predictions), targets), classes)
+
+
+def _predict(model: Any, classes: int, predictions: tuple[Numbers, ...]) -> Numbers:
+    columns = np.column_stack(predictions)
+    if not classes:
+        return np.asarray(model.predict(columns), np.float64)
+    chances = np.zeros((len(columns), classes))  # the model has no column for a class without training rows
+    chances[:, model.classes_.astype(np.int64)] = model.predict_proba(columns)
+    return chances[:, 1] if classes == 2 else chances
+
+
+def _stack(predictions: Sequence[ArrayLike]) -> Numbers:
+    arrays = [finite_numbers(f"The predictions of model {place}", each) for place, each in enumerate(predictions)]
+    if not arrays or len({array.shape for array in arrays}) > 1 or arrays[0].ndim not in (1, 2):
+        raise ArgumentError(f"Predictions of one shape, [N] or [N, C], are needed, got {[list(array.shape) for array in arrays]}.")
+    return np.stack(arrays)

@@ -1,0 +1,138 @@
+"""Fitted estimators in folders: plain values and arrays, and the models in formats that hold data and no code."""
+
+import json
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+from zipfile import BadZipFile
+
+import numpy as np
+from attrs import evolve, frozen
+
+from mlxfp.app.kaggle.estimators.columns import Categories, Columns, Layout
+from mlxfp.app.kaggle.estimators.fitting import FittedEstimator, FittedTarget
+from mlxfp.app.kaggle.estimators.libraries import LIBRARIES
+from mlxfp.app.kaggle.estimators.skops_files import dump, load
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.models import WordCounts
+from mlxfp.support.atomic_files import write_whole, written_whole
+from mlxfp.support.errors import DataError, MissingFileError
+from mlxfp.support.structuring import structure, unstructure
+
+RECIPE, _ARRAYS, _SCALER = "recipe.json", "model-texts.npz", "model-columns.skops"
+
+
+@frozen
+class _Texts:
+    column: str
+    analyzer: Literal["words", "characters"]
+
+
+@frozen
+class _Recipe:
+    """All of a fitted estimator that is neither an array nor a model."""
+
+    spec: DatasetSpec
+    layout: Layout
+    numbers: tuple[str, ...]
+    categories: tuple[Categories, ...]
+    texts: tuple[_Texts, ...]
+    classes: tuple[tuple[int, ...], ...]
+    packages: tuple[str, ...]
+    dates: tuple[str, ...] = ()
+
+
+def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None:
+    """Write a fitted estimator to a folder, which is made if needed; equal estimators are equal bytes.
+
+    `recipe.json` has the spec and what is known of each column. The models are `model-1` and so on, one a target, in the format of their
+    library: `.txt` for LightGBM, `.json` for XGBoost, `.cbm` for CatBoost, `.skops` for scikit-learn, which these libraries and skops read.
+    What texts and scaled columns need is in `model-texts.npz` and `model-columns.skops`. Raises `ArgumentError` for a model of
+    scikit-learn that skops does not know to hold data only.
+
+    >>> from sklearn.linear_model import Ridge
+    >>> from tempfile import TemporaryDirectory
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")], **about)
+    >>> fitted = fp.kaggle.estimator(Ridge(1e-9), spec)(fp.Splits(fp.from_table({"size": [1.0, 3.0], "y": [10.0, 30.0]})))
+    >>> with TemporaryDirectory() as folder:
+    ...     save_estimator(fitted, folder)
+    ...     load_estimator(folder)(fp.from_table({"size": [2.0]})).round(6).tolist()
+    [20.0]
+    """
+    place, columns = Path(folder), fitted.columns
+    place.mkdir(parents=True, exist_ok=True)
+    for number, target in enumerate(fitted.targets, 1):
+        with written_whole(_model_file(place, number, target.package)) as file:
+            target.library.save(target.model, file)
+    if columns.scaler is not None:
+        with written_whole(place / _SCALER) as file:
+            dump(columns.scaler, file)
+    if columns.texts:
+        arrays = {
+            f"{number}-{name}": array
+            for number, (_, counts) in enumerate(columns.texts)
+            for name in ("kept", "weights", "components")
+            if (array := getattr(counts, name)) is not None
+        }
+        with written_whole(place / _ARRAYS) as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    about = _Recipe(
+        fitted.spec,
+        columns.layout,
+        columns.numbers,
+        columns.categories,
+        tuple(_Texts(name, counts.analyzer) for name, counts in columns.texts),
+        tuple(target.classes for target in fitted.targets),
+        tuple(target.package for target in fitted.targets),
+        columns.dates,
+    )
+    text = json.dumps(unstructure(about), indent=2, ensure_ascii=False) + "\n"
+    write_whole(place / RECIPE, text.encode("utf-8"))  # last: a folder with it is whole
+
+
+def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
+    """Read a fitted estimator from a folder of `save_estimator`; nothing in it is unpickled, or run.
+
+    Raises `MissingFileError` for a folder without one, `DataError` for damaged files, and `MissingExtraError` without its library.
+
+    >>> load_estimator("no such folder")
+    Traceback (most recent call last):
+    mlxfp.support.errors.MissingFileError: 'no such folder' holds no estimator: it has no recipe.json. Give a folder of save_estimator.
+    """
+    place = Path(folder)
+    if not (place / RECIPE).is_file():
+        raise MissingFileError(f"{str(place)!r} holds no estimator: it has no {RECIPE}. Give a folder of save_estimator.")
+    try:
+        values = json.loads((place / RECIPE).read_text("utf-8"))
+    except ValueError as error:
+        raise DataError(f"{place / RECIPE} is damaged: {error}. Save the estimator again.") from error
+    about = structure(values, _Recipe, what=str(place / RECIPE))
+    texts = _read_texts(about, place / _ARRAYS) if about.texts else ()
+    columns = Columns(about.layout, about.numbers, about.categories, texts, dates=about.dates)
+    if about.layout != "codes" and (about.numbers or about.categories or about.dates):
+        columns = evolve(columns, scaler=load(place / _SCALER))
+    targets = []
+    for number, (package, classes) in enumerate(zip(about.packages, about.classes, strict=True), 1):
+        model = LIBRARIES[package].load(_model_file(place, number, package), classed=about.spec.task.has_classes)
+        targets.append(FittedTarget(package, classes, model))
+    return FittedEstimator(about.spec, columns, tuple(targets))
+
+
+def _model_file(folder: Path, number: int, package: str) -> Path:
+    return folder / f"model-{number}{LIBRARIES[package].suffix}"
+
+
+def _read_texts(about: _Recipe, path: Path) -> tuple[tuple[str, WordCounts], ...]:
+    try:
+        # From memory: numpy leaves a damaged file open.
+        with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            arrays: dict[str, Any] = dict(file)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise DataError(f"{path} is missing or damaged: {error}. Save the estimator again.") from error
+    return tuple(
+        (text.column, WordCounts(text.analyzer, arrays[f"{place}-kept"], arrays[f"{place}-weights"], arrays.get(f"{place}-components")))
+        for place, text in enumerate(about.texts)
+    )

@@ -1,0 +1,73 @@
+"""Numbers as text: exact, rounded, or as a quantile of the training rows. Each distinct value of a column is written once."""
+
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.app.kaggle.specs.cells import as_floats, shortest, write_distinct
+from mlxfp.support.arrow_types import decoded
+
+NumberStyle = Literal["raw", "round", "significant", "quantile"]
+
+
+@frozen
+class NumberFormat:
+    """How the numbers of a column are written: the styles are those of `fit_row_to_text`.
+
+    "raw" numbers have as few digits as possible (22, 7.25, 1e-07), and "significant" ones zeros after `digits` digits. Quantiles have
+    `bins`: the lower ends of ranges, each with the percent of training rows below it; without bins every value is written as missing.
+    """
+
+    style: NumberStyle
+    digits: int
+    bins: tuple[tuple[float, int], ...] = ()
+
+    def write(self, column: pa.Array) -> pa.StringArray:
+        """Write each number of a column of integers, floats, decimals or booleans; null and NaN become null."""
+        numbers = decoded(column)
+        if pa.types.is_null(numbers.type):
+            return pa.nulls(len(numbers), pa.string())
+        if self.style == "quantile":
+            return self._ranges(as_floats(numbers))
+        if pa.types.is_boolean(numbers.type):
+            numbers = numbers.cast(pa.int8())
+        if pa.types.is_float16(numbers.type) or pa.types.is_decimal(numbers.type):
+            numbers = numbers.cast(pa.float64())
+        return write_distinct(numbers, self._text)
+
+    def _text(self, value: float) -> str:
+        if self.style == "round":
+            return shortest(round(value, self.digits))
+        if self.style == "significant":
+            return shortest(float(f"{value:.{self.digits - 1}e}"))
+        return shortest(value)
+
+    def _ranges(self, numbers: NDArray[np.float64]) -> pa.StringArray:
+        if not self.bins:
+            return pa.nulls(len(numbers), pa.string())
+        ends = [*self.bins[1:], (float("inf"), 100)]
+        last = len(self.bins) - 1
+        names = []
+        for place, ((low, below), (high, upto)) in enumerate(zip(self.bins, ends, strict=True)):
+            inside = f"{shortest(low)} or more" if place == last else f"{shortest(low)} to {shortest(high)}"
+            bounds = "" if not last else f"below {shortest(high)}, " if not place else f"{inside}, "
+            names.append(f"{bounds}quantile {below}-{upto} %")
+        places = np.searchsorted([low for low, _ in self.bins[1:]], numbers, side="right")
+        return pa.array(names).take(pa.array(places, mask=np.isnan(numbers)))
+
+
+def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, int], ...]:
+    """Find the lower ends of `count` quantiles of numbers, float64[N], and the percent of numbers below each; NaN are left out.
+
+    The ends are values of the column (the inverted distribution function: Hyndman and Fan 1996, definition 1), so they are short to write.
+    Quantiles that begin with the same number are merged.
+    """
+    known = np.sort(numbers[~np.isnan(numbers)])
+    if not len(known):
+        return ()
+    lows = [float(known[place * len(known) // count]) for place in range(count)]
+    firsts = {low: round(100 * place / count) for place, low in reversed(list(enumerate(lows)))}
+    return tuple(sorted(firsts.items()))

@@ -1,0 +1,245 @@
+"""Writing the rows of a competition as text, by its spec."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import frozen
+from numpy.typing import NDArray
+from pyarrow import RecordBatch, Schema
+from toolz import identity
+
+from mlxfp import Dataset, RowWise, Template, select_columns, to_table
+from mlxfp.app.kaggle.rows.key_values import escape_key, escape_values
+from mlxfp.app.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
+from mlxfp.app.kaggle.specs.cells import as_floats, spell
+from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
+from mlxfp.parts import Example, Traits, fold_into_rows, row_keys, set_column, set_field
+from mlxfp.support.arrow_types import is_binary, is_number_like, value_type
+from mlxfp.support.checks import check_choice, check_columns, check_integer, check_text, check_types
+from mlxfp.support.errors import ArgumentError, SchemaError
+from mlxfp.support.randomness import Keys
+
+Form = Literal["sentence", "key_value"]
+Missing = Literal["drop", "unknown"]
+Bins = Mapping[str, tuple[tuple[float, int], ...]]  # of each column, see `find_bins`
+
+
+def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; each is one choice of how rows read
+    spec: DatasetSpec,
+    rows: Dataset[Any],
+    *,
+    form: Form = "sentence",
+    missing: Missing = "drop",
+    numbers: NumberStyle = "round",
+    digits: int = 2,
+    seed: int | None = None,
+    into: str = "text",
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Find how rows are written as text, from a spec and the training rows: a stage for these and any other rows.
+
+    - `form="sentence"`: a question for the kind of competition, then "The age is 22." for each column, text columns as "Name: ...". Rows
+      of a time series are in the past tense, after their time.
+    - `form="key_value"`: "age: 22;" for each column, which `read_key_values` reads back.
+
+    Columns and values have the names that the spec gives them. A missing value (null, NaN) is left out or written as "unknown", depending
+    on `missing`; a value that is `absent` by the spec is left out or written as "none". Numbers are written `"raw"`, with `digits` digits
+    after the point (`"round"`) or `"significant"` digits, or as one of `digits` quantiles (`"quantile"`), as in "40 to 50, quantile
+    50-60 %". With `seed`, the columns have another order in every row and epoch.
+
+    Only quantiles are learned: `rows` are then read once, in epoch 0, and their numbers held in memory. Other rows change nothing: a
+    number beyond the training rows is in the first or last quantile, an unknown category is written as it is, and a column without any
+    number in the training rows counts as missing.
+
+    Building a pipeline raises `SchemaError` if its columns do not fit the spec.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.app.kaggle.specs.specs import FileSpec
+    >>> columns = [ColumnSpec(name="Age", type="numerical"), ColumnSpec(name="Sex", type="categorical", values={"f": "female"})]
+    >>> about = {"train": FileSpec(name="train.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
+    >>> spec = DatasetSpec(name="ship", kind="binary", columns=columns, **about)
+    >>> train = from_examples([{"Age": 22.0, "Sex": "f"}, {"Age": 31.5, "Sex": "m"}, {"Age": None, "Sex": "f"}])
+    >>> for row in pipe(train, fit_row_to_text(spec, train)):
+    ...     print(row["text"])
+    Survived or not? The age is 22. The sex is female.
+    Survived or not? The age is 31.5. The sex is m.
+    Survived or not? The sex is female.
+    >>> for row in pipe(train, fit_row_to_text(spec, train, form="key_value", missing="unknown", numbers="quantile")):
+    ...     print(row["text"])
+    age: below 31.5, quantile 0-50 %; sex: female;
+    age: 31.5 or more, quantile 50-100 %; sex: m;
+    age: unknown; sex: female;
+
+    See also: `template` for a pattern of your own; `token_budget` for what the text costs; `drop_fields`, which hides values at random.
+    """
+    check_types(DatasetSpec, spec=spec)
+    check_types(Dataset, rows=rows)
+    check_choice(get_args(Form), form=form)
+    check_choice(get_args(Missing), missing=missing)
+    check_choice(get_args(NumberStyle), numbers=numbers)
+    check_integer(digits=digits, **({} if seed is None else {"seed": seed}))
+    check_text(into=into)
+    if into in ("__row__", "__key__") or not into:
+        raise ArgumentError(f"into={into!r} cannot name a column; choose another name.")
+    _check_written(spec, numbers, digits)
+    bins = _find_bins(spec, rows, digits) if numbers == "quantile" else {}
+    return write_rows(spec, bins, form=form, missing=missing, numbers=numbers, digits=digits, seed=seed, into=into)
+
+
+def write_rows(  # noqa: PLR0913  # those of `fit_row_to_text`
+    spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
+) -> "RowToText":
+    """Make the stage that `fit_row_to_text` returns, from its arguments and the `bins` of its quantiles, which other styles do not have."""
+    _check_written(spec, numbers, digits)
+    columns = _in_order(spec)
+    formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
+    asked = spec.task.question.format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
+    return RowToText(
+        columns, formats, asked[:1].upper() + asked[1:], spec.time if spec.task.column == "time" else None, form, missing, seed, into
+    )
+
+
+def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None:
+    least = {"raw": 0, "round": 0, "significant": 1, "quantile": 2}[numbers]
+    if digits < least:
+        raise ArgumentError(f"digits must be at least {least} for numbers={numbers!r}, got {digits}.")
+    if not spec.columns:
+        raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Name those that a model may see.")
+
+
+def _in_order(spec: DatasetSpec) -> tuple[ColumnSpec, ...]:
+    """Return the columns to write; in a time series the time is first."""
+    if spec.task.column != "time" or spec.time is None:
+        return spec.columns
+    own = [column for column in spec.columns if column.name == spec.time]
+    first = own[0] if own else ColumnSpec(name=spec.time, type="text")
+    return (first, *(column for column in spec.columns if column.name != spec.time))
+
+
+def _find_bins(spec: DatasetSpec, rows: Dataset[Any], count: int) -> Bins:
+    columns = {column.name: column for column in spec.columns if column.kind.is_number}
+    if not columns:
+        return {}
+    chunks = to_table(select_columns(list(columns))(rows)).to_batches()
+    return {
+        name: find_bins(np.concatenate([_known(chunk, column) for chunk in chunks] or [np.empty(0)]), count)
+        for name, column in columns.items()
+    }
+
+
+def _known(chunk: RecordBatch, column: ColumnSpec) -> NDArray[np.float64]:
+    absent = _absent(chunk, column)
+    numbers = as_floats(chunk.column(column.name))
+    return numbers if absent is None else numbers[~absent.to_numpy(zero_copy_only=False)]
+
+
+def _absent(chunk: RecordBatch, column: ColumnSpec) -> pa.BooleanArray | None:
+    """Tell which values are absent by the spec."""
+    if not column.absent:
+        return None
+    if column.kind.is_number:
+        absent = np.isin(as_floats(chunk.column(column.name)), [float(value) for value in column.absent])
+        return pa.array(absent)  # by numpy: in Arrow, -0.0 differs from 0.0
+    return pc.is_in(spell(chunk, column.name), pa.array(column.absent))
+
+
+@frozen(repr=False)
+class RowToText(RowWise):
+    """The stage that writes rows as text; made by `fit_row_to_text`. A value that depends on the spec and the training rows only.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.app.kaggle.specs.specs import FileSpec
+    >>> about = {"train": FileSpec(name="train.csv"), "target": ["price"], "metric": "rmse"}
+    >>> spec = DatasetSpec(name="homes", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
+    >>> fit_row_to_text(spec, from_examples([{"Rooms": 3}])).phrases(pa.record_batch({"Rooms": [4, None]}))["Rooms"].to_pylist()
+    ['The rooms is 4', None]
+    """
+
+    written: tuple[ColumnSpec, ...]
+    formats: tuple[NumberFormat, ...]  # of the numbers of each column
+    question: str
+    time: str | None
+    form: Form
+    missing: Missing
+    seed: int | None
+    into: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are written."""
+        return tuple(column.name for column in self.written)
+
+    @property
+    def bins(self) -> Bins:
+        """The quantiles of each column: their lower ends, with the percent of training rows below them."""
+        return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
+
+    def schema(self, schema: Schema) -> Schema:
+        """Add the column of text; raise `SchemaError` for a column that is missing, or does not have the type of the spec."""
+        check_columns(self.columns, schema.names, "fit_row_to_text")
+        for column in self.written:
+            _check_type(column, schema.field(column.name).type)
+        return set_field(schema, self.into, pa.string())
+
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, draws=self.seed is not None, columns_read=self.columns, longest_row=identity)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Write each row into the column of text."""
+        keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "fit_row_to_text", self.seed)
+        return set_column(chunk, self.into, self.texts(chunk, keys))
+
+    def texts(self, chunk: RecordBatch, keys: Keys | None = None) -> pa.StringArray:
+        """Write every row; with `keys`, uint64[N], the key of a row decides the order of its columns."""
+        phrases = self.phrases(chunk)
+        names = [f"c{place}" for place in range(len(phrases))]  # a column may have any name, a field of a template may not
+        pattern = "".join(f"{{{name}}}{'. ' if self.form == 'sentence' else '; '}" for name in names)
+        written = Template(pattern.rstrip(), policy="drop").render(pa.record_batch(list(phrases.values()), names), keys=keys)
+        if not self.question:
+            return written
+        return pc.if_else(pc.equal(written, ""), self.question, pc.binary_join_element_wise(self.question, written, " "))
+
+    def phrases(self, chunk: RecordBatch) -> Mapping[str, pa.StringArray]:
+        """Write the phrase of each column in each row, null where it is left out."""
+        return {column.name: self._phrase(column, numbers, chunk) for column, numbers in zip(self.written, self.formats, strict=True)}
+
+    def _phrase(self, column: ColumnSpec, numbers: NumberFormat, chunk: RecordBatch) -> pa.StringArray:
+        is_unknown = self.missing == "unknown"
+        texts = numbers.write(chunk.column(column.name)) if column.kind.is_number else spell(chunk, column.name)
+        if column.values:
+            codes, names = (pa.array(part, pa.string()) for part in zip(*column.values, strict=True))
+            texts = pc.coalesce(names.take(pc.index_in(texts, codes)), texts)
+        absent = _absent(chunk, column)
+        if absent is not None:
+            texts = pc.if_else(absent, pa.scalar("none" if is_unknown else None, pa.string()), texts)
+        if self.form == "key_value":
+            texts = escape_values(texts)
+        if is_unknown:
+            texts = texts.fill_null("unknown")
+        return pc.binary_join_element_wise(self._lead(column), texts, "")
+
+    def _lead(self, column: ColumnSpec) -> str:
+        if self.form == "key_value":
+            return f"{escape_key(column.title)}: "
+        if column.name == self.time:
+            return "On "
+        title, verb = column.title, "is" if self.time is None else "was"
+        return column.kind.phrase.format(title=title, Title=title[:1].upper() + title[1:], verb=verb)
+
+
+def _check_type(column: ColumnSpec, kind: pa.DataType) -> None:
+    inner = value_type(kind)
+    if column.kind.is_number and not is_number_like(inner):
+        raise SchemaError(
+            f"The spec says that column {column.name!r} is {column.type}, and it holds {kind}. "
+            "Read it as a number, as with read_csv(schema=), or change its type in the spec."
+        )
+    if pa.types.is_nested(inner) or is_binary(inner):
+        raise SchemaError(
+            f"Column {column.name!r} holds {kind}, which cannot be written as text. Leave it out of the spec, or convert it with map."
+        )

@@ -1,0 +1,101 @@
+"""The specs that are shipped as YAML files in `shipped/`, and the specs of a folder."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from mlxfp.app.kaggle.specs.inferring import infer_spec, is_train_file
+from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, Kind
+from mlxfp.app.kaggle.specs.spec_files import is_spec_file, load_spec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.support.checks import check_choice, check_types, explain_call
+from mlxfp.support.errors import DataError, MissingFileError
+from mlxfp.support.registries import Registry
+
+_FOLDER = Path(__file__).with_name("shipped")
+_load_once = lru_cache(load_spec)
+
+
+@frozen(repr=False, eq=False)
+class ShippedSpecs(Registry[DatasetSpec]):
+    """The specs that come with mlxfp: like a `Registry`, and each file is read when its spec is first asked for.
+
+    Reading needs the extra `config`. `SPECS | {"mine": spec}` is a `Registry` of all of them.
+
+    >>> SPECS, SPECS["titanic"].target
+    (Registry of 4 data sets: disaster_tweets, house_prices, spaceship_titanic, titanic, ('Survived',))
+    """
+
+    __eq__ = Mapping.__eq__  # a registry of the same specs is equal
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getitem__(self, name: str) -> DatasetSpec:
+        """Return a spec; raises `UnknownNameError` for an unknown name."""
+        path: Any = super().__getitem__(name)
+        return _load_once(path)
+
+
+SPECS = ShippedSpecs("data set", {path.stem: path for path in _FOLDER.glob("*.yaml")})
+
+
+def scan(folder: str | Path) -> Registry[DatasetSpec]:
+    r"""Find the data sets in a folder: its spec files, and the folders of competitions directly in it.
+
+    The folder of a competition has a train file, and its name is that of the data set. Its spec is read from the file `spec.yaml`,
+    `spec.yml` or `spec.json` in it, or else inferred by `infer_spec`. Every YAML or JSON file in `folder` itself is read as a spec. Raises
+    `DataError` for two data sets of one name, and for a folder whose target cannot be inferred, so that nothing is skipped silently.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Path(folder, "cats").mkdir()
+    ...     _ = Path(folder, "cats", "train.csv").write_text("id,age,purrs\n1,3,True\n2,,False\n")
+    ...     _ = Path(folder, "cats", "test.csv").write_text("id,age\n4,8\n")
+    ...     found = scan(folder)
+    >>> found, found["cats"].target
+    (Registry of 1 data sets: cats, ('purrs',))
+
+    See also: `SPECS`, the shipped specs; `SPECS | scan(folder)` has both.
+    """
+    check_types((str, Path), folder=folder)
+    if not Path(folder).is_dir():
+        raise MissingFileError(f"There is no folder at {str(folder)!r}. Give one that holds folders of competitions, or spec files.")
+    found: dict[str, DatasetSpec] = {}
+    for path in sorted(Path(folder).iterdir()):
+        spec = _spec_at(path)
+        if spec is not None and spec.name in found:
+            raise DataError(f"Two data sets in {str(folder)!r} are named {spec.name!r}; {path.name!r} is the second. Rename one of them.")
+        found |= {} if spec is None else {spec.name: spec}
+    return Registry("data set", found)
+
+
+@explain_call
+def find(specs: Mapping[str, DatasetSpec], *, kind: Kind) -> Registry[DatasetSpec]:
+    """Choose the data sets of one kind.
+
+    >>> find(SPECS, kind="regression")
+    Registry of 1 data sets: house_prices
+    """
+    check_types(Mapping, specs=specs)
+    check_choice(TASK_KINDS, kind=kind)
+    return Registry("data set", {name: spec for name, spec in specs.items() if spec.kind == kind})
+
+
+def _spec_at(path: Path) -> DatasetSpec | None:
+    if path.is_file():
+        return load_spec(path) if is_spec_file(path) else None
+    files = sorted(path.iterdir()) if path.is_dir() else []
+    own = [file for file in files if file.stem == "spec" and is_spec_file(file)]
+    if own:
+        return load_spec(own[0])
+    try:
+        return infer_spec(path) if any(map(is_train_file, files)) else None
+    except ValueError as error:
+        raise DataError(f"No spec can be inferred from {str(path)!r}: {error} Or write it to spec.yaml in that folder.") from error
+
+
+def named_spec(name: str) -> DatasetSpec:
+    """Return the shipped spec of this name, or read a spec from a YAML or JSON file. An existing file has precedence."""
+    return load_spec(name) if Path(name).is_file() or Path(name).suffix else SPECS[name]

@@ -1,0 +1,166 @@
+"""Checking files against a spec: one error lists every mismatch."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlxfp.app.kaggle.specs.cells import not_numbers
+from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, kept_null_texts, part_file, read_strings
+from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
+from mlxfp.app.kaggle.specs.spellings import find_spelling
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import DataError, MlxfpError
+
+Cells = Mapping[str | None, pa.ChunkedArray]  # the columns of a file, as strings
+
+_SHOWN = 5  # values in a message: enough to recognize what is wrong
+
+
+def check_spec(spec: DatasetSpec, path: str | Path) -> None:
+    r"""Check the files of a competition's folder against its spec; raise `DataError` that lists every mismatch.
+
+    Checked are: missing files, and files with another hash or number of rows; missing columns; missing or duplicate ids; targets that are
+    missing, not among the classes, or not numbers; numerical columns with cells that are not numbers; values without a name in categorical
+    columns whose values have names; the columns and the spelling of the sample, and whether its ids are those of the test file. Columns
+    that the spec does not name are ignored. Reads the files, one at a time, into memory.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.app.kaggle.specs.specs import ColumnSpec
+    >>> about = {"id": "id", "target": ["y"], "classes": ["0", "1"], "metric": "accuracy"}
+    >>> columns = [ColumnSpec(name="size", type="numerical"), ColumnSpec(name="age", type="numerical")]
+    >>> spec = DatasetSpec(name="x", kind="binary", train=FileSpec(name="train.csv"), columns=columns, **about)
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "train.csv").write_text("id,size,y\n1,5,0\n1,big,2\n")
+    ...     check_spec(spec, folder)
+    Traceback (most recent call last):
+    mlxfp.support.errors.DataError: 4 mismatches between the spec of 'x' and the files in ...
+      train.csv: the column 'age' is missing; the file has 'id', 'size', 'y'
+      train.csv: 1 duplicate id in 'id': '1'
+      train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'
+      train.csv: the numerical column 'size' has 1 value not written as numbers: 'big'
+    Fix the files, or change the spec to describe them.
+
+    See also: `infer_spec`.
+    """
+    check_types(DatasetSpec, spec=spec)
+    folder = folder_of(path)
+    (train, _), (test, ids), (sample, sampled) = (_check_part(spec, folder, part) for part in PARTS)
+    problems = [*train, *test, *sample, *_sample_problems(spec, ids, sampled)]
+    if problems:
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        count = f"{len(problems)} mismatches" if len(problems) > 1 else "A mismatch"
+        raise DataError(
+            f"{count} between the spec of {spec.name!r} and the files in {str(folder)!r}:{lines}\n"
+            "Fix the files, or change the spec to describe them."
+        )
+
+
+def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str], pa.ChunkedArray | None]:
+    """Return the problems of a file, and its ids if it has an id column."""
+    file = part_file(spec, part)
+    if file is None:
+        return [], None
+    path = folder / file.name
+    if not path.is_file():
+        return [f"{file.name}: the file is missing"], None
+    try:
+        table = read_strings(path, kept_null_texts(spec))
+    except MlxfpError as error:
+        return [f"{file.name}: {error}"], None
+    cells = dict(zip(table.column_names, table.columns, strict=True))
+    found = _check_sample(spec, cells) if part == "sample" else _check_rows(spec, cells, spec.target if part == "train" else ())
+    return [f"{file.name}: {problem}" for problem in (*_file_problems(file, path, table.num_rows), *found)], cells.get(spec.id)
+
+
+def _file_problems(file: FileSpec, path: Path, rows: int) -> Iterator[str]:
+    if file.rows is not None and file.rows != rows:
+        yield f"it has {rows:,} rows, the spec says {file.rows:,}"
+    if file.sha256 is not None and (found := hash_file(path)) != file.sha256:
+        yield f"its sha256 is {found}, the spec says {file.sha256}"
+
+
+def _sample_problems(spec: DatasetSpec, ids: pa.ChunkedArray | None, sampled: pa.ChunkedArray | None) -> list[str]:
+    if ids is None or sampled is None or spec.sample is None:
+        return []
+    pairs = ((ids, sampled, "in the test file and not here"), (sampled, ids, "here and not in the test file"))
+    return [
+        f"{spec.sample.name}: {_count(only, 'id')} {where}: {_shown(only.to_pylist())}"
+        for some, others, where in pairs
+        if len(only := some.filter(pc.invert(pc.is_in(some, others))))
+    ]
+
+
+def _check_rows(spec: DatasetSpec, cells: Cells, targets: Sequence[str]) -> Iterator[str]:
+    wanted = (spec.id, *targets, spec.group, spec.time, *(column.name for column in spec.columns))
+    missing = [name for name in dict.fromkeys(wanted) if name is not None and name not in cells]
+    if missing:
+        verb = "column {} is" if len(missing) == 1 else "columns {} are"
+        yield f"the {verb.format(', '.join(map(repr, missing)))} missing; the file has {', '.join(map(repr, cells))}"
+    yield from _check_ids(spec, cells)
+    for name in targets:
+        if name in cells:
+            yield from _check_target(spec, name, cells[name])
+    for column in spec.columns:
+        what = f"the {column.type} column {column.name!r}"
+        if column.name not in cells:
+            continue
+        if column.values:
+            yield from _unknown(cells[column.name], [value for value, _ in column.values], what, "not named in the spec")
+        else:
+            yield from _list(column.kind.unfit(cells[column.name]), what, f"not written as {column.kind.holds}")
+
+
+def _check_sample(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
+    yield from _check_ids(spec, cells)
+    if spec.submission is None:
+        return
+    columns, spelled = spec.submission.columns, spec.submission.spelling
+    if tuple(cells) != columns:
+        yield f"its columns are {', '.join(map(repr, cells))}, the spec says {', '.join(map(repr, columns))}"
+    for name in columns:
+        if name != spec.id and name in cells:
+            values = cells[name].drop_null().to_pylist()
+            spelling = find_spelling(set(values), spelled)
+            odd = [value for value in values if not spelling.fits(value)]
+            if odd:
+                yield f"the column {name!r} has {_count(odd, 'value')} not spelled as {spelled}: {_shown(odd)}"
+
+
+def _check_ids(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
+    if spec.id is None or spec.id not in cells:
+        return
+    if missing := cells[spec.id].null_count:
+        yield f"{missing} of the ids in {spec.id!r} are missing"
+    duplicates = [value for value, count in Counter(cells[spec.id].drop_null().to_pylist()).items() if count > 1]
+    if duplicates:
+        yield f"{_count(duplicates, 'duplicate id')} in {spec.id!r}: {_shown(duplicates)}"
+
+
+def _check_target(spec: DatasetSpec, name: str, texts: pa.ChunkedArray) -> Iterator[str]:
+    if missing := texts.null_count:
+        yield f"the target {name!r} is missing in {missing} row{'s' if missing > 1 else ''}"
+    if spec.task.has_classes:
+        yield from _unknown(texts, spec.classes, f"the target {name!r}", f"not among the classes {', '.join(map(repr, spec.classes))}")
+    else:
+        yield from _list(not_numbers(texts), f"the target {name!r}", "not written as numbers")
+
+
+def _unknown(texts: pa.ChunkedArray, known: Sequence[str], what: str, how: str) -> Iterator[str]:
+    values = texts.drop_null().unique()
+    return _list(values.filter(pc.invert(pc.is_in(values, pa.array(known)))), what, how)
+
+
+def _list(values: pa.Array, what: str, how: str) -> Iterator[str]:
+    if len(values):
+        yield f"{what} has {_count(values, 'value')} {how}: {_shown(values.to_pylist())}"
+
+
+def _count(values: Sized, noun: str) -> str:
+    return f"{len(values):,} {noun}{'s' if len(values) > 1 else ''}"
+
+
+def _shown(values: Sequence[str]) -> str:
+    return ", ".join(map(repr, values[:_SHOWN])) + (", ..." if len(values) > _SHOWN else "")

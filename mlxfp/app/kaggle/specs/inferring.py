@@ -1,0 +1,211 @@
+"""Inferring a spec from the files of a competition."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, count
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import evolve
+
+from mlxfp.app.kaggle.specs.cells import are_numbers
+from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
+from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, TargetCells, TaskKind
+from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
+from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
+from mlxfp.app.kaggle.specs.spellings import find_spelling
+from mlxfp.support.checks import check_text, check_types
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
+from mlxfp.support.file_formats import NULL_VALUES
+from mlxfp.support.progress import Progress
+
+_SHOWN = 9  # names of files in a message
+_TRUTH = "(?i)^(true|false)$"
+Files = tuple[Path, Path | None, Path | None]  # of train, test and sample rows
+
+_DATE = r"^\d{4}-\d{2}-\d{2}"
+
+
+def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -> DatasetSpec:
+    r"""Propose a spec for the folder of a competition, or for one file with labels: CSV, or Parquet or JSON lines by suffix.
+
+    A folder has a train file, and perhaps a test and a sample file (`train.csv`, `test.csv`, `sample_submission.csv`; any name with
+    "submission" in it, of several the one with "sample"). The following is inferred:
+
+    - the id: the first column of the sample, or a column named id, if its values in the train file are unique;
+    - the target, unless `target` names it: the columns of the sample other than the id; without a sample, the column that only the train
+      file has;
+    - the kind, from the values of the target: binary if there are two; multiclass if they are texts, or at most 20 consecutive whole
+      numbers from 0 or 1 on (in a target of texts, None, NA and the like are classes, and only an empty cell is missing); other numbers are
+      regression, or a time series if there is a column of dates and all dates of the test file are later than those of the train file;
+      several targets of 0 and 1 are multilabel;
+    - the columns, by their cells: see `ColumnKind`; columns without any value are left out;
+    - the hash and the number of rows of each file.
+
+    An ordinal scale, a ranking, groups, names of values and the metric cannot be inferred: set them with `attrs.evolve`. Reads the files
+    into memory. Raises `MissingFileError` without a train file, `DataError` for one without rows, `ArgumentError` if the
+    target cannot be inferred.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "train.csv").write_text("id,age,purrs\n1,3,True\n2,,False\n3,9,True\n")
+    ...     _ = Path(folder, "test.csv").write_text("id,age\n4,8\n")
+    ...     spec = infer_spec(folder)
+    >>> spec.kind, spec.id, spec.target, spec.classes, [(column.name, column.type) for column in spec.columns]
+    ('binary', 'id', ('purrs',), ('False', 'True'), [('age', 'numerical')])
+
+    See also: `check_spec`; `save_spec`, to edit the proposal as a file.
+    """
+    files = find_files(path)
+    cells = read_cells(files[0])
+    if not cells.num_rows:
+        raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
+    test, sample = (None if file is None else read_strings(file) for file in files[1:])
+    return _spec_of(path, files, (cells, test, sample), target)
+
+
+def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], target: str | Sequence[str] | None) -> DatasetSpec:
+    cells, test, sample = tables
+    assert cells is not None
+    names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in tables], target)
+    train = _with_classes(as_strings(files[0], cells), names, cells)
+    found = _id(train, () if sample is None else sample.column_names[:1], names)
+    with Progress(f"look at {files[0].name}", unit="columns", total=lambda: train.num_columns) as progress:
+        columns = tuple(progress.over(_columns(train, test, {*names, found})))
+    texts = [column.name for column in columns if not column.kind.is_number]
+    time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
+    kind = _kind(str(files[0]), train, names, time)
+    classes = _classes(train, names) if kind.has_classes else ()
+    return DatasetSpec(
+        name=files[0].parent.name if Path(path).is_dir() else files[0].name.partition(".")[0],
+        kind=kind.name,
+        train=_file(files[0], train),
+        test=None if files[1] is None else _file(files[1], test),
+        sample=None if files[2] is None else _file(files[2], sample),
+        id=found,
+        target=names,
+        classes=classes,
+        time=time,
+        columns=columns,
+        metric=kind.metrics[0],
+        submission=None if sample is None else _submission(sample, names),
+    )
+
+
+def is_train_file(path: Path) -> bool:
+    """Whether a file is the train file of a competition's folder, by its name."""
+    return path.name.lower() in {f"train{suffix}" for suffix in SUFFIXES}
+
+
+def find_files(path: str | Path) -> Files:
+    """Find the train, test and sample files; raises `MissingFileError` without a train file."""
+    check_types((str, Path), path=path)
+    if Path(path).is_file():
+        return Path(path), None, None
+    if not Path(path).is_dir():
+        raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give the folder of a competition, or a file.")
+    every = sorted(file for file in Path(path).glob("*") if not file.name.startswith("."))
+    files = [file for file in every if file.name.lower().endswith(SUFFIXES)]
+    train = next(filter(is_train_file, files), None)
+    if train is None:
+        shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
+        present = ", ".join(shown if files else ["no file of a competition", *shown])
+        raise MissingFileError(
+            f"There is no train.csv in {str(path)!r}: it has {present}. Give the folder that holds it, unpacked, or "
+            "a file. It may be train.parquet or train.jsonl instead; a spec may use other file names."
+        )
+    tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in SUFFIXES}]
+    samples = [file for file in files if "submission" in file.name.lower()]
+    if len(samples) > 1:  # some may be the user's own submissions
+        samples = [file for file in samples if "sample" in file.name.lower()]
+    return train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None
+
+
+def _file(path: Path, table: pa.Table) -> FileSpec:
+    return FileSpec(name=path.name, sha256=hash_file(path), rows=table.num_rows)
+
+
+def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> pa.Table:
+    """Return the train rows with targets of texts as they are written: None and NA are classes, and only an empty cell is missing."""
+    for name in targets:
+        known = train[name].drop_null()
+        if not len(known) or (not are_numbers(known) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
+            texts = without_missing(cells[name], kept=tuple(value for value in NULL_VALUES if value.strip()))
+            train = train.set_column(train.column_names.index(name), name, texts)
+    return train
+
+
+def _id(train: pa.Table, first: Sequence[str], targets: Sequence[str]) -> str | None:
+    named = [name for name in train.column_names if (name in first or name.lower() == "id") and name not in targets]
+    return next((name for name in named if len(train[name].drop_null().unique()) == train.num_rows), None)
+
+
+def _columns(train: pa.Table, test: pa.Table | None, excluded: set[str | None]) -> Iterator[ColumnSpec]:
+    titles: set[str] = set()
+    other = train.slice(0, 0) if test is None else test
+    tested = set(other.column_names)
+    for name in train.column_names:
+        if name in excluded or name not in tested or train[name].null_count == train.num_rows:
+            continue
+        known, others = (table[name].drop_null() for table in (train, other))
+        kinds = [kind.name for kind in COLUMN_KINDS.values() if kind.recognizes(known, others)]
+        column = ColumnSpec(name=name, type=kinds[-1])
+        numbered = (f"{column.title} {number}" for number in count(2))
+        title = next(title for title in chain([column.title], numbered) if title not in titles)
+        titles |= {title}
+        yield evolve(column, title=title)
+
+
+def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequence[str] | None) -> tuple[str, ...]:
+    train, test, sample = columns
+    if target is not None:
+        names = (target,) if isinstance(target, str) else tuple(target)
+        check_text(**{f"target {place}": name for place, name in enumerate(names)})
+        if not names:
+            raise ArgumentError("target names no column. Name one, or leave target out for it to be inferred.")
+        for name in names:
+            if name not in train:
+                raise unknown_name(f"column of {path}", name, train)
+        return names
+    if sample[1:] and set(sample[1:]) <= set(train):
+        return sample[1:]
+    only = tuple(name for name in train if name not in test)
+    if test and len(only) == 1:
+        return only
+    why = f"{len(only)} columns are in it and not in the test file" if test else "there is no test file to compare it with"
+    raise ArgumentError(
+        f"The target in {path!r} cannot be inferred: {why}. Name it with target=, or in a spec; columns: {', '.join(map(repr, only))}."
+    )
+
+
+def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -> TaskKind:
+    kinds = [rows[name].drop_null().unique() for name in names]
+    least = 2 if len(kinds) == 1 else 1
+    constant = next(((name, len(found)) for name, found in zip(names, kinds, strict=True) if len(found) < least), None)
+    if constant is not None:
+        raise ArgumentError(
+            f"The target {constant[0]!r} in {path!r} has {constant[1]} different values: there is nothing to learn. Name another one."
+        )
+    cells = TargetCells(kinds, numbers=all(map(are_numbers, kinds)), dated=time is not None)
+    kind = next((each for each in TASK_KINDS.values() if each.recognizes(cells)), None)
+    if kind is None:
+        raise ArgumentError(f"Several targets must be 0 and 1, or numbers, and those in {path!r} are not: {', '.join(names)}. Choose one.")
+    return kind
+
+
+def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > 1:
+        return ("0", "1")
+    values = train[names[0]].drop_null().unique()
+    return tuple(sorted(values.to_pylist(), key=float if are_numbers(values) else str))
+
+
+def _submission(sample: pa.Table, targets: tuple[str, ...]) -> SubmissionSpec:
+    cells = {cell for name in {*targets} & {*sample.column_names} for cell in sample[name].drop_null().unique().to_pylist()}
+    return SubmissionSpec(columns=sample.column_names, spelling=find_spelling(cells).name)
+
+
+def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
+    """Whether both are dates, all train dates before all test dates. ISO dates sort as text."""
+    dated = all(len(part) and not part.null_count and pc.all(pc.match_substring_regex(part, _DATE)).as_py() for part in (train, test))
+    return dated and pc.max(train).as_py() < pc.min(test).as_py()

@@ -1,0 +1,162 @@
+"""The kinds of targets: each is one entry of `TASK_KINDS`, and all that depends on the kind of a target asks its entry.
+
+A further kind is a further name in `Kind` and a further entry in the table.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+Kind = Literal["binary", "multiclass", "multilabel", "regression", "ordinal", "ranking", "time_series"]
+Answer = Literal["class", "labels", "value"]  # of a row: one class of several, any number of labels, or numbers
+
+_FEW = 20  # up to so many consecutive whole numbers, from 0 or 1 on, are classes; more are amounts
+_STRATA = 10
+# The metrics are those of `METRICS`; this table imports no MLX, as those of metrics do.
+_OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc")
+_OF_RANKS = ("map_at_3", "map_at_5")
+_OF_VALUES = ("rmse", "mae", "r2", "rmsle", "spearman")
+
+
+class TargetCells(NamedTuple):
+    """The targets of a train file whose kind is inferred: the distinct cells of each, and facts about them."""
+
+    distinct: Sequence[pa.Array]
+    numbers: bool  # all cells are numbers
+    dated: bool  # the test rows are later than the train rows
+
+    @property
+    def one(self) -> pa.Array | None:
+        """The distinct cells of the only target; None for several targets."""
+        return self.distinct[0] if len(self.distinct) == 1 else None
+
+
+@frozen
+class TaskKind:
+    """Everything that depends on the kind of a target.
+
+    - `answer`: the answer of a model for a row. Loss, output layer and probabilities follow from the answer (`tasks.objective`).
+    - `metrics`: the names of the metrics that fit, the usual metric first.
+    - `question`: the text before the sentences of a row, of `{0}`, the words of the targets.
+    - `two_classes`: exactly two classes are known, for each target.
+    - `column`: the role of a column that the spec must name.
+    - `recognizes(cells)`: whether the targets of a train file are of this kind. The first kind that recognizes the targets is inferred.
+
+    >>> TASK_KINDS["ordinal"].one_class, TASK_KINDS["multilabel"].one_class, TASK_KINDS["regression"].metrics[0]
+    (True, False, 'rmse')
+    """
+
+    name: Kind
+    answer: Answer = field(kw_only=True)
+    metrics: tuple[str, ...] = field(kw_only=True)
+    question: str = field(kw_only=True)
+    two_classes: bool = field(kw_only=True, default=False)
+    column: Literal["time", "group"] | None = field(kw_only=True, default=None)
+    recognizes: Callable[[TargetCells], bool] = field(kw_only=True, default=lambda cells: False)
+
+    @property
+    def has_classes(self) -> bool:
+        """True if targets are classes, false if targets are numbers."""
+        return self.answer != "value"
+
+    @property
+    def one_class(self) -> bool:
+        """True if each row has one class of several."""
+        return self.answer == "class"
+
+    @property
+    def is_decision(self) -> bool:
+        """True if each row has one class of exactly two: a threshold decides."""
+        return self.one_class and self.two_classes
+
+    @property
+    def class_counts(self) -> tuple[int, int | None]:
+        """The smallest and the largest number of classes; None is unbounded."""
+        return (2, 2 if self.two_classes else None) if self.has_classes else (0, 0)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The type that targets are read as."""
+        return pa.string() if self.has_classes else pa.float64()
+
+    @property
+    def grouped_folds(self) -> str:
+        """The method of folds for rows with groups."""
+        return "stratified_grouped" if self.has_classes else "grouped"
+
+    def strata(self, targets: NDArray[np.float64]) -> NDArray[Any]:
+        """Return the stratum of each row for stratified folds: the class, the number of labels, or the tenth of the value."""
+        if self.has_classes:
+            return targets if targets.ndim == 1 else targets.sum(axis=1)
+        values = targets if targets.ndim == 1 else targets[:, 0]
+        known = np.sort(values)
+        return np.searchsorted(known[[tenth * len(known) // _STRATA for tenth in range(1, _STRATA)]], values, side="right")
+
+    def unfit_metric(self, metric: str) -> str | None:
+        """Return a sentence if a metric cannot score targets of this kind, with the metrics that can; None if the metric fits.
+
+        >>> TASK_KINDS["regression"].unfit_metric("accuracy")
+        'accuracy is a metric for binary, multiclass, multilabel or ordinal targets, got regression. Choose mae, ...'
+        """
+        kinds = [kind.name for kind in TASK_KINDS.values() if metric in kind.metrics]
+        fitting = _either(sorted(self.metrics))
+        return None if self.name in kinds else f"{metric} is a metric for {_either(kinds)} targets, got {self.name}. Choose {fitting}"
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([*([", ".join(names[:-1])] if names[:-1] else []), names[-1]])
+
+
+def _count_up(texts: pa.Array) -> bool:
+    """Return true for few consecutive whole numbers from 0 or 1 on."""
+    return any(set(texts.to_pylist()) == {str(first + index) for index in range(min(len(texts), _FEW))} for first in (0, 1))
+
+
+_KINDS = (
+    TaskKind(
+        "binary",
+        answer="class",
+        metrics=(*_OF_CLASSES, "f1"),
+        question="{0} or not?",
+        two_classes=True,
+        recognizes=lambda cells: cells.one is not None and len(cells.one) == 2,
+    ),
+    TaskKind(
+        "multiclass",
+        answer="class",
+        metrics=(*_OF_CLASSES, *_OF_RANKS),
+        question="Which {0}?",
+        recognizes=lambda cells: cells.one is not None and (not cells.numbers or _count_up(cells.one)),
+    ),
+    TaskKind(
+        "multilabel",
+        answer="labels",
+        metrics=("roc_auc", *_OF_CLASSES[:-1], "f1", *_OF_VALUES),
+        question="Which of {0}?",
+        two_classes=True,
+        recognizes=lambda cells: cells.one is None and all(set(texts.to_pylist()) <= {"0", "1"} for texts in cells.distinct),
+    ),
+    TaskKind(
+        "regression",
+        answer="value",
+        metrics=_OF_VALUES,
+        question="What {0}?",
+        recognizes=lambda cells: cells.numbers and not cells.dated,
+    ),
+    TaskKind("ordinal", answer="class", metrics=(*_OF_CLASSES, *_OF_RANKS), question="How much {0}?"),
+    TaskKind("ranking", answer="value", metrics=(*_OF_RANKS, *_OF_VALUES), question="How much {0}?", column="group"),
+    TaskKind(
+        "time_series",
+        answer="value",
+        metrics=_OF_VALUES,
+        question="What {0} at that time?",
+        column="time",
+        recognizes=lambda cells: cells.numbers and cells.dated,
+    ),
+)
+TASK_KINDS: Mapping[Kind, TaskKind] = {kind.name: kind for kind in _KINDS}
+METRIC_NAMES = tuple(sorted({metric for kind in _KINDS for metric in kind.metrics}))

@@ -1,0 +1,247 @@
+"""Reading the files of a competition, with the types of its spec."""
+
+import csv
+import re
+from collections.abc import Callable, Mapping
+from hashlib import file_digest
+from io import TextIOWrapper
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import frozen
+from pyarrow import RecordBatch, Schema
+
+from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, read_text, schema, take, to_table
+from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
+from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
+from mlxfp.parts import Example, set_column, set_field, source_rows
+from mlxfp.support.arrow_types import is_number_like
+from mlxfp.support.checks import check_choice, check_types
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
+from mlxfp.support.file_formats import NULL_VALUES, with_compressions
+
+Part = Literal["train", "test", "sample"]
+PARTS: tuple[Part, ...] = ("train", "test", "sample")
+
+# Files whose values have types of their own, by suffix; all others are CSV.
+TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
+    ".parquet": read_parquet,
+    **dict.fromkeys(with_compressions(".jsonl", ".ndjson"), read_jsonl),
+}
+SUFFIXES = (*with_compressions(".csv"), *TYPED)
+_OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
+_LINES = 20  # of a file with another delimiter that are looked at for numbers with a comma
+_DECIMAL = re.compile(r"\s*-?\d+,\d+\s*")
+_DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
+
+
+def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> Dataset[Example]:
+    r"""Read a file of a competition's folder, lazily: its train, test or sample file, with the types of the spec.
+
+    Numerical columns are float64, text and categorical columns strings, exactly as in the file: the class 3 is "3", and an id keeps its
+    leading zeros. Targets are strings if they are classes, else float64; all columns of the sample are strings. Columns that the spec does
+    not name are read with inferred types.
+
+    Missing values are those of pandas (an empty cell, NA, None, null, nan and others), unless the spec says that such a text is a value: a
+    class of a target, a named value of a column, or one in `absent`.
+
+    Files are CSV, or Parquet or JSON lines by suffix: their numbers and truth values are read as CSV would write them (3, 0.5, True), and
+    only null and NaN are missing.
+
+    Raises `MissingFileError` if the file is missing, and `DataError` for a file of another format.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.app.kaggle.specs.specs import ColumnSpec
+    >>> columns = [ColumnSpec(name="code", type="categorical"), ColumnSpec(name="size", type="numerical")]
+    >>> spec = DatasetSpec(name="x", kind="regression", train=FileSpec(name="a.csv"), target=["y"], id="id", columns=columns, metric="mae")
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.csv").write_text("id,code,size,y\n007,1,2,3\n")
+    ...     next(iter(read_part(spec, folder)))
+    {'id': '007', 'code': '1', 'size': 2.0, 'y': 3.0}
+
+    See also: `read_csv`.
+    """
+    check_types(DatasetSpec, spec=spec)
+    check_choice(PARTS, part=part)
+    file = part_file(spec, part)
+    if file is None:
+        raise ArgumentError(
+            f"The spec of {spec.name!r} names no {part} file. Name it with {part}=FileSpec(name=...), or read another part."
+        )
+    found = folder_of(path) / file.name
+    if not found.is_file():
+        raise MissingFileError(f"There is no {part} file at {str(found)!r}. Give the folder that holds the files of {spec.name!r}.")
+    if part == "sample":
+        typed = typed_reader(found)
+        if typed is not None:
+            return _as_texts(typed(found))
+        return read_csv(found, schema=dict.fromkeys(column_names(found), pa.string()), null_values=[""])
+    types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(found)
+    if typed is not None:
+        return with_types(spec, typed(found), part=part)
+    check_commas(found)
+    if not kept:
+        return read_csv(found, schema=types)
+    values = {value for texts in kept.values() for value in texts}
+    texts = read_csv(found, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
+    made: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
+    return made
+
+
+def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Dataset[Example]:
+    """Return rows of any types with those of a spec: texts as CSV would write the values, and floats; only null and NaN are missing."""
+    types, names = _types(spec, part), schema(rows).names
+    unknown = next((name for name in types if name not in names), None)
+    if unknown is not None:
+        raise unknown_name(f"column of {rows.parts[0]!r}", unknown, names)
+    made: Dataset[Example] = _Typed(tuple(types.items()), None)(rows)
+    return made
+
+
+def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
+    """Return the types of the columns that a spec names."""
+    types = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
+    types |= dict.fromkeys(spec.target if part == "train" else (), spec.task.arrow_type)
+    return types | {column.name: column.kind.arrow_type for column in spec.columns}
+
+
+def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
+    """Return, by column, the texts that mean "missing" in other columns and that the spec declares as values here: a class None, say."""
+    declared = dict.fromkeys(spec.target, spec.classes) | {
+        column.name: (*(value for value, _ in column.values), *column.absent) for column in spec.columns if not column.kind.is_number
+    }
+    found = {name: {*values} & {*NULL_VALUES} for name, values in declared.items()}
+    return {name: tuple(sorted(values)) for name, values in found.items() if values}
+
+
+def part_file(spec: DatasetSpec, part: Part) -> FileSpec | None:
+    """Return the file of a part, if the spec names one."""
+    return {"train": spec.train, "test": spec.test, "sample": spec.sample}[part]
+
+
+def folder_of(path: str | Path) -> Path:
+    """Return a folder itself, and the folder of a file."""
+    return Path(path).parent if Path(path).is_file() else Path(path)
+
+
+def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
+    """Read a file whole, every column as strings, null where a value is missing; in some columns null texts may be `kept`."""
+    return as_strings(path, read_cells(path), kept)
+
+
+def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
+    """Return the cells of a file with null where a value is missing."""
+    if typed_reader(path) is not None:
+        return table
+    return pa.table({name: without_missing(table[name], (kept or {}).get(name, ())) for name in table.column_names}, table.schema)
+
+
+def check_commas(path: Path) -> None:
+    """Raise `DataError` for a file with another delimiter, which would be read as one column or not at all."""
+    lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+    header = lines[0] if lines else ""
+    other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines[:2])), None)
+    if other is not None and header and "," not in header:
+        decimal = ", decimal=','" if any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(other) for line in lines[1:]))) else ""
+        raise DataError(
+            f"The columns of a competition's files are separated by commas, and {str(path)!r} looks like one with {_DELIMITERS[other]}: it "
+            f"begins with {header[:60]!r}. Convert it: pandas.read_csv({path.name!r}, sep={other!r}{decimal})"
+            f".to_csv({path.name!r}, index=False)."
+        )
+
+
+def read_cells(path: Path) -> pa.Table:
+    """Read a file whole, every column as strings; an empty cell of a CSV file is an empty string."""
+    typed, names = typed_reader(path), column_names(path)
+    if typed is not None:
+        return to_table(_as_texts(typed(path)))
+    return to_table(read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())).select(names)
+
+
+def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
+    """Replace the texts that mean "missing" by null, except those that are `kept`."""
+    missing = pa.array([value for value in NULL_VALUES if value not in kept], pa.string())
+    return pc.if_else(pc.is_in(texts, missing), pa.scalar(None, pa.string()), texts)
+
+
+def read_rows(path: Path) -> list[tuple[str, ...]]:
+    """Read the names of the columns of a file and then its rows, all as texts; a missing value is empty."""
+    if typed_reader(path) is not None:
+        table = read_cells(path)
+        columns = [["" if cell is None else cell for cell in column.to_pylist()] for column in table.columns]
+        return [tuple(table.column_names), *zip(*columns, strict=True)]
+    check_commas(path)
+    with TextIOWrapper(pa.input_stream(str(path), compression="detect"), encoding="utf-8-sig", newline="") as file:
+        return [tuple(row) for row in csv.reader(file) if row]
+
+
+def column_names(path: Path) -> list[str]:
+    """Read the names of a file's columns."""
+    typed = typed_reader(path)
+    if typed is None:
+        check_commas(path)
+    return list(schema((typed or read_csv)(path)).names)
+
+
+def typed_reader(path: Path) -> Callable[..., Dataset[Example]] | None:
+    """Return the reader of a file whose values have types of their own, None for CSV; raises `DataError` for other tables."""
+    name = path.name.lower()
+    if name.endswith(_OTHERS):
+        raise DataError(
+            f"The files of a competition are CSV, Parquet or JSON lines, got {str(path)!r}. Convert it with pandas, for example to "
+            f"{path.stem}.parquet, and name that file in the spec."
+        )
+    return next((read for suffix, read in TYPED.items() if name.endswith(suffix)), None)
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes in hexadecimal digits."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+@frozen(repr=False)
+class _Typed(RowWise):
+    """Cast columns to strings or floats; texts that mean "missing" become null, except those that are `kept` in a column.
+
+    With None in place of `kept`, the file has its own nulls, and no text means "missing".
+    """
+
+    types: tuple[tuple[str, pa.DataType], ...]
+    kept: tuple[tuple[str, tuple[str, ...]], ...] | None
+
+    def schema(self, schema: Schema) -> Schema:
+        for name, kind in self.types:
+            schema = set_field(schema, name, kind)
+        return schema
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        kept = dict(self.kept or ())
+        for name, kind in self.types:
+            if not pa.types.is_string(kind) and is_number_like(chunk.column(name).type):
+                chunk = set_column(chunk, name, pa.array(as_floats(chunk.column(name)), from_pandas=True))
+                continue
+            texts = spell(chunk, name)
+            texts = texts if self.kept is None else without_missing(texts, kept.get(name, ()))
+            chunk = set_column(chunk, name, texts if pa.types.is_string(kind) else _to_floats(chunk, name, texts))
+        return chunk
+
+
+def _as_texts(rows: Dataset[Example]) -> Dataset[Example]:
+    texts: Dataset[Example] = _Typed(tuple((name, pa.string()) for name in schema(rows).names), None)(rows)
+    return texts
+
+
+def _to_floats(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.DoubleArray:
+    trimmed = pc.utf8_trim_whitespace(texts)
+    try:
+        return trimmed.cast(pa.float64())
+    except pa.ArrowInvalid:
+        place = next(place for place in range(len(trimmed)) if not are_numbers(trimmed.slice(place, 1)))
+    raise DataError(
+        f"A value does not fit the column {name!r} of numbers: got {texts[place].as_py()!r} in source row "
+        f"{int(source_rows(chunk)[place])}. Correct the value, or change the type of the column in the spec."
+    )

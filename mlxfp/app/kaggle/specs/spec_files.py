@@ -1,0 +1,117 @@
+"""Specs as files, YAML 1.2 or JSON by suffix, to read, edit and share."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import asdict
+
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ConfigError
+from mlxfp.support.registries import Registry
+from mlxfp.support.structuring import structure
+from mlxfp.support.yaml_files import read_document, write_document
+
+T = TypeVar("T")
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def save_spec(spec: DatasetSpec, path: str | Path) -> None:
+    """Write a spec to a file; `load_spec` reads it back. An existing file is replaced.
+
+    The suffix decides the format: `.yaml`, `.yml` or `.json`. Raises `ConfigError` for another suffix.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
+    >>> with TemporaryDirectory() as folder:
+    ...     save_spec(SPECS["titanic"], Path(folder, "titanic.yaml"))
+    ...     print(*Path(folder, "titanic.yaml").read_text().splitlines()[:2], sep="; ")
+    ...     load_spec(Path(folder, "titanic.yaml")) == SPECS["titanic"]
+    name: titanic; kind: binary
+    True
+    """
+    check_types(DatasetSpec, spec=spec)
+    _write(_to_tree(spec), path)
+
+
+def load_spec(path: str | Path) -> DatasetSpec:
+    r"""Read a spec from a YAML or JSON file.
+
+    Raises `MissingFileError`, and `ConfigError` with every mistake in the file, its place and line: an unknown or duplicate key, a value
+    of another type, facts that contradict each other.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "cats.yaml").write_text("name: cats\nkind: binry\ntrain: {name: a.csv, rows: 3.5}\ntarget: [x]\ncolumns: []")
+    ...     load_spec(Path(folder, "cats.yaml"))
+    Traceback (most recent call last):
+    mlxfp.support.errors.ConfigError: 3 mistakes in ...
+      kind (line 2): expected 'binary' or ... (did you mean 'binary'?), got 'binry'
+      train.rows (line 3): expected an integer, got 3.5
+      metric: a value is needed and there is none
+    """
+    return _read(path, DatasetSpec)
+
+
+def save_specs(specs: Mapping[str, DatasetSpec], path: str | Path) -> None:
+    """Write a registry of specs to one file; `load_specs` reads it back.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
+    >>> with TemporaryDirectory() as folder:
+    ...     save_specs(SPECS, Path(folder, "specs.json"))
+    ...     load_specs(Path(folder, "specs.json")) == SPECS
+    True
+    """
+    check_types(Mapping, specs=specs)
+    _write({name: _to_tree(spec) for name, spec in specs.items()}, path)
+
+
+def load_specs(path: str | Path) -> Registry[DatasetSpec]:
+    r"""Read a registry of specs from a YAML or JSON file of names with specs. Raises what `load_spec` raises.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
+    >>> with TemporaryDirectory() as folder:
+    ...     save_specs({"mine": SPECS["titanic"]}, Path(folder, "specs.yaml"))
+    ...     SPECS | load_specs(Path(folder, "specs.yaml"))
+    Registry of 5 data sets: disaster_tweets, house_prices, mine, spaceship_titanic, titanic
+    """
+    return Registry("data set", _read(path, dict[str, DatasetSpec]))
+
+
+def is_spec_file(path: Path) -> bool:
+    """Whether a file may hold a spec, by its suffix."""
+    return path.suffix in _SUFFIXES
+
+
+def _to_tree(value: Any) -> dict[str, Any]:
+    """Return a spec as plain values, without those that are defaults."""
+
+    def serialize(_: Any, field: Any, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return dict(value) if field is not None and field.name == "values" else list(value)
+        return value
+
+    return asdict(value, filter=lambda field, value: value != field.default, value_serializer=serialize)
+
+
+def _write(tree: dict[str, Any], path: str | Path) -> None:
+    is_json = _suffix(path) == ".json"
+    Path(path).write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n" if is_json else write_document(tree), "utf-8")
+
+
+def _read(path: str | Path, kind: type[T]) -> T:
+    _suffix(path)
+    document = read_document(path, what="spec")
+    return structure(document.values, kind, what=repr(str(path)), origin=document.line)
+
+
+def _suffix(path: str | Path) -> str:
+    check_types((str, Path), path=path)
+    if not is_spec_file(Path(path)):
+        raise ConfigError(f"A spec is a file in YAML or JSON, got {str(path)!r}. Let its name end in {', '.join(_SUFFIXES)}.")
+    return Path(path).suffix

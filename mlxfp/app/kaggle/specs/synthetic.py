@@ -1,0 +1,195 @@
+"""Synthetic files with the columns of a spec, to try out what will run on the real ones."""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from mlxfp.app.kaggle.specs.column_kinds import Cells, SyntheticColumn, standardize
+from mlxfp.app.kaggle.specs.reading import PARTS, Part, part_file, typed_reader
+from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
+from mlxfp.support.atomic_files import write_whole
+from mlxfp.support.checks import check_integer, check_positive, check_types
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.randomness import fold_in, generator
+
+_MISSING, _ABSENT = 0.1, 0.25  # shares of the cells of a column
+_GROUP = 5  # rows of a group
+_NOISE = 0.3  # the learnable part has a standard deviation of 1: a linear model is right far more often than not, and not always
+_FIRST_DAY = np.datetime64("2020-01-01")
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # without quotes a reader may strip it
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+
+
+def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, test_rows: int = 200, seed: int = 0) -> DatasetSpec:
+    """Write the files that a spec names with synthetic rows, and return the spec of these files, with their hashes and numbers of rows.
+
+    The rows have the columns of the spec: numbers above zero, categories (the named values, or a few words), texts of a few words, and, in
+    a quarter of the cells, a value that the spec calls absent; a tenth of the cells is missing. Ids, groups, times and targets are never
+    missing. Groups have 5 rows, none of them in both files; each row has a day of its own, and those of the test file are later. Named
+    values of an id, group or time column are kept. Targets depend on the other columns, most on the first ones, so that a model can learn
+    them: classes of equal size by a logistic model, or numbers above zero. The sample has the ids of the test rows. Only files that the
+    spec names are written, in the format of their suffix: CSV, Parquet or JSON lines.
+
+    The same seed writes the same bytes, and a file that exists with these bytes stays untouched. Nothing is overwritten: raises
+    `ArgumentError` for an existing file with other contents, for names that lie outside `folder` or are duplicates, and for fewer rows
+    than classes.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
+    >>> from mlxfp.app.kaggle.specs.checking import check_spec
+    >>> from mlxfp.app.kaggle.specs.reading import read_part
+    >>> with TemporaryDirectory() as folder:
+    ...     spec = write_synthetic(SPECS["titanic"], folder)
+    ...     check_spec(spec, folder)
+    ...     row = next(iter(read_part(spec, folder)))
+    >>> spec.train.rows, row["PassengerId"], row["Pclass"] in "123", row["Survived"] in "01"
+    (600, '1', True, True)
+
+    See also: `check_spec`; `read_part`.
+    """
+    check_types(DatasetSpec, spec=spec)
+    check_types((str, Path), folder=folder)
+    check_positive(rows=rows, test_rows=test_rows)
+    check_integer(seed=seed)
+    if rows < len(spec.classes):
+        raise ArgumentError(f"rows must be at least {len(spec.classes)}, one for each class of {spec.name!r}, got rows={rows}.")
+    files = {part: file for part in PARTS if (file := part_file(spec, part)) is not None}
+    paths = _paths([file.name for file in files.values()], Path(folder))
+    made = _SyntheticRows(spec, rows, test_rows, seed)
+    numbers = [column.name for column in spec.columns if column.kind.is_number]
+    numbers += () if spec.task.has_classes else spec.target
+    written = {part: _to_bytes(made.table(part), file.name, numbers if part != "sample" else ()) for part, file in files.items()}
+    new = [(path, data) for path, data in zip(paths, written.values(), strict=True) if not _exists(path, data)]
+    for path, data in new:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    counts = {"train": rows, "test": test_rows, "sample": test_rows}
+    found = {part: FileSpec(name=files[part].name, sha256=sha256(data).hexdigest(), rows=counts[part]) for part, data in written.items()}
+    return evolve(spec, train=found["train"], test=found.get("test"), sample=found.get("sample"))
+
+
+@frozen
+class _SyntheticRows:
+    """The rows of the train file, followed by those of the test file."""
+
+    spec: DatasetSpec
+    rows: int
+    test_rows: int
+    seed: int
+
+    def table(self, part: Part) -> dict[str, Cells]:
+        """Return the columns of a file."""
+        spec = self.spec
+        here = slice(self.rows) if part == "train" else slice(self.rows, None)
+        shown = {column.name: self.column(column) for column in spec.columns}
+        ids = [] if spec.id is None else [spec.id]
+        keys = {name: cells[here] for name, cells in self.keys()}
+        if part == "sample":
+            return self.sample({name: keys[name] for name in ids})
+        cells = {name: column.cells[here] for name, column in shown.items()} | keys
+        if part == "train":
+            signals = [column.signal[here] for column in shown.values()]
+            for place, name in enumerate(spec.target):  # each depends most on another column
+                if name != spec.id:
+                    cells[name] = self.target(name, (*signals[place:], *signals[:place]))
+        return {name: cells[name] for name in dict.fromkeys([*ids, *cells])}
+
+    def keys(self) -> Iterator[tuple[str, Cells]]:
+        """Yield the columns time, group and id, except those whose values have names."""
+        spec = self.spec
+        named = {column.name for column in spec.columns if column.values}
+        numeric = {column.name for column in spec.columns if column.kind.is_number}
+        numbers = np.arange(self.rows + self.test_rows)
+        groups = np.concatenate([np.arange(self.rows) // _GROUP, -(-self.rows // _GROUP) + np.arange(self.test_rows) // _GROUP])
+        days = numbers if spec.time in numeric else _FIRST_DAY + numbers
+        for name, values in ((spec.time, days), (spec.group, groups + 1), (spec.id, numbers + 1)):
+            if name is not None and name not in named:
+                yield name, np.array([str(value) for value in values], object)
+
+    def column(self, column: ColumnSpec) -> SyntheticColumn:
+        """Make a column that a model may see."""
+        random, count = generator(fold_in(self.seed, "column", column.name)), self.rows + self.test_rows
+        if column.name == self.spec.time and not column.values:
+            return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # its cells come from `keys`: its signal is a trend
+        made = column.kind.synthesize([code for code, _ in column.values], count, random)
+        if column.name in (self.spec.group, self.spec.time):
+            return made
+        if column.absent and not column.values:
+            made = _replace(made, random.random(count) < _ABSENT, column.absent[0])
+        return _replace(made, random.random(count) < _MISSING, "")
+
+    def target(self, name: str, signals: Sequence[NDArray[np.float64]]) -> Cells:
+        shown = sum((signal / place for place, signal in enumerate(signals, 1)), start=np.zeros(self.rows))
+        score = standardize(shown) + _NOISE * generator(fold_in(self.seed, "target", name)).logistic(size=self.rows)
+        if not self.spec.task.has_classes:
+            return np.array([f"{value:.2f}" for value in 100 * np.exp(score / 2)], object)
+        ranks = score.argsort().argsort()
+        return np.array(self.spec.classes, object)[ranks * len(self.spec.classes) // self.rows]
+
+    def sample(self, ids: Mapping[str, Cells]) -> dict[str, Cells]:
+        """Make the sample: the same prediction in every row, in the spelling of the spec."""
+        spec, submission = self.spec, self.spec.submission
+        names = (*ids, *spec.target) if submission is None else submission.columns
+        spelling = "text" if submission is None else submission.spelling
+        plain = spec.classes[0] if spec.classes else "0.5"
+        guess = {"integer": "0", "number": "0.5", "boolean": "False", "text": plain}[spelling]
+        return {name: ids.get(name, np.full(self.test_rows, guess, object)) for name in names}
+
+
+def _replace(column: SyntheticColumn, places: NDArray[np.bool_], cell: str) -> SyntheticColumn:
+    return SyntheticColumn(np.where(places, cell, column.cells), np.where(places, 0, column.signal))
+
+
+def _paths(names: Sequence[str], folder: Path) -> list[Path]:
+    paths = [folder / name for name in names]
+    for place, (name, path) in enumerate(zip(names, paths, strict=True)):
+        if ".." in path.parts[len(folder.parts) :] or Path(name).is_absolute():
+            raise ArgumentError(f"Synthetic files stay in their folder, and the spec names a file {name!r} outside. Rename it in the spec.")
+        if path in paths[:place]:
+            raise ArgumentError(f"Each part needs a file of its own, and {name!r} is a duplicate in the spec. Rename one of them.")
+    return paths
+
+
+def _exists(path: Path, data: bytes) -> bool:
+    """Tell whether a file exists; raises `ArgumentError` if it has other contents."""
+    if path.exists() and (not path.is_file() or path.read_bytes() != data):
+        raise ArgumentError(f"Synthetic files never replace an existing file, and there is one at {str(path)!r}. Give an empty folder.")
+    return path.exists()
+
+
+def _to_bytes(columns: Mapping[str, Cells], name: str, numbers: Collection[str]) -> bytes:
+    """Write a file in the format of its suffix; columns of `numbers` are numbers where the format has some."""
+    if typed_reader(Path(name)) is None:
+        return _compressed(_csv(columns), name)
+    values = {key: [(float(cell) if key in numbers else cell) if cell else None for cell in cells] for key, cells in columns.items()}
+    if name.endswith(".parquet"):
+        out = BytesIO()
+        kinds = {key: pa.float64() if key in numbers else pa.string() for key in values}
+        parquet.write_table(pa.table(values, pa.schema(kinds)), out)
+        return out.getvalue()
+    rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
+    return _compressed("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), name)
+
+
+def _csv(columns: Mapping[str, Cells]) -> str:
+    lines = [",".join(map(_quoted, row)) or '""' for row in (columns, *zip(*columns.values(), strict=True))]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _compressed(text: str, name: str) -> bytes:
+    data = text.encode()
+    codec = _CODECS.get(Path(name).suffix)
+    return data if codec is None else bytes(pa.compress(data, codec, asbytes=True))
+
+
+def _quoted(cell: str) -> str:
+    return '"{}"'.format(cell.replace('"', '""')) if _NEEDS_QUOTES.search(cell) else cell

@@ -1,0 +1,192 @@
+"""Submissions: files that a competition accepts, and lists of what is wrong with others."""
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import ArrayLike
+
+from mlxfp.app.kaggle.specs.reading import read_rows
+from mlxfp.app.kaggle.specs.spellings import CellSpelling, Spelling, find_spelling
+from mlxfp.support.atomic_files import write_whole
+from mlxfp.support.checks import check_choice, check_types
+from mlxfp.support.errors import DataError, MissingFileError
+
+PathLike = str | os.PathLike[str]
+
+_SHOWN = 3
+
+
+@frozen(repr=False)
+class Submission:
+    r"""A CSV file to submit, as a value: the header, and the rows as texts; made by `submission`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Submission(("id", "y"), (("007", "1"),)).write(f"{folder}/mine.csv")
+    ...     Path(folder, "mine.csv").read_text()
+    'id,y\n007,1\n'
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def write(self, path: PathLike) -> None:
+        """Write it as CSV. An older file is replaced when the new one is complete."""
+        text = StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
+        write_whole(Path(path), text.getvalue().encode())
+
+    def column(self, name: str) -> tuple[str, ...]:
+        """Return the cells of one column."""
+        place = self.header.index(name)
+        return tuple(row[place] for row in self.rows)
+
+    def __repr__(self) -> str:
+        return f"Submission({', '.join(self.header)}: {len(self.rows):,} rows)"
+
+
+def submission(
+    predictions: Mapping[str, ArrayLike], *, test: PathLike, sample: PathLike, spelling: Mapping[str, Spelling] | None = None
+) -> Submission:
+    r"""Make a submission from predictions: one array [N] for each column other than the id, in the order of the rows of the test file.
+
+    The ids are read from the test file as text, so they do not change. The columns, their order and the spelling of values are those of
+    the sample: whole numbers ("1", never "1.0"), its spelling of true and false, numbers, or text. Predictions that are text, such as
+    names of classes, stay as they are ("007") if they fit the sample; else the number or truth value that they name is written. `spelling`
+    overrides the spelling by column, such as {"Survived": "number"} where the sample has 0 and probabilities are wanted.
+
+    Raises `DataError` with every problem in its message: see `check_submission`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     test, sample = Path(folder, "test.csv"), Path(folder, "sample.csv")
+    ...     _ = test.write_text("id,x\n007,5\n008,6\n"), sample.write_text("id,label\n007,0\n008,1\n")
+    ...     made = submission({"label": np.array([1.0, 0.0])}, test=test, sample=sample)
+    ...     made.write(Path(folder, "submission.csv"))
+    ...     check_submission(Path(folder, "submission.csv"), sample=sample)
+    ()
+    >>> made.rows
+    (('007', '1'), ('008', '0'))
+
+    See also: `submit`, which uploads the file.
+    """
+    check_types(Mapping, predictions=predictions)
+    model, rows = _read(sample), _read(test)
+    name, *columns = model.header
+    if name not in rows.header:
+        raise DataError(
+            f"The test file {os.fspath(test)!r} has no column {name!r}, the id of the sample. Columns: {', '.join(rows.header)}."
+        )
+    ids = rows.column(name)
+    problems = [f"no predictions for the column {column!r}" for column in columns if column not in predictions]
+    problems += [f"predictions for {column!r}, which is not in the sample" for column in predictions if column not in columns]
+    arrays = {column: np.asarray(predictions[column]) for column in columns if column in predictions}
+    problems += [
+        f"{column!r}: predictions of shape {list(array.shape)} for {len(ids)} rows of the test file"
+        for column, array in arrays.items()
+        if array.shape != (len(ids),)
+    ]
+    _refuse(problems, sample)
+    spellings = _spellings(model, spelling)
+    written = [map(spellings[column].write, arrays[column].tolist()) for column in columns]
+    made = Submission(model.header, tuple(zip(ids, *written, strict=True)))
+    _refuse([*_problems(made, model, spellings)], sample)
+    return made
+
+
+def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str, Spelling] | None = None) -> tuple[str, ...]:
+    r"""List everything that is wrong with a file, compared with the sample; nothing if it can be submitted.
+
+    Compared are the header; missing, unknown and duplicate ids, lost leading zeros and added decimals in ids; the number of rows; empty,
+    infinite and NaN values; whole numbers written as 1.0; and the spelling of true and false. The order of rows does not matter.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     mine, sample = Path(folder, "mine.csv"), Path(folder, "sample.csv")
+    ...     _ = mine.write_text("id,label\n7,1.0\n"), sample.write_text("id,label\n007,0\n008,1\n")
+    ...     for problem in check_submission(mine, sample=sample):
+    ...         print(problem)
+    1 rows where the sample has 2
+    2 ids of the sample are missing: 007, 008
+    1 ids are not in the sample: 7 (leading zeros are lost: read ids as text)
+    'label': 1 values are not whole numbers as in the sample: 1.0 in row 1
+    """
+    model, checked = _read(sample), _read(path)
+    return tuple(_problems(checked, model, _spellings(model, spelling)))
+
+
+def _read(path: PathLike) -> Submission:
+    if not Path(path).is_file():
+        raise MissingFileError(f"There is no file at {os.fspath(path)!r}. Give the path of a CSV file with a header.")
+    header, *rows = read_rows(Path(path)) or [()]
+    for place, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise DataError(f"Row {place} of {os.fspath(path)!r} has {len(row)} values, and the header {len(header)}. Is it a CSV file?")
+    if not rows:
+        raise DataError(f"{os.fspath(path)!r} has no rows. Give a CSV file with a header.")
+    return Submission(header, tuple(rows))
+
+
+def _spellings(model: Submission, given: Mapping[str, Spelling] | None) -> dict[str, CellSpelling]:
+    """Return the spelling of each column of values: that of the sample, or the one that is given."""
+    given = given or {}
+    for column, name in given.items():
+        check_choice(model.header[1:], **{"column of the sample": column})
+        check_choice(get_args(Spelling), spelling=name)
+    return {column: find_spelling(set(model.column(column)), given.get(column)) for column in model.header[1:]}
+
+
+def _problems(checked: Submission, model: Submission, spellings: Mapping[str, CellSpelling]) -> Iterator[str]:
+    if checked.header != model.header:
+        yield f"the header is {','.join(checked.header)} where the sample has {','.join(model.header)}"
+    if len(checked.rows) != len(model.rows):
+        yield f"{len(checked.rows)} rows where the sample has {len(model.rows)}"
+    name = model.header[0]
+    if name in checked.header:
+        yield from _id_problems(checked.column(name), model.column(name))
+    for column, spelling in spellings.items():
+        if column in checked.header:
+            yield from _value_problems(column, checked.column(column), spelling)
+
+
+def _value_problems(name: str, cells: tuple[str, ...], spelling: CellSpelling) -> Iterator[str]:
+    missing = [place for place, cell in enumerate(cells) if spelling.is_missing(cell)]
+    odd = [place for place, cell in enumerate(cells) if not spelling.is_missing(cell) and not spelling.fits(cell)]
+    for places, what in ((missing, "missing or infinite"), (odd, f"not {spelling} as in the sample")):
+        if places:
+            yield f"{name!r}: {len(places)} values are {what}: {cells[places[0]] or 'nothing'} in row {places[0] + 1}"
+
+
+def _id_problems(ids: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[str]:
+    duplicates = [each for each, count in Counter(ids).items() if count > 1]
+    if duplicates:
+        yield f"{len(duplicates)} ids are duplicates: {_some(duplicates)}"
+    known, given = set(wanted), set(ids)
+    missing, extra = [each for each in wanted if each not in given], [each for each in ids if each not in known]
+    if missing:
+        yield f"{len(missing)} ids of the sample are missing: {_some(missing)}"
+    if extra:
+        bare = {each.lstrip("0") for each in missing}
+        hint = ""
+        if any(each.removesuffix(".0") in known for each in extra):
+            hint = " (ids became decimals: read ids as text)"
+        elif any(each in bare for each in extra):
+            hint = " (leading zeros are lost: read ids as text)"
+        yield f"{len(extra)} ids are not in the sample: {_some(extra)}{hint}"
+
+
+def _some(values: list[str]) -> str:
+    return ", ".join(values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+
+
+def _refuse(problems: list[str], sample: PathLike) -> None:
+    if problems:
+        listed = "".join(f"\n- {problem}" for problem in problems)
+        raise DataError(f"The submission does not fit the sample {os.fspath(sample)!r}:{listed}")

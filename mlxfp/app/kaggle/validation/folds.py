@@ -1,0 +1,351 @@
+"""Folds as values: which rows validate in which fold, which rows stay together, and a fingerprint that predictions refer to."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from attrs.converters import optional
+from numpy.typing import ArrayLike, NDArray
+
+from mlxfp import Dataset, select_columns, to_table
+from mlxfp.app.kaggle.validation.scoring import read_only
+from mlxfp.inspect import fingerprint
+from mlxfp.support.checks import check_integer, check_positive, explain_call
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.randomness import fold_in, generator
+
+Indices = NDArray[np.int64]
+_SHOWN = 5  # classes in a warning
+
+
+@frozen(eq=False, repr=False)
+class Fold:
+    """One fold: the rows to train on and those to validate with, int64 numbers in ascending order.
+
+    >>> fold = next(iter(kfold(4, count=2, seed=0)))
+    >>> sorted([*fold.train, *fold.valid]) == [0, 1, 2, 3]
+    True
+    """
+
+    folds: "Folds"
+    repeat: int
+    number: int
+
+    @property
+    def valid(self) -> Indices:
+        """The rows to validate with."""
+        return np.flatnonzero(self.folds.assignments[self.repeat] == self.number)
+
+    @property
+    def train(self) -> Indices:
+        """The rows to train on: all others; for folds in time, those of earlier times, without the groups that validate."""
+        assigned = self.folds.assignments[self.repeat]
+        rows = np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
+        return self.folds.apart(rows, self.valid)
+
+    def inner(self, share: float, *, seed: int) -> tuple[Indices, Indices]:
+        """Split the training rows into rows to train on and rows for early stopping, at least one unit each.
+
+        A unit is a group or a single row, and stays whole. A random `share` of the units is for early stopping; in folds in time, the last.
+
+        >>> train, stopping = next(iter(kfold(10, count=2, seed=0))).inner(0.2, seed=0)
+        >>> len(train), len(stopping)
+        (4, 1)
+        """
+        if not 0 < share < 1:
+            raise ArgumentError(f"share must be above 0 and below 1, got share={share!r}.")
+        rows = self.train
+        units = self.folds.units[rows]
+        known = np.unique(units)
+        if len(known) < 2:
+            raise ArgumentError(f"{self!r} trains on one group only, which cannot be split. Leave early stopping out, or use more groups.")
+        if not self.folds.forward:
+            known = generator(fold_in(0, "inner", seed, self.repeat, self.number)).permutation(known)
+        size = min(max(1, round(share * len(known))), len(known) - 1)
+        stops = np.isin(units, known[-size:])
+        train = self.folds.apart(rows[~stops], rows[stops])
+        if not len(train):
+            raise ArgumentError(f"The last rows that {self!r} trains on have all groups, and none is left to train on. Use more groups.")
+        return train, rows[stops]
+
+    def __repr__(self) -> str:
+        repeats = f", repeat {self.repeat + 1} of {self.folds.repeats}" if self.folds.repeats > 1 else ""
+        return f"fold {self.number + 1} of {self.folds.count}{repeats}"
+
+
+@frozen(repr=False)
+class Folds:
+    """Rows assigned to folds; made by the functions of this module. Iterating yields every `Fold`, repeat by repeat.
+
+    `assignments` is int64[R, N]: the fold that a row validates in, in each repeat; -1 where it only trains. `units` is int64[N]: rows with
+    the same number stay together. With `forward`, a fold trains only on rows of folds with lower numbers; `groups`, int64[N], if there are
+    some, are in the training rows or in the validation rows of a fold, and never in both.
+
+    >>> folds = kfold(6, count=3, seed=0)
+    >>> folds, len(list(folds)), folds.fingerprint == kfold(6, count=3, seed=0).fingerprint
+    (kfold: 6 rows in 3 folds, 3, True)
+    """
+
+    method: str
+    assignments: Indices = field(converter=read_only, eq=fingerprint)
+    units: Indices = field(converter=read_only, eq=fingerprint)
+    forward: bool = field(default=False, kw_only=True)
+    groups: Indices | None = field(default=None, kw_only=True, converter=optional(read_only), eq=fingerprint)
+
+    def apart(self, rows: Indices, others: Indices) -> Indices:
+        """Return the rows whose group is in none of the others."""
+        return rows if self.groups is None else rows[~np.isin(self.groups[rows], self.groups[others])]
+
+    @property
+    def repeats(self) -> int:
+        """The number of repeats."""
+        return int(self.assignments.shape[0])
+
+    @property
+    def count(self) -> int:
+        """The number of folds in a repeat."""
+        return int(self.assignments.max()) + 1
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return int(self.assignments.shape[1])
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that identify the assignments: equal for equal assignments, whichever function made them."""
+        return fingerprint((self.assignments, self.forward, *(() if self.groups is None else (self.groups,))))
+
+    def __iter__(self) -> Iterator[Fold]:
+        return (Fold(self, repeat, number) for repeat in range(self.repeats) for number in range(self.count))
+
+    def __repr__(self) -> str:
+        repeats = f", repeated {self.repeats} times" if self.repeats > 1 else ""
+        return f"{self.method}: {self.size:,} rows in {self.count} folds{repeats}"
+
+
+@explain_call
+def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
+    """Assign `size` rows at random to `count` folds whose sizes differ by at most one, `repeats` times.
+
+    >>> kfold(7, count=3, seed=0).assignments.tolist()
+    [[2, 1, 0, 1, 0, 2, 2]]
+
+    See also: `stratified`, which keeps the shares of classes; `grouped`, for rows that belong together; `time`.
+    """
+    check_positive(size=size)
+    return assign("kfold", np.zeros(size, np.int64), None, count=count, seed=seed, repeats=repeats)
+
+
+@explain_call
+def stratified(labels: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
+    """Assign rows so that the number of rows of each class differs by at most one between folds, and so do the sizes of folds.
+
+    `labels` are the classes, [N]. For numbers to predict, cut them into bins first, or use `kfold`. Warns of classes with fewer rows than
+    folds: a fold cannot validate or train on what it does not have.
+
+    >>> [fold.valid.tolist() for fold in stratified([0, 0, 1, 1], count=2, seed=0)]
+    [[1, 2], [0, 3]]
+    """
+    return _with_classes(assign("stratified", labels, None, count=count, seed=seed, repeats=repeats), labels)
+
+
+@explain_call
+def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
+    """Assign whole groups to folds of about the same size: largest groups first.
+
+    >>> {fold.number: len(fold.valid) for fold in grouped(["a", "a", "b", "c", "a", "b"], count=2, seed=0)}
+    {0: 3, 1: 3}
+
+    See also: `duplicates`, which numbers groups of equal rows.
+    """
+    return assign("grouped", None, groups, count=count, seed=seed, repeats=repeats)
+
+
+@explain_call
+def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
+    """Assign whole groups to folds so that the shares of classes are as even as the groups allow.
+
+    Groups with the most uneven classes go first, each to the fold that leaves the least variance (as scikit-learn's StratifiedGroupKFold).
+    Warns of classes that some folds lack.
+
+    >>> folds = stratified_grouped([0, 1, 0, 1], ["a", "a", "b", "b"], count=2, seed=0)
+    >>> sorted(sorted(fold.valid.tolist()) for fold in folds)
+    [[0, 1], [2, 3]]
+    """
+    return _with_classes(assign("stratified_grouped", labels, groups, count=count, seed=seed, repeats=repeats), labels)
+
+
+@explain_call
+def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Folds:
+    """Make folds that look ahead in time: rows are cut into `count` + 1 periods, and each but the first validates after all before it.
+
+    The periods have about the same size; rows of the same time are in the same period. The first period never validates, so it has no
+    out-of-fold predictions. `times` are numbers, dates or other values that sort, [N]. With `groups`, [N], earlier rows of a group that
+    validates are not trained on in that fold. Where groups are of all times, such as shops with a row a day, this leaves a fold none, and
+    `ArgumentError` is raised: later times and new groups cannot both be tested with rows of the same groups at all times.
+
+    >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in time([2021, 2019, 2020, 2020], count=2)]
+    [([1], [2, 3]), ([1, 2, 3], [0])]
+    >>> [fold.train.tolist() for fold in time([1, 1, 2, 2], count=1, groups=["a", "b", "a", "c"])]
+    [[1]]
+    """
+    units = _codes("times", times)
+    check_positive(count=count)
+    kinds = int(units.max()) + 1
+    if kinds <= count:
+        raise ArgumentError(f"time needs more different times than folds, got {kinds} for count={count}. Use fewer folds.")
+    ends = np.cumsum(np.bincount(units))  # rows up to each time
+    cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
+    for place in range(count):  # at least one time in each period, before and after
+        cuts[place] = min(max(cuts[place], cuts[place - 1] + 1 if place else 0), kinds - 1 - (count - place))
+    codes = None if groups is None else _codes("groups", groups)
+    if codes is not None and len(codes) != len(units):
+        raise ArgumentError(f"groups need one value a row, got {len(codes)} for {len(units)} rows.")
+    made = Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True, groups=codes)
+    bare = next((fold for fold in made if not len(fold.train)), None)
+    if bare is not None:
+        raise ArgumentError(
+            f"In {bare!r} every group of earlier rows validates too, so none is left to train on. If the rows to predict have groups of "
+            "the training rows, make folds by time alone (in a spec, leave group out); if they have new groups, make folds by group alone "
+            "(validation.method=grouped). With fewer folds, periods are longer."
+        )
+    return made
+
+
+def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
+    """Use given folds: for each row the number of the fold that it validates in, from 0 on; -1 if it only trains.
+
+    `assignments` is [N], or [R, N] for R repeats; `groups`, [N], stay whole in inner splits. Raises `ArgumentError` if a fold has no rows
+    or no rows to train on, or if a group is in several folds.
+
+    >>> [fold.valid.tolist() for fold in custom([1, 0, 0, -1])]
+    [[1, 2], [0]]
+    """
+    array = np.atleast_2d(np.asarray(assignments))
+    if array.dtype.kind not in "iu" or array.ndim != 2 or not array.size:
+        raise ArgumentTypeError(f"assignments must be whole numbers, [N] or [R, N], got {array.dtype}{list(array.shape)}: {array!r:.60}.")
+    units = np.arange(array.shape[1]) if groups is None else _codes("groups", groups)
+    if len(units) != array.shape[1]:
+        raise ArgumentError(f"groups need one value a row, got {len(units)} for {array.shape[1]} rows.")
+    for assigned in array:
+        found = np.unique(assigned)
+        if found[found >= 0].tolist() != list(range(array.max() + 1)) or found[0] < -1 or array.max() < 0:
+            raise ArgumentError(f"assignments must have every number from 0 to the highest, or -1 for no fold, got {found.tolist()}.")
+        if len(found) < 2:
+            raise ArgumentError("assignments must leave rows to train on, got all rows in fold 0. Use at least two folds.")
+        pairs = np.unique(np.stack([units, assigned]), axis=1)[0]
+        if len(pairs) > len(np.unique(units)):
+            split = pairs[:-1][pairs[1:] == pairs[:-1]][0]
+            raise ArgumentError(f"A group must be in one fold, got group {np.asarray(groups)[units == split][0]} in several.")
+    return Folds("custom", array, units)
+
+
+def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> Indices:
+    """Return a number for each row of a dataset, int64[N], the same for equal rows: groups that keep a row and its copies in one fold.
+
+    `columns` are compared, all by default: leave out the id. Reads the rows.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> duplicates(from_examples([{"id": 1, "x": 5}, {"id": 2, "x": 6}, {"id": 3, "x": 5}]), columns=["x"]).tolist()
+    [0, 1, 0]
+
+    See also: `grouped`, `stratified_grouped`.
+    """
+    table = to_table(rows if columns is None else select_columns(columns)(rows))
+    seen: dict[str, int] = {}
+    return np.array([seen.setdefault(fingerprint(row), len(seen)) for row in table.to_pylist()], np.int64)
+
+
+def missing_classes(folds: Folds, labels: ArrayLike, names: Sequence[str] | None = None) -> str | None:
+    """Say which classes some folds lack, and what to do; None if all folds train on and validate with all classes.
+
+    `labels` are the classes, [N]; with `names`, they are numbers of these names.
+    """
+    kinds, codes, rows = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    every = list(folds)
+    trained, validated = (
+        np.sum([np.bincount(codes[part], minlength=len(kinds)) > 0 for part in parts], axis=0)
+        for parts in ([fold.train for fold in every], [fold.valid for fold in every])
+    )
+    lacking = np.flatnonzero((trained < len(every)) | (validated < len(every)))
+    if not len(lacking):
+        return None
+    shown = [repr(kinds[place].item() if names is None else names[int(kinds[place])]) for place in lacking[:_SHOWN]]
+    said = [
+        f"{name} ({count:,} row{'s' if count > 1 else ''}) is trained on in {trained[place]} and validated in {validated[place]}"
+        for name, place, count in zip(shown, lacking, rows[lacking], strict=False)
+    ]
+    more = f"; and {len(lacking) - _SHOWN:,} more classes" if len(lacking) > _SHOWN else ""
+    return (
+        f"Some of the {len(every)} folds lack a class: {'; '.join(said)}{more}. A model cannot learn a class that it does not see, and "
+        "metrics such as roc_auc are undefined on rows of one class. Use fewer folds or more rows, or make one class of the rare ones."
+    )
+
+
+def _with_classes(folds: Folds, labels: ArrayLike) -> Folds:
+    """Return folds, after a warning if some of them lack a class."""
+    said = missing_classes(folds, labels)
+    if said is not None:
+        warnings.warn(said, UserWarning, stacklevel=4)
+    return folds
+
+
+def assign(  # noqa: PLR0913  # the arguments of the functions above
+    method: str, labels: ArrayLike | None, groups: ArrayLike | None, *, count: int, seed: int, repeats: int
+) -> Folds:
+    """Assign rows to folds: even in every class of `labels`, if there are any, and groups whole."""
+    units = None if groups is None else _codes("groups", groups)
+    classes = np.zeros(0 if units is None else len(units), np.int64) if labels is None else _codes("labels", labels)
+    if units is not None and len(classes) != len(units):
+        raise ArgumentError(f"labels and groups need one value a row, got {len(classes)} and {len(units)}.")
+    check_positive(count=count, repeats=repeats)
+    check_integer(seed=seed)
+    what, deal = ("rows", _deal) if units is None else ("groups", _deal_groups)
+    units = np.arange(len(classes)) if units is None else units
+    kinds = len(np.unique(units))
+    if not 2 <= count <= kinds:
+        raise ArgumentError(f"{method} needs at least 2 folds, and at most one for each of the {kinds} {what}, got count={count}.")
+    chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
+    return Folds(method, np.stack([deal(classes, units, count, chance) for chance in chances]), units)
+
+
+def _deal(classes: Indices, _: Indices, count: int, chance: np.random.Generator) -> Indices:
+    """Shuffle, sort by class, and deal rows to the folds in turn: every class and every fold is even."""
+    order = chance.permutation(len(classes))
+    order = order[np.argsort(classes[order], kind="stable")]
+    assigned = np.empty(len(classes), np.int64)
+    assigned[order] = chance.permutation(count)[np.arange(len(classes)) % count]
+    return assigned
+
+
+def _deal_groups(classes: Indices, groups: Indices, count: int, chance: np.random.Generator) -> Indices:
+    table = np.zeros((groups.max() + 1, classes.max() + 1))  # rows of each group, by class
+    np.add.at(table, (groups, classes), 1)
+    order = chance.permutation(len(table))
+    order = order[np.lexsort((-table[order].sum(axis=1), -table[order].std(axis=1)))]
+    totals, filled, assigned = table.sum(axis=0), np.zeros((count, table.shape[1])), np.empty(len(table), np.int64)
+    for group in order:  # an empty fold is always the most even choice, so no fold stays empty
+        trials = filled + np.eye(count)[:, :, None] * table[group]  # [fold that gets the group, fold, class]
+        uneven = (trials / totals).std(axis=1).mean(axis=1)
+        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # of equally even folds, the smallest
+        filled[assigned[group]] += table[group]
+    return assigned[groups]
+
+
+def _codes(name: str, values: ArrayLike) -> Indices:
+    """Return values as the numbers of their distinct values in sorted order, [N]."""
+    array = np.asarray(values)
+    if array.ndim != 1 or not array.size:
+        raise ArgumentTypeError(f"{name} must be one value a row, [N], got {array.dtype}{list(array.shape)}.")
+    missing = array != array if array.dtype.kind in "fmM" else np.array([value is None or value != value for value in array.tolist()])
+    if missing.any():
+        raise ArgumentError(
+            f"{name} must not be missing, got {array[missing][0]} in row {int(np.argmax(missing))}. Fill in missing values."
+        )
+    try:
+        return np.unique(array, return_inverse=True)[1].astype(np.int64)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} must be values of one type that sort, got {array!r:.60}.") from None

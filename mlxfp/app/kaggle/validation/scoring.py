@@ -1,0 +1,269 @@
+"""The metrics of competitions: each is one entry of `METRICS`, and all that depends on the metric asks its entry.
+
+On the host a metric is computed on whole arrays in float64, as competitions do. `mlxfp.evaluation.metrics` has the forms that measure
+batches on the device while a model runs.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import ArrayLike, NDArray
+
+from mlxfp.losses import mae
+from mlxfp.metrics import Explained, Ranking, accuracy, f1, log_loss, r2, rmse, roc_auc
+from mlxfp.support.checks import check_positive
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.optional import optional
+from mlxfp.support.registries import Registry
+
+Numbers = NDArray[np.float64]
+Needs = Literal["labels", "probabilities", "values"]
+Ranks = Literal["rows", "classes"]
+Errors = Literal["squared", "absolute", "logarithmic"]
+
+
+@frozen
+class Metric:
+    """A metric of competitions; calling it with targets and predictions gives a number.
+
+    - `kaggle`: Kaggle's name for it.
+    - `needs`: what it compares: "labels" (class numbers), "probabilities" ([N] of class 1, or [N, C]) or "values".
+    - `function`: targets float64[N] and predictions to a number, on the host.
+    - `device`: its form for batches on the device, if it has one: (logits, labels), of roc_auc (scores, labels), of values (values,
+      targets) to totals that `mlxfp.metrics.merge` merges.
+    - `ranks`: "rows" if only the order of the rows' predictions matters, "classes" if only that of the classes in each row.
+    - `errors`: which errors of values a model should learn to make small.
+
+    >>> METRICS["rmse"].greater_is_better, METRICS["qwk"].needs, METRICS["qwk"].kaggle
+    (False, 'labels', 'Quadratic Weighted Kappa')
+    """
+
+    name: str
+    kaggle: str
+    needs: Needs
+    function: Callable[[Numbers, Numbers], float]
+    greater_is_better: bool = field(kw_only=True)
+    device: Callable[..., Any] | None = field(kw_only=True, default=None)
+    ranks: Ranks | None = field(kw_only=True, default=None)
+    errors: Errors = field(kw_only=True, default="squared")
+
+    def __call__(self, targets: ArrayLike, predictions: ArrayLike) -> float:
+        """Score predictions [N] or [N, C] against targets [N]; for several targets [N, T] and predictions [N, T], return the mean.
+
+        A metric of labels also takes probabilities, and uses the likeliest class of each row (see `labels_of`). Raises `ArgumentError` for
+        arrays of shapes that do not fit, and `DataError` for NaN and where the metric is undefined.
+
+        >>> METRICS["accuracy"]([0, 1, 1], [0.2, 0.7, 0.4]), METRICS["accuracy"]([0, 1, 1], [0, 1, 0])
+        (0.666..., 0.666...)
+        """
+        truth = finite_numbers(f"The targets of {self.name}", targets)
+        guesses = finite_numbers(f"The predictions for {self.name}", predictions)
+        if truth.ndim == 2 and truth.shape == guesses.shape and truth.shape[1] > 1:
+            return float(np.mean([self(truth[:, place], guesses[:, place]) for place in range(truth.shape[1])]))
+        if truth.ndim != 1 or not len(truth) or not is_shaped(guesses, len(truth)):
+            raise ArgumentError(
+                f"{self.name} needs targets [N] and predictions [N], or [N, C] for 2 classes or more, got {list(truth.shape)} and "
+                f"{list(guesses.shape)}. For several targets both are [N, T]."
+            )
+        if self.needs == "labels":
+            guesses = labels_of(guesses)
+        elif self.needs == "values" and guesses.ndim > 1:
+            raise ArgumentError(f"{self.name} needs one value for each row, [N], got {list(guesses.shape)}.")
+        return float(self.function(truth, guesses))
+
+    def measure(self, outputs: Any, labels: Any) -> Any:
+        """Measure a batch on the device: return totals, see `device`. Raises `ArgumentError` if the metric has no form for batches."""
+        if self.device is None:
+            raise ArgumentError(f"{self.name} needs all predictions at once, and cannot be measured by batches. Call it with arrays.")
+        return self.device(outputs, labels)
+
+    def better(self, a: float, b: float) -> bool:
+        """Tell whether `a` is a better score than `b`."""
+        return a > b if self.greater_is_better else a < b
+
+
+def finite_numbers(name: str, values: ArrayLike) -> Numbers:
+    """Return an array of finite float64; raises `ArgumentTypeError` for other values and `DataError` for NaN and infinity."""
+    try:
+        array = np.asarray(values).astype(np.float64)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{name} must be numbers, got {values!r:.60}. Give classes numbers from 0 on.") from None
+    if not np.isfinite(array).all():
+        row = np.argwhere(~np.isfinite(array))[0][0]
+        raise DataError(f"{name} must be finite, got {array[row]} in row {row}.")
+    return array
+
+
+def read_only(values: Any) -> NDArray[Any]:
+    """Copy numbers to a float64 or int64 array that cannot be written to: a value that changes has another fingerprint."""
+    copied = np.array(values, np.int64 if np.asarray(values).dtype.kind == "i" else np.float64)
+    copied.setflags(write=False)
+    return copied
+
+
+def is_shaped(predictions: Numbers, count: int) -> bool:
+    """Tell whether predictions are [count], or [count, C] for two classes or more: in [count, 1], class 0 would be the likeliest."""
+    return predictions.shape == (count,) or (predictions.ndim == 2 and len(predictions) == count and predictions.shape[1] > 1)
+
+
+def labels_of(predictions: ArrayLike) -> Numbers:
+    """Turn predictions into labels [N]: the likeliest class of [N, C]; for [N], class 1 where its probability is above one half.
+
+    Whole numbers are labels already, and do not change. Raises `ArgumentError` for other values outside 0 and 1.
+
+    >>> labels_of([[0.2, 0.8], [0.5, 0.5]]).tolist(), labels_of([0.4, 0.6]).tolist(), labels_of([3, 1]).tolist()
+    ([1.0, 0.0], [0.0, 1.0], [3.0, 1.0])
+    """
+    values = np.asarray(predictions, np.float64)
+    if values.ndim == 2:
+        return np.asarray(values.argmax(axis=1), np.float64)
+    if (values == np.round(values)).all():
+        return values
+    if values.min() < 0 or values.max() > 1:
+        raise ArgumentError(
+            f"Labels are needed, got values from {values.min():g} to {values.max():g}. Return class numbers, or probabilities from 0 to 1."
+        )
+    return (values > 0.5).astype(np.float64)
+
+
+def map_at(count: int) -> Metric:
+    """Make the mean average precision at `count`, for one right class a row: 1 / its rank among the predicted classes, 0 beyond `count`.
+
+    Classes of equal probability rank in the order of their numbers. It needs probabilities [N, C].
+
+    >>> map_at(2)([2, 0, 1], [[0.1, 0.2, 0.7], [0.3, 0.6, 0.1], [0.4, 0.1, 0.5]])
+    0.5
+    """
+    check_positive(count=count)
+    return Metric(f"map_at_{count}", f"MAP@{count}", "probabilities", partial(_map_at, count), greater_is_better=True, ranks="classes")
+
+
+def _map_at(count: int, targets: Numbers, predictions: Numbers) -> float:
+    truth = _classes(targets, predictions)
+    order = np.argsort(-predictions, axis=1, kind="stable")
+    ranks = np.argmax(order == truth[:, None], axis=1) + 1
+    return float(np.where(ranks <= count, 1 / ranks, 0).mean())
+
+
+def _sklearn(name: str, targets: Numbers, guesses: Numbers, **options: Any) -> float:
+    metric = getattr(optional("sklearn.metrics", extra="kaggle", needed_by=f"The metric {name}"), name)
+    return float(metric(targets, guesses, **options))
+
+
+def _roc_auc(targets: Numbers, scores: Numbers) -> float:
+    """Area under the curve; for several classes the mean of each against the rest, by their share (sklearn's weighted one-vs-rest)."""
+    if scores.ndim == 1 or scores.shape[1] == 2:
+        return Ranking(scores if scores.ndim == 1 else scores[:, 1], targets, np.ones(len(targets))).value("roc_auc")
+    kinds, counts = np.unique(_classes(targets, scores), return_counts=True)
+    areas = [Ranking(scores[:, kind], targets == kind, np.ones(len(targets))).value("roc_auc") for kind in kinds]
+    return float(np.average(areas, weights=counts))
+
+
+def _log_loss(targets: Numbers, probabilities: Numbers) -> float:
+    """Mean of -log of the right class's probability; Kaggle scales rows to sum to 1 and keeps away from 0 and 1 by 1e-15."""
+    if probabilities.min() < 0 or (probabilities.ndim == 1 and probabilities.max() > 1):
+        raise DataError(f"log_loss needs probabilities, got values from {probabilities.min():g} to {probabilities.max():g}.")
+    both = np.stack([1 - probabilities, probabilities], axis=1) if probabilities.ndim == 1 else probabilities
+    truth = _classes(targets, both)
+    sums = both.sum(axis=1)
+    if (sums == 0).any():
+        raise DataError(f"log_loss needs probabilities that add up to 1, got a row of zeros: row {int(np.argmin(sums))}.")
+    right = both[np.arange(len(truth)), truth] / sums
+    return float(-np.log(np.clip(right, 1e-15, 1 - 1e-15)).mean())
+
+
+def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
+    if average == "binary" and not np.isin(np.concatenate([targets, labels]), (0, 1)).all():
+        raise ArgumentError("f1 is that of class 1 of two, 0 and 1, got other labels. Take f1_macro or f1_micro.")
+    return _sklearn("f1_score", targets, labels, average=average, zero_division=0.0)
+
+
+def _qwk(targets: Numbers, labels: Numbers) -> float:
+    if len(np.unique(np.concatenate([targets, labels]))) == 1:
+        return 1.0  # full agreement on one label; the formula would divide by zero
+    kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)  # a label that is absent keeps its place
+    return _sklearn("cohen_kappa_score", targets, labels, labels=kinds, weights="quadratic")
+
+
+def _rmse(targets: Numbers, values: Numbers) -> float:
+    return float(np.sqrt(np.square(targets - values).mean()))
+
+
+def _rmsle(targets: Numbers, values: Numbers) -> float:
+    low = min(targets.min(), values.min())
+    if low <= -1:
+        raise DataError(f"rmsle takes logarithms of 1 + value, got a value of {low:g}. Cut predictions off at 0.")
+    return _rmse(np.log1p(targets), np.log1p(values))
+
+
+def _spearman(targets: Numbers, values: Numbers) -> float:
+    for name, array in (("targets", targets), ("predictions", values)):
+        if (array == array[0]).all():
+            raise DataError(f"spearman compares orders, and all {len(array)} {name} are equal to {array[0]:g}.")
+    return float(optional("scipy.stats", extra="kaggle", needed_by="The metric spearman").spearmanr(targets, values).statistic)
+
+
+def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
+    """Return targets as class numbers that are columns of the probabilities."""
+    if probabilities.ndim != 2:
+        raise ArgumentError(f"Probabilities of every class are needed, [N, C], got {list(probabilities.shape)}.")
+    classes = targets.astype(np.int64)
+    if (classes != targets).any() or classes.min() < 0 or classes.max() >= probabilities.shape[1]:
+        raise ArgumentError(
+            f"Targets must be class numbers from 0 to {probabilities.shape[1] - 1}, for as many columns of probabilities, "
+            f"got {targets.min():g} to {targets.max():g}."
+        )
+    return classes
+
+
+_TABLE = (
+    Metric(
+        "accuracy",
+        "Categorization Accuracy",
+        "labels",
+        lambda targets, labels: np.equal(targets, labels).mean(),
+        greater_is_better=True,
+        device=accuracy,
+    ),
+    Metric(
+        "roc_auc",
+        "Area Under Receiver Operating Characteristic Curve",
+        "probabilities",
+        _roc_auc,
+        greater_is_better=True,
+        device=roc_auc,
+        ranks="rows",
+    ),
+    Metric("log_loss", "Log Loss", "probabilities", _log_loss, greater_is_better=False, device=log_loss),
+    Metric("f1", "F1 Score", "labels", partial(_f1, "binary"), greater_is_better=True, device=partial(f1, average="binary")),
+    Metric("f1_macro", "Macro F1 Score", "labels", partial(_f1, "macro"), greater_is_better=True, device=partial(f1, average="macro")),
+    Metric("f1_micro", "Micro F1 Score", "labels", partial(_f1, "micro"), greater_is_better=True, device=partial(f1, average="micro")),
+    Metric("qwk", "Quadratic Weighted Kappa", "labels", _qwk, greater_is_better=True),
+    Metric("mcc", "Matthews Correlation Coefficient", "labels", partial(_sklearn, "matthews_corrcoef"), greater_is_better=True),
+    Metric("rmse", "Root Mean Squared Error", "values", _rmse, greater_is_better=False, device=rmse),
+    Metric("rmsle", "Root Mean Squared Logarithmic Error", "values", _rmsle, greater_is_better=False, errors="logarithmic"),
+    Metric(
+        "mae",
+        "Mean Absolute Error",
+        "values",
+        lambda targets, values: np.abs(targets - values).mean(),
+        greater_is_better=False,
+        device=mae,
+        errors="absolute",
+    ),
+    Metric(
+        "r2",
+        "R2 Score",
+        "values",
+        lambda targets, values: Explained(values, targets, np.ones_like(targets)).value("r2"),
+        greater_is_better=True,
+        device=r2,
+    ),
+    Metric("spearman", "Spearman's Rank Correlation", "values", _spearman, greater_is_better=True, ranks="rows"),
+    map_at(3),
+    map_at(5),
+)
+METRICS: Registry[Metric] = Registry("metric", {metric.name: metric for metric in _TABLE})

@@ -1,0 +1,60 @@
+"""What a score is worth: the scores of a constant and of a simple model on the same folds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlxfp.app.kaggle.validation.folds import Fold
+from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
+from mlxfp.app.kaggle.validation.scoring import Numbers
+from mlxfp.app.reports.reading import FinishedRun, Scored
+from mlxfp.support.errors import DataError, MlxfpError
+
+
+def constant_oof(scored: Scored) -> OutOfFold:
+    """Predict every row by the best constant of its fold's training rows: shares of classes, or the mean, median or mean logarithm."""
+    return _by_fold(scored, lambda fold: _constant(scored, fold))
+
+
+def simple_oof(run: FinishedRun) -> OutOfFold:
+    """Predict every row by the linear model of the run's folds. Raises what `LinearModel.oof` does, and `DataError` without the rows."""
+    if run.linear is None:
+        raise DataError(f"The rows of the run in {run.folder} cannot be read: {run.missing or 'it has no folds'}. Restore the data.")
+    return run.linear.oof
+
+
+def baseline_scores(run: FinishedRun) -> dict[str, Score | str]:
+    """Score the baselines; where one cannot be scored, say why."""
+    assert run.scored is not None
+    scored, found = run.scored, dict[str, Score | str]()
+    makers: dict[str, Callable[[], OutOfFold]] = {"a constant": lambda: constant_oof(scored), "a linear model": lambda: simple_oof(run)}
+    for name, make in makers.items():
+        try:
+            found[name] = score(make(), scored.metric)
+        except (MlxfpError, ValueError) as error:  # also of scikit-learn: a baseline must not end a run that is done
+            found[name] = str(error)
+    return found
+
+
+def _by_fold(scored: Scored, predict: Callable[[Fold], Numbers]) -> OutOfFold:
+    folds = scored.oof.folds
+    return out_of_fold(folds, scored.oof.targets, [fold_predictions(fold, predict(fold)) for fold in folds])
+
+
+def _constant(scored: Scored, fold: Fold) -> Numbers:
+    truth = scored.oof.targets[fold.train]
+    if scored.single and scored.oof.predictions.ndim == 3:
+        values = np.bincount(truth.astype(np.int64), minlength=scored.oof.predictions.shape[2]) / len(truth)
+    elif scored.predicts_classes:
+        values = np.asarray(truth.mean(axis=0))
+    else:
+        values = np.asarray(_CENTERS[scored.metric.errors](truth))
+    return np.broadcast_to(values, (len(fold.valid), *values.shape)).copy()
+
+
+_CENTERS: dict[str, Callable[[Numbers], Any]] = {
+    "squared": lambda truth: truth.mean(axis=0),
+    "absolute": lambda truth: np.median(truth, axis=0),
+    "logarithmic": lambda truth: np.expm1(np.log1p(truth).mean(axis=0)),
+}

@@ -1,0 +1,196 @@
+"""Charts as SVG in the page: no package draws them, no script moves them, and they take their colors from the page."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from math import floor, isfinite, log10
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mlxfp.support.html import Html, clip, element, number
+
+Points = Sequence[tuple[float, float]]
+
+_WIDTH, _HEIGHT = 400, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 10, 38
+_POINTS, _FEWEST = 4000, 10  # of all curves of a chart, and of one of very many
+_CURVE = 200  # points of a curve: a picture of 400 units shows no more
+_CURVES = 100  # curves of a chart, the first ones
+_DOTS = 1000  # of a scatter plot
+_MARKED = 20  # points of a curve that are drawn as dots, too
+_ASIDE = 18  # width of the place in which points of several curves stand side by side: equal ones would hide each other
+_COLORS = 8
+_LEAST = 1e-290  # a range that can still be divided
+_LABEL = 40  # characters of the name of an axis
+_TICKS = 4
+
+
+def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, joined: bool = True) -> Html:
+    """Draw curves over each other, with a legend where there are several; points that are not finite leave a gap.
+
+    Points that are not `joined`, such as those of folds, have no line between them, and those of several curves stand side by side.
+
+    >>> chart = line_chart("loss", {"fold 1": [(0, 1.0), (1, 0.5)], "fold 2": [(0, 0.9), (1, float("nan"))]}, x="step", y="loss")
+    >>> chart.count("stroke-width"), "fold 2" in chart
+    (2, True)
+    """
+    most = max(_FEWEST, min(_CURVE, _POINTS // max(1, len(curves))))
+    thin = {name: _thinned(points, most) for name, points in islice(curves.items(), _CURVES)}
+    every = [point for points in thin.values() for point in points if isfinite(point[1])]
+    if not every:
+        return element("p", f"{title}: nothing that is finite was logged.", class_="muted")
+    axes = _Axes.around(every)
+    if not joined:  # dots aside have room, and hide no number of the axis
+        axes.low_x, axes.high_x = axes.low_x - 0.5, axes.high_x + 0.5
+    lines = []
+    for place, points in enumerate(thin.values()):
+        if joined:
+            lines.append(element("path", d=_path(axes, points), fill="none", stroke=_color(place), stroke_width=1.5))
+        finite = [point for point in points if isfinite(point[1])]
+        if not joined or len(finite) <= _MARKED:
+            size, aside = (2.5, 0.0) if joined else (4, _ASIDE * (place / max(1, len(thin) - 1) - 0.5))
+            lines += [element("circle", cx=round(axes.x(a) + aside, 2), cy=axes.y(b), r=size, fill=_color(place)) for a, b in finite]
+    legend = [
+        element("span", element("i", style=f"background:{_color(place)}"), clip(name, 2 * _LABEL), class_="key")
+        for place, name in enumerate(thin)
+        if len(thin) > 1
+    ]
+    return _figure(title, axes, lines, x, y, *([element("div", *legend, class_="legend")] if legend else []))
+
+
+def scatter(  # noqa: PLR0913  # what has a default is keyword-only
+    title: str, xs: ArrayLike, ys: ArrayLike, *, x: str, y: str, diagonal: bool = False
+) -> Html:
+    """Draw points, at most a thousand of them, evenly chosen; `diagonal` adds the line of equal values.
+
+    >>> scatter("a", [1, 2], [3, 4], x="a", y="b").count("<circle")
+    2
+    """
+    pairs = np.column_stack([np.asarray(xs, np.float64), np.asarray(ys, np.float64)])
+    pairs = pairs[np.isfinite(pairs).all(axis=1)]
+    pairs = pairs[np.linspace(0, len(pairs) - 1, min(len(pairs), _DOTS)).astype(int)] if len(pairs) else pairs
+    points = [(float(a), float(b)) for a, b in pairs]
+    if not points:
+        return element("p", f"{title}: no rows.", class_="muted")
+    axes = _Axes.around(points)
+    dots = [element("circle", cx=axes.x(a), cy=axes.y(b), r=2, fill=_color(0), fill_opacity=0.5) for a, b in points]
+    low, high = max(axes.low_x, axes.low_y), min(axes.high_x, axes.high_y)
+    if diagonal and low < high:
+        dots.append(element("path", d=_path(axes, [(low, low), (high, high)]), stroke="currentColor", stroke_dasharray="4 3"))
+    return _figure(title, axes, dots, x, y)
+
+
+def histogram(title: str, values: ArrayLike, *, x: str, limit: float | None = None) -> Html:
+    """Draw how many values are in each of 30 equal intervals; `limit` is a vertical line.
+
+    >>> histogram("lengths", [1, 1, 2, 9], x="tokens", limit=8).count("<rect")
+    3
+    """
+    array = np.asarray(values, np.float64)
+    array = array[np.isfinite(array)]
+    if not len(array):
+        return element("p", f"{title}: no rows.", class_="muted")
+    counts, edges = np.histogram(array, bins=30)
+    axes = _Axes.around([(edges[0], 0.0), (edges[-1], float(counts.max()))] + ([] if limit is None else [(limit, 0.0)]))
+    floor_y = axes.y(0)
+    bars = [
+        element(
+            "rect",
+            x=axes.x(a),
+            y=axes.y(count),
+            width=round(max(axes.x(b) - axes.x(a) - 0.5, 0.5), 2),
+            height=round(floor_y - axes.y(count), 2),
+            fill=_color(0),
+        )
+        for a, b, count in zip(edges[:-1], edges[1:], counts, strict=True)
+        if count
+    ]
+    if limit is not None:
+        top = [(limit, axes.low_y), (limit, axes.high_y)]
+        bars.append(element("path", d=_path(axes, top), stroke=_color(1), stroke_width=1.5, stroke_dasharray="4 3"))
+    return _figure(title, axes, bars, x, "rows")
+
+
+class _Axes:
+    """The numbers that a picture covers, and where they are in it."""
+
+    def __init__(self, low_x: float, high_x: float, low_y: float, high_y: float, *, whole: bool) -> None:
+        self.low_x, self.high_x = _apart(low_x, high_x)
+        self.low_y, self.high_y = _apart(low_y, high_y)
+        self.whole = whole  # x counts something, such as steps
+
+    @classmethod
+    def around(cls, points: Points) -> "_Axes":
+        xs, ys = [a for a, _ in points], [b for _, b in points]
+        return cls(min(xs), max(xs), min(ys), max(ys), whole=all(a == round(a) for a in xs))
+
+    def x(self, value: float) -> float:
+        return round(_LEFT + (value - self.low_x) / (self.high_x - self.low_x) * (_WIDTH - _LEFT - _RIGHT), 2)
+
+    def y(self, value: float) -> float:
+        return round(_HEIGHT - _BOTTOM - (value - self.low_y) / (self.high_y - self.low_y) * (_HEIGHT - _TOP - _BOTTOM), 2)
+
+
+def _apart(low: float, high: float) -> tuple[float, float]:
+    """Return ends that differ, in numbers that can be divided."""
+    low, high = max(float(low), -1e300), min(float(high), 1e300)
+    margin = abs(low) * 0.05 if abs(low) > _LEAST else 0.05
+    return (low, high) if high - low > max(_LEAST, 1e-12 * max(abs(low), abs(high))) else (low - margin, high + margin)
+
+
+def _figure(title: str, axes: _Axes, marks: Sequence[Html], x: str, y: str, *more: Html) -> Html:
+    grid = []
+    for value in _ticks(axes.low_x, axes.high_x, least=float(axes.whole)):
+        place = axes.x(value)
+        grid.append(element("text", _short(value), x=place, y=_HEIGHT - _BOTTOM + 14, text_anchor="middle"))
+    for value in _ticks(axes.low_y, axes.high_y):
+        place = axes.y(value)
+        grid.append(element("path", d=f"M{_LEFT} {place}H{_WIDTH - _RIGHT}", class_="grid"))
+        grid.append(element("text", _short(value), x=_LEFT - 5, y=place + 4, text_anchor="end"))
+    names = [
+        element("text", clip(x, _LABEL), x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 6, text_anchor="middle"),
+        element(
+            "text",
+            clip(y, _LABEL),
+            x=12,
+            y=(_TOP + _HEIGHT - _BOTTOM) / 2,
+            text_anchor="middle",
+            transform=f"rotate(-90 12 {(_TOP + _HEIGHT - _BOTTOM) / 2})",
+        ),
+    ]
+    drawn = element("svg", *grid, *marks, *names, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=clip(title, 4 * _LABEL))
+    return element("figure", element("figcaption", clip(title, 4 * _LABEL)), drawn, *more)
+
+
+def _path(axes: _Axes, points: Points) -> str:
+    parts, pen = [], "M"
+    for a, b in points:
+        if isfinite(b):
+            parts.append(f"{pen}{axes.x(a)} {axes.y(b)}")
+        pen = "L" if isfinite(b) else "M"
+    return "".join(parts)
+
+
+def _thinned(points: Points, most: int) -> Points:
+    """Return at most so many points of a curve, the first and the last among them."""
+    if len(points) <= most:
+        return points
+    return [points[int(place)] for place in np.linspace(0, len(points) - 1, most)]
+
+
+def _ticks(low: float, high: float, *, least: float = 0.0) -> list[float]:
+    rough = max((high - low) / _TICKS, least)
+    base = 10.0 ** floor(log10(rough))
+    step = next(base * each for each in (1, 2, 5, 10) if base * each >= rough)
+    return [place * step for place in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)][: 4 * _TICKS]
+
+
+def _short(value: float) -> str:
+    if value and (abs(value) >= 10_000 or abs(value) < 0.001):  # more digits would reach the name of the axis
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
+    return number(round(value)) if value == round(value) else f"{value:.6f}".rstrip("0")
+
+
+def _color(place: int) -> str:
+    return f"var(--c{place % _COLORS})"

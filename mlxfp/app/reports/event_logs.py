@@ -1,0 +1,162 @@
+"""The report of training runs without folds: of the logs of their events alone."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike, fspath
+from os.path import commonpath
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from mlxfp.app.reports.charts import line_chart
+from mlxfp.app.reports.sections import section
+from mlxfp.app.reports.writing import page
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import write_text
+from mlxfp.observers import log_panels, read_log
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.support.html import Html, clip, element, table
+from mlxfp.support.structuring import flatten
+
+_NAME, _TEXT, _OPTION = 60, 2000, 200  # characters of a name, a warning and a value of the configuration
+_CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # at most
+
+
+@frozen
+class Log:
+    """The log of a run: its name, its lines, and the configuration of the run if it is next to it."""
+
+    name: str
+    lines: Sequence[Mapping[str, Any]]
+    configuration: Mapping[str, Any]
+
+    def all(self, event: str) -> list[Mapping[str, Any]]:
+        """Return the lines of one kind of event."""
+        return [line for line in self.lines if line["event"] == event]
+
+
+def is_log(path: str | PathLike[str]) -> bool:
+    """Whether a path is a log that `observers.log_metrics` writes, or a folder that holds logs and no finished run."""
+    place = Path(path)
+    return place.is_file() or (place.is_dir() and not (place / folders.CONFIG).is_file() and any(_logs_in(place)))
+
+
+def write_logs(logs: Sequence[str | PathLike[str]], out: str | PathLike[str]) -> Path:
+    """Write a report of training runs from logs of `observers.log_metrics`, or folders that hold some, and return its path."""
+    found = [file for path in logs for file in _files(Path(path))]
+    if len(found) > _LOGS:
+        raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(found)}. Name those to compare.")
+    write_text(Path(out), logs_page([_read(file, name) for file, name in zip(found, _names(found), strict=True)]))
+    return Path(out)
+
+
+def logs_page(logs: Sequence[Log]) -> str:
+    """Return a report of logs as HTML."""
+    title = f"Run {clip(logs[0].name, _NAME)}" if len(logs) == 1 else f"{len(logs)} runs"
+    parts: tuple[Callable[[Sequence[Log]], Html], ...] = (_ends, _values, _warnings, _curves, _configuration)
+    return page(title, *(part(logs) for part in parts))
+
+
+def _files(path: Path) -> Sequence[Path]:
+    if path.is_dir():
+        found = sorted(_logs_in(path))
+        if not found:
+            raise MissingFileError(f"{fspath(path)!r} holds no log. Give a .jsonl file of observers.log_metrics, or a folder with one.")
+        return found
+    if path.suffix != ".jsonl":
+        raise DataError(f"{fspath(path)!r} is not a log that can be read: a .jsonl file of observers.log_metrics is needed.")
+    return [path]
+
+
+def _logs_in(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*.jsonl") if _is_written_by_us(path))
+
+
+def _is_written_by_us(path: Path) -> bool:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline(200).startswith('{"event": "')
+
+
+def _names(files: Sequence[Path]) -> list[str]:
+    """Name each file by its path, without what is the same for all."""
+    whole = [file.resolve() for file in files]
+    shared = commonpath([file.parent for file in whole]) if len(whole) > 1 else whole[0].parents[1]
+    return [file.relative_to(shared).with_suffix("").as_posix().removesuffix("/log") for file in whole]
+
+
+def _read(file: Path, name: str) -> Log:
+    places = (each / folders.CONFIG for each in file.resolve().parents[:2])  # of a fold, it is in the folder around
+    config = next((place for place in places if place.is_file()), None)
+    return Log(name, read_log(file), {} if config is None else flatten(folders.stored_settings(config.parent)))
+
+
+def _ends(logs: Sequence[Log]) -> Html:
+    """Show how far each run came, and why it ended."""
+    rows = []
+    for log in logs:
+        last = log.lines[-1] if log.lines else {"step": 0, "epoch": 0, "seconds": 0.0}
+        reasons = [line["reason"] for line in log.all("Stopped")]
+        end = reasons[-1] if reasons and log.lines[-1]["event"] == "Stopped" else "it is still running, or was killed"
+        rows.append((clip(log.name, _NAME), last["step"], last["epoch"] + 1, last["seconds"], clip(end, _OPTION)))
+    return section("Runs", table(["run", "steps", "epochs", "seconds", "ended by"], rows))
+
+
+def _values(logs: Sequence[Log]) -> Html:
+    """Show the last value of each metric, and of those of evaluations the lowest and the highest, with their steps."""
+    rows = []
+    for log in logs:
+        for event, prefix in (("Stepped", "train/"), ("Evaluated", "")):
+            for name, points in _metrics(log.all(event)).items():
+                low, high = (each(points, key=lambda point: point[1]) for each in (min, max))
+                at = [f"{value:.6g} at step {step}" for step, value in (low, high)]
+                rows.append((clip(log.name, _NAME), clip(prefix + name, _NAME), points[-1][1], *at))
+    return section("Values", table(["run", "metric", "last", "lowest", "highest"], rows)) if rows else Html()
+
+
+def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for line in lines:
+        for name, value in line.get("metrics", {}).items():
+            if value is not None and name != "weight":
+                found.setdefault(name, []).append((line["step"], float(value)))
+    return found
+
+
+def _warnings(logs: Sequence[Log]) -> Html:
+    """List what runs warned of, and metrics that were not finite."""
+    said = []
+    for log in logs:
+        said += [f"{log.name}, step {line['step']}: {line['message']}" for line in log.all("Warned")]
+        for line in log.lines:
+            said += [
+                f"{log.name}, step {line['step']}: {name} is not finite" for name, value in line.get("metrics", {}).items() if value is None
+            ]
+    more = f"{len(said) - _WARNINGS:,} more are left out." if len(said) > _WARNINGS else ""
+    items = element("ul", *(element("li", clip(each, _TEXT)) for each in said[:_WARNINGS])) if said else element("p", "None.")
+    return section("Warnings", items, element("p", more) if more else "")
+
+
+def _curves(logs: Sequence[Log]) -> Html:
+    """Draw the logs over each other."""
+    drawn: dict[str, dict[str, Any]] = {}
+    for log in logs:
+        for title, curves in log_panels(log.lines).items():
+            for name, points in curves.items():
+                drawn.setdefault(title, {})[name if len(logs) == 1 else f"{log.name} {name}"] = points
+    charts = [line_chart(title, curves, x="step", y=title) for title, curves in drawn.items()]
+    return section("Learning curves", element("div", *charts[:_CHARTS], class_="charts")) if charts else Html()
+
+
+def _configuration(logs: Sequence[Log]) -> Html:
+    """List the options of the runs that have some; those that differ come first and are marked."""
+    known = [log for log in logs if log.configuration]
+    if not known:
+        return Html()
+    rows = []
+    for path in dict.fromkeys(path for log in known for path in log.configuration):
+        values = [str(log.configuration.get(path)) for log in known]
+        differs = len(set(values)) > 1
+        cells = [element("mark", clip(value, _OPTION)) if differs else clip(value, _OPTION) for value in values]
+        rows.append((not differs, (element("code", path), *cells)))
+    rows.sort(key=lambda row: row[0])  # keeps the order of the others
+    return section("Configuration", table(["option", *(clip(log.name, _NAME) for log in known)], [cells for _, cells in rows]))

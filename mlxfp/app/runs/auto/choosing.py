@@ -1,0 +1,176 @@
+"""What is made of the predictions of several members: weights, a threshold or calibration; scored on rows that it did not learn from."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+from attrs import evolve, field, frozen
+
+from mlxfp.app.kaggle.ensembling.calibration import Calibrated, ClassWeights, Logistic, Threshold, class_weights, platt, threshold
+from mlxfp.app.kaggle.ensembling.ensembles import Weighted, fixed, greedy, weighted
+from mlxfp.app.kaggle.ensembling.stacking import Combine, Learn, second_stage
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, score
+from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
+
+_ROUNDS = 25  # of the greedy selection: weights in steps of at least a twenty-fifth
+After = Threshold | ClassWeights | Calibrated
+
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # for these the likeliest class is the best answer: a tuned threshold is worse on new rows
+
+
+@frozen
+class Choice:
+    """A weighted mean of members, and what comes after it; a function from their predictions to those of the whole.
+
+    `logarithmic`: the mean is of the logarithms of 1 + value, as metrics of such errors compare them.
+    """
+
+    weights: tuple[float, ...]
+    after: After | None = None
+    logarithmic: bool = False
+
+    def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
+        """Combine predictions, one array a member, those without weight left out: zeros could change last digits."""
+        made = self.mean(predictions)
+        return made if self.after is None else self.after((made,))
+
+    def mean(self, predictions: tuple[Numbers, ...]) -> Numbers:
+        """Return the weighted mean alone."""
+        used = [(weight, each) for weight, each in zip(self.weights, predictions, strict=True) if weight > 0]
+        combine = weighted([weight for weight, _ in used])
+        if self.logarithmic:
+            return np.expm1(combine([np.log1p(each) for _, each in used]))
+        return combine([each for _, each in used])
+
+
+@frozen
+class Chosen:
+    """The choice that is submitted: `single` names the member if it is one alone.
+
+    `oof` are the out-of-fold predictions before a threshold, and `scored` those that `score` is of. `parts` has the score of each member on
+    the same rows, and `adds` how much better the blend is with a member than without it. `blend` is the score of the blend.
+    """
+
+    choice: Choice
+    oof: OutOfFold
+    scored: OutOfFold
+    score: Score
+    single: str | None
+    blend: Score | None
+    parts: Mapping[str, float]
+    adds: Mapping[str, float] = field(factory=dict)
+
+
+def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
+    """Choose by out-of-fold predictions of members on the same folds: the blend, or the best member where the blend is not better.
+
+    The weights are learned by `greedy`, with what comes after them, for each fold from the other folds; so the score is of rows that the
+    choice has not seen. `tune` asks for a threshold also where the metric does not gain from it.
+    """
+    names, every = list(oofs), tuple(oofs.values())
+    after = _after(spec, metric, tune=tune)
+    alone = {name: _stage(_one(place, len(names)), after, every, metric) for place, name in enumerate(names)}
+    parts = {name: stage.score.overall for name, stage in alone.items()}
+    best = max(parts, key=lambda name: parts[name] if metric.greater_is_better else -parts[name])
+    if len(names) == 1:
+        return _chosen(alone[best], best, None, parts, {})
+    learn = greedy(_learned_by(spec, metric), rounds=_ROUNDS)
+    blended = _stage(learn, after, every, metric)
+    adds = {}
+    for place, name in enumerate(names):
+        others = every[:place] + every[place + 1 :]
+        without = _stage(learn, after, others, metric).score.overall if blended.choice.weights[place] > 0 else blended.score.overall
+        adds[name] = (blended.score.overall - without) * (1 if metric.greater_is_better else -1)
+    if metric.better(parts[best], blended.score.overall):
+        return _chosen(alone[best], best, blended.score, parts, adds)
+    return _chosen(blended, None, blended.score, parts, adds)
+
+
+def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
+    """Return the mean of all members, which nothing is learned for; `tune` asks for a threshold."""
+    every = tuple(oofs.values())
+    after = threshold(metric) if tune else None
+    parts = {name: _stage(_one(place, len(every)), after, every, metric).score.overall for place, name in enumerate(oofs)}
+    whole = _stage(fixed(weighted([1 / len(every)] * len(every))), after, every, metric)
+    return _chosen(whole, None, whole.score, parts, {})
+
+
+@frozen
+class _Stage:
+    choice: Choice
+    oof: OutOfFold
+    scored: OutOfFold
+    score: Score
+
+
+def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mapping[str, float], adds: Mapping[str, float]) -> Chosen:
+    return Chosen(stage.choice, stage.oof, stage.scored, stage.score, single, blend, parts, adds)
+
+
+def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
+    """Learn weights and what comes after them: other than a threshold, only if it is better on rows that it has not seen."""
+    plain = second_stage(partial(_learn, metric, learn, None), *oofs)
+    assert isinstance(plain.combine, Choice)
+    found = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
+    if after is None:
+        return found
+    more = second_stage(partial(_learn, metric, learn, after), *oofs)
+    assert isinstance(more.combine, Choice)
+    scored = score(more.oof, metric)
+    if isinstance(more.combine.after, Threshold):
+        return _Stage(more.combine, plain.oof, more.oof, scored)
+    return _Stage(more.combine, more.oof, more.oof, scored) if metric.better(scored.overall, found.score.overall) else found
+
+
+def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    logarithmic = metric.errors == "logarithmic"
+    made = learn(np.log1p(targets), tuple(map(np.log1p, predictions))) if logarithmic else learn(targets, predictions)
+    assert isinstance(made, Weighted)
+    choice = Choice(made.weights, logarithmic=logarithmic)
+    if after is None:
+        return choice
+    found = after(targets, (choice(predictions),))
+    assert isinstance(found, After)
+    return evolve(choice, after=found)
+
+
+def _one(place: int, count: int) -> Learn:
+    return fixed(weighted(np.eye(count)[place].tolist()))
+
+
+def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
+    """Return what weights are chosen by: metrics of labels change in steps, so chance decides among weights of equal probabilities."""
+    if metric.errors == "logarithmic":
+        return METRICS["rmse"]  # of logarithms
+    return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric
+
+
+def _after(spec: DatasetSpec, metric: Metric, *, tune: bool) -> Learn | None:
+    if metric.needs == "labels" and spec.task.is_decision and (tune or metric.name not in _AT_ONE_HALF):
+        return threshold(metric)
+    if metric.needs == "labels" and spec.task.one_class and len(spec.classes) > 2 and metric.name not in _AT_ONE_HALF:
+        return class_weights(metric)
+    return platt() if metric.name == "log_loss" and spec.task.one_class else None
+
+
+def after_numbers(choice: Choice) -> dict[str, object]:
+    """Return what comes after the mean as plain numbers, of which `after_of` makes it again."""
+    if isinstance(choice.after, Threshold):
+        return {"threshold": choice.after.value}
+    if isinstance(choice.after, ClassWeights):
+        return {"class_weights": list(choice.after.factors)}
+    if isinstance(choice.after, Calibrated):
+        curves = [curve for curve in choice.after.curves if isinstance(curve, Logistic)]
+        return {"calibration": [[curve.slope, curve.intercept] for curve in curves]}
+    return {}
+
+
+def after_of(numbers: Mapping[str, object]) -> After | None:
+    """Return what comes after the mean, from plain numbers."""
+    limit, factors, curves = (numbers.get(name) for name in ("threshold", "class_weights", "calibration"))
+    if isinstance(limit, float):
+        return Threshold(limit)
+    if isinstance(factors, list):
+        return ClassWeights(tuple(factors))
+    return Calibrated(tuple(Logistic(*pair) for pair in curves)) if isinstance(curves, list) else None

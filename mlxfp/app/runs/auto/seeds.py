@@ -1,0 +1,30 @@
+"""A run with several seeds: the same model once for each, on the same folds, and the mean of what they predict."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from mlxfp.app.runs.auto.choosing import averaged
+from mlxfp.app.runs.auto.members import Member
+from mlxfp.app.runs.auto.results import RunMember, finish, planned, told_before
+from mlxfp.app.runs.events import RunEvent
+from mlxfp.app.runs.plans import Plan
+
+
+def run_seeds(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
+    """Run the model with each seed, or continue, and submit the mean of the predictions; yield what happens."""
+    if (yield from told_before(made)):
+        return
+    members = seeded(made.training.seed, made.seeds)
+    for member in members:
+        yield from run_member(planned(made, member))
+    by = partial(averaged, made.metric, tune=made.threshold)
+    yield from finish(made, [member.name for member in members], by, {})
+
+
+def seeded(first: int, count: int) -> tuple[Member, ...]:
+    """Return the members of a run with several seeds.
+
+    >>> [(member.name, member.values) for member in seeded(3, 2)]
+    [('seed-3', {'training': {'seed': 3, 'seeds': 1}}), ('seed-4', {'training': {'seed': 4, 'seeds': 1}})]
+    """
+    return tuple(Member(f"seed-{seed}", {"training": {"seed": seed, "seeds": 1}}) for seed in range(first, first + count))

@@ -1,0 +1,117 @@
+"""Several finished runs made into one prediction: scored out of fold, and written as a submission."""
+
+import warnings
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Literal, get_args
+
+from attrs import frozen
+
+from mlxfp.app.kaggle.ensembling.ensembles import fixed, greedy
+from mlxfp.app.kaggle.ensembling.stacking import second_stage
+from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
+from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
+from mlxfp.app.reports.linear_models import LinearModel
+from mlxfp.app.reports.writing import write_at_the_end
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
+from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.finished import finished
+from mlxfp.app.runs.from_config.parts import ENSEMBLES
+from mlxfp.app.runs.from_config.planning import plan_in
+from mlxfp.app.runs.outcomes import ids_of, metrics_of, prediction_columns, write_oof
+from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.plans import Plan
+from mlxfp.app.runs.submission import make_submission
+from mlxfp.support.checks import check_choice
+from mlxfp.support.errors import ArgumentError, ConfigError
+
+Blend = Literal["mean", "rank", "vote", "greedy"]
+_SAME = ("rows", "test", "folds")  # what runs must share: predictions of other folds have seen the rows that validate
+
+
+@frozen
+class Blended:
+    """Several runs as one: its score, and the submission if there is a test file and a sample; made by `blend`.
+
+    `parts` has the score of each run, by its folder, on the same rows as the whole: in folds in time, the first fold has none.
+
+    >>> Blended(Score("accuracy", (0.8, 0.9), 0.85), {}, None).score.overall
+    0.85
+    """
+
+    score: Score
+    parts: dict[str, float]
+    submission: Path | None
+
+
+def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, method: Blend = "mean", code: Code = None) -> Blended:
+    """Combine the predictions of finished runs, and write their out-of-fold and test predictions, metrics, submission and report to `out`.
+
+    `method` is "mean", "rank" (the mean of ranks, for metrics of order), "vote" (of classes), or "greedy" (weights that improve the metric,
+    learned for each fold from the others). The runs need the same data, `data.limit` and `validation`; metric and submission are those of
+    the first. `code` is that of `run`. Raises `ConfigError` for runs of other rows or folds, `DataError` for a run that is not done, and
+    `ArgumentError` for fewer than two runs and a folder that is not empty.
+
+    >>> blend(["runs/first"], "runs/both")
+    Traceback (most recent call last):
+    mlxfp.support.errors.ArgumentError: A blend needs at least two runs, got 1. Name more folders of runs.
+    """
+    check_choice(get_args(Blend), method=method)
+    if len(runs) < 2:
+        raise ArgumentError(f"A blend needs at least two runs, got {len(runs)}. Name more folders of runs.")
+    place = Path(out)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ArgumentError(f"A blend is written to a folder of its own, and {str(place)!r} is not empty. Give another folder.")
+    every = [Path(run) for run in runs]
+    files = [finished(run)[1] for run in every]
+    if (whole := next((run for run, found in zip(every, files, strict=True) if not found), None)) is not None:
+        raise ArgumentError(
+            f"The run in {whole} has no folds of its own to blend. Name the runs of its members: {whole / folders.MEMBERS}/NAME."
+        )
+    _check_same(every)
+    first = plan_in(every[0], code)
+    oofs = [_oof(first, each) for each in files]
+    found = second_stage(greedy(first.metric) if method == "greedy" else fixed(ENSEMBLES[method]), *oofs)
+    total = score(found.oof, first.metric)
+    parts = {str(run): _score_on(found.oof, oof, first.metric) for run, oof in zip(every, oofs, strict=True)}
+    write_oof(place / folders.OOF, first, found.oof)
+    write_json(place / folders.METRICS, metrics_of(first, found.oof, found.oof, total, None) | {"method": method, folders.BLENDED: parts})
+    submission: Path | None = None
+    if first.data.test is not None:
+        made = found.predict(*(_of_test(each) for each in files))
+        columns = [ids_of(first.data.spec, first.data.test, len(made)), *prediction_columns(first.data.spec, made).items()]
+        write_text(place / folders.TEST, csv_text(columns))
+        if (filled := make_submission(first.data, made)) is not None:
+            submission = place / first.submission
+            filled.write(submission)
+    if first.plots and (trouble := write_at_the_end(place, lambda _: LinearModel(first.data, first.folds), code=code)):
+        warnings.warn(trouble, RuntimeWarning, stacklevel=2)
+    return Blended(total, parts, submission)
+
+
+def _check_same(runs: Sequence[Path]) -> None:
+    known = [read_json(run / folders.DATA) for run in runs]
+    for run, about in zip(runs, known, strict=True):
+        differ = [name for name in _SAME if about.get(name) != known[0].get(name)]
+        if differ:
+            raise ConfigError(
+                f"The run in {run} has other {', '.join(differ)} than that in {runs[0]}, so one has trained on rows that validate the "
+                "other. Run it again with the same data.path, data.limit and validation."
+            )
+
+
+def _oof(plan: Plan, files: Sequence[FoldFolder]) -> OutOfFold:
+    parts = [fold_predictions(fold, read_array(each / folders.FOLD_OOF)) for each, fold in zip(files, plan.folds, strict=True)]
+    return out_of_fold(plan.folds, plan.data.targets, parts)
+
+
+def _of_test(files: Sequence[FoldFolder]) -> Numbers:
+    return ENSEMBLES["mean"]([read_array(each / folders.FOLD_TEST) for each in files])
+
+
+def _score_on(whole: OutOfFold, oof: OutOfFold, metric: Metric) -> float:
+    """Score a run on the rows that the blend is scored on."""
+    parts = [fold_predictions(fold, oof.predictions[fold.repeat, fold.valid]) for fold in whole.folds]
+    return score(out_of_fold(whole.folds, whole.targets, parts), metric).overall

@@ -1,0 +1,133 @@
+"""Runs over files in a folder, or rows of a user's own in their place: pictures and sounds of classes, and texts for a language model.
+
+One part of them validates.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlxfp import batch, collate, evaluate, functional, length, pipe, predict
+from mlxfp.app.kaggle.specs.reading import hash_file
+from mlxfp.app.kaggle.validation.out_of_fold import Score
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_json, write_json
+from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.events import Began, Ended, FoldEnded, RunEvent
+from mlxfp.app.runs.outcomes import claim_environment, environment
+from mlxfp.app.runs.plans import FileModel, FilePlan
+from mlxfp.app.runs.tracking import track
+from mlxfp.app.runs.training import Work, load_weights, naming_the_cure, train, without_damage
+from mlxfp.app.tasks.file_tasks import LanguageModel
+from mlxfp.app.tasks.own_rows import own_part
+from mlxfp.distributed import Ranks
+from mlxfp.inspect import fingerprint
+from mlxfp.models import save
+from mlxfp.observers import Observer
+from mlxfp.support.errors import ConfigError, DataError
+from mlxfp.support.structuring import flatten, unstructure
+
+MODEL_FOLDER = "model"  # of a language model, as the hub of Hugging Face has it
+_SCORES = {"images": "accuracy", "audio": "accuracy", "language_model": "perplexity"}
+_TO_PREDICT = 64  # files in a batch
+
+
+def file_work(plan: FilePlan) -> Work:
+    """Make the model and its batches; raises `ConfigError` where the training rows do not fill a batch."""
+    training, model = plan.training, plan.model
+    made = model.task.batches(plan.parts, size=training.size, seed=training.seed, prefetched=training.prefetched)
+    for part, batches in (("train on", made.train), ("validate with", made.valid)):
+        if not length(batches):
+            raise ConfigError(
+                f"training.size: got {training.size} rows in a batch, and those to {part} in {plan.source} do not make one. "
+                "Give a smaller size, or more data."
+            )
+    return Work(model.make(training.seed), model.goal, made.train, made.valid, length(plan.parts.train) or 0, training.seed)
+
+
+def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+    """Train on the files in a folder, or continue, and evaluate; the folder of the run is locked and claimed."""
+    folder, files = plan.folder, FoldFolder(plan.folder, 1)
+    modules = {f"module {name}": hash_file(file) for name, file in plan.model.own.files.items()}
+    folders.claim_data(folder, {"config": fingerprint(folders.decisive(plan.settings)), **_identity(plan), **modules})
+    folders.update_paths(folder, plan.settings)
+    yield from claim_environment(folder)
+    yield from without_damage(folder, files)
+    yield Began(folder, 1, int(files.done))
+    tracking = None
+    if not (files.done and (folder / folders.METRICS).is_file()):
+        tracking = yield from track(plan.trackers, folder, Path(plan.path or plan.kind).stem)
+        tracked = yield from tracking.fold(1)
+        with naming_the_cure():
+            yield from _train_and_evaluate(plan, files, tracked, ranks)
+    result = files.result()
+    yield FoldEnded(folder, 1, result["metric"], result["score"])
+    write_json(
+        folder / folders.RECEIPT,
+        {
+            "config": flatten(plan.settings),
+            "versions": environment(),
+            "data": read_json(folder / folders.DATA),
+            "folds": [result],
+            "outputs": {folders.METRICS: hash_file(folder / folders.METRICS)},
+        },
+    )
+    if tracking is not None:
+        yield from tracking.ended([(f"valid/{result['metric']}", result["score"], 0)])
+    yield Ended(folder, Score(result["metric"], (result["score"],), result["score"]), None)
+
+
+def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, Any]:
+    """Predict the class of each file in a folder: columns by name, the path first, then the class and the probability of each.
+
+    Rows of a user's own, the part "test", have their number in place of the path.
+    """
+    task, own = model.task, model.own
+    rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")
+    if rows is None:
+        raise DataError(f"There are no rows to predict: own.rows gave None for the part 'test' of {str(path)!r}. Return a dataset.")
+    network = model.make(0)
+    batches = pipe(task.to_predict(rows), batch(_TO_PREDICT), collate(task.collator(None)))
+    answers = predict(network, task.goal.answers)(load_weights(files, network), batches)
+    chances = np.concatenate([np.asarray(part, np.float64) for part in answers])
+    source: Any = rows.source
+    return {
+        **({"row": list(range(len(chances)))} if own.rows is not None else {"path": list(source.names)}),
+        "class": [task.classes[place] for place in chances.argmax(axis=1)],
+        **dict(zip(task.classes, chances.T, strict=True)),
+    }
+
+
+def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Observer], ranks: Ranks | None) -> Iterator[RunEvent]:
+    folder, task, work, valid = plan.folder, plan.model.task, file_work(plan), plan.parts.valid
+    assert valid is not None
+    if not (files / folders.MODEL).is_file():
+        yield from train(plan.training, folder, work, files, (*plan.model.own.observers, *extra), ranks)
+    state = load_weights(files, work.model)
+    if isinstance(task, LanguageModel):
+        save(files / MODEL_FOLDER, functional(work.model).bind(state.params, state.buffers), tokenizer=task.tokenizer)
+    else:
+        write_json(files / folders.RECIPE, unstructure(task))
+    numbers, metric = evaluate(work.model, work.goal.measure)(state, work.held_out), _SCORES[plan.kind]
+    (folder / folders.REPORT).unlink(missing_ok=True)  # it may show another model
+    write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
+    result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
+    write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})
+
+
+def _identity(plan: FilePlan) -> dict[str, str]:
+    """Return what identifies the rows: the files that are read, or the datasets of a user's own."""
+    if plan.model.own.rows is None:
+        return {"files": _listing(str(plan.path))}
+    return {name: fingerprint(part) for name, part in {"rows": plan.parts.train, "valid": plan.parts.valid}.items()}
+
+
+def _listing(path: str) -> str:
+    """Return what identifies the files at a path: their names and sizes; of a remote address, itself."""
+    place = Path(path)
+    found = sorted(place.rglob("*")) if place.is_dir() else [place]
+    names = [f"{file.relative_to(place).as_posix()} {file.stat().st_size}" for file in found if file.is_file()]
+    return sha256("\n".join(names or [path]).encode()).hexdigest()

@@ -1,0 +1,137 @@
+"""What a finished run is good for: predictions of other rows, and its models as files that other programs read."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from shutil import copyfile, copytree
+from typing import Any
+
+from attrs import evolve
+
+from mlxfp import Dataset, from_table, functional, length, to_table
+from mlxfp.app.kaggle.specs.reading import column_names, read_part
+from mlxfp.app.kaggle.specs.spec_files import load_spec
+from mlxfp.app.kaggle.specs.specs import FileSpec
+from mlxfp.app.kaggle.specs.tables import column_values
+from mlxfp.app.kaggle.validation.scoring import Numbers
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import read_json, write_json
+from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.auto.results import has_members, read_choice
+from mlxfp.app.runs.file_runs import MODEL_FOLDER, predict_files
+from mlxfp.app.runs.folding import load_fold, load_predictor
+from mlxfp.app.runs.from_config.planning import file_model_in, models_in
+from mlxfp.app.runs.outcomes import combine, prediction_columns
+from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.plans import Models
+from mlxfp.app.runs.quickstart import budget
+from mlxfp.app.tasks.objectives import Predictor
+from mlxfp.inspect import fingerprint
+from mlxfp.models import save
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
+
+
+def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Code = None) -> dict[str, Any]:
+    """Predict the rows of a file with all models of a finished run: columns by name, the id first if the file has it.
+
+    The file has the columns of the test file. Predictions are those of the run's ensemble: probabilities of class 1 or of every class,
+    values, or labels where a threshold was tuned. `code` is that of `run`.
+
+    Raises `MissingFileError` for a folder that holds no run and for a missing file, `DataError` for a run that is not done.
+
+    >>> predict("no such folder", "test.csv")
+    Traceback (most recent call last):
+    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+    """
+    run, file = Path(folder), Path(path)
+    settings, folds = finished(run)
+    if settings["task"] in ("images", "audio"):
+        classes = tuple(read_json(folds[0] / folders.RECIPE)["classes"])
+        return predict_files(file_model_in(run, classes, code), folds[0], file)
+    if settings["task"] == "language_model":
+        raise ArgumentError(
+            "A language model writes texts, and has no classes to predict. Load it, fp.models.load("
+            f"{str(folds[0] / MODEL_FOLDER)!r}), and let it write: fp.models.generate."
+        )
+    if not file.is_file():
+        raise MissingFileError(f"There is no file {str(file)!r}. Give a file with the columns of the test file.")
+    spec = load_spec(run / folders.SPEC)
+    shown = evolve(spec, id=spec.id if spec.id in column_names(file) else None, group=None, test=FileSpec(name=file.name))
+    rows = from_table(to_table(read_part(shown, file.parent, part="test")))
+    if not length(rows):
+        raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
+    if has_members(run):
+        members, choice = read_choice(run)
+        made = choice(tuple(_predicted(finished(member)[1], models_in(member, code), rows, None) for member in members))
+    else:
+        made = _predicted(folds, models_in(run, code), rows, read_json(run / folders.METRICS).get("threshold"))
+    ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
+    return {**ids, **prediction_columns(spec, made)}
+
+
+def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], limit: float | None) -> Numbers:
+    """Predict rows with the models of all folds of a run."""
+    predictors = [load_predictor(models, each) for each in folds]
+    for model in predictors:
+        if isinstance(model, Predictor):
+            budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
+    return combine([model(rows) for model in predictors], models.combine, limit)
+
+
+def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code = None) -> tuple[Path, ...]:
+    """Write the models of a finished run, a folder for each fold, as `models.load`, `load_tokenizer` and the hub of Hugging Face read them.
+
+    Each folder has `config.json`, `model.safetensors` and `tokenizer.json`, and `recipe.json` with all else that a prediction needs: the
+    classes in the order of the outputs, the scale of values, how a row becomes text. Those of an estimator are the files of
+    `kaggle.save_estimator`, which its library reads. With model.name=auto or several seeds, these folders are in one for each model of the
+    blend.
+    `code` is that of `run`. Raises `DataError` for a run that is not done,
+    `ArgumentError` for a folder that is not empty, and what `models.save` raises for a model of your own.
+
+    >>> export("no such folder", "models")
+    Traceback (most recent call last):
+    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+    """
+    run, place = Path(folder), Path(out)
+    settings, folds = finished(run)
+    task = settings["task"]
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ArgumentError(f"Models are written to a folder of their own, and {str(place)!r} is not empty. Give another folder.")
+    if task in ("images", "audio"):
+        raise ArgumentError(
+            f"The hub has a layout for language models and those of competitions, and this is a run of {task}. Its weights are in "
+            f"{folds[0] / folders.MODEL}, and fp.runs.predict uses them."
+        )
+    if has_members(run):
+        return tuple(path for member in read_choice(run)[0] for path in export(member, place / member.name, code=code))
+    if task == "language_model":
+        copytree(folds[0] / MODEL_FOLDER, place, dirs_exist_ok=True)
+        return (place,)
+    models, written = models_in(run, code), []
+    for each in folds if models.estimator is None else ():
+        fold = load_fold(models, each)
+        here = place / f"fold-{each.fold:02}"
+        save(here, functional(fold.model).bind(fold.state.params, fold.state.buffers), tokenizer=fold.recipe.tokenizer)
+        write_json(here / folders.RECIPE, read_json(each / folders.RECIPE))
+        written.append(here)
+    return tuple(written) or tuple(_copied(each, place / f"fold-{each.fold:02}") for each in folds)
+
+
+def _copied(fold: FoldFolder, place: Path) -> Path:
+    """Copy the files of an estimator, which its library and `load_estimator` read as they are."""
+    place.mkdir(parents=True)
+    for name in fold.result()["files"]:
+        if name not in (folders.FOLD_OOF, folders.FOLD_TEST):
+            copyfile(fold / name, place / name)
+    return place
+
+
+def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
+    """Return the options and the folds of a finished run; raises `DataError` if it is not done or its files have changed."""
+    settings, begun = folders.settings_in(run), sum(each.is_dir() for each in run.glob("fold-*"))
+    folds = tuple(FoldFolder(run, place + 1) for place in range(begun))
+    if not folders.is_done(run) or not all(each.done for each in folds):
+        raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
+    if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(settings)):
+        raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")
+    return settings, folds

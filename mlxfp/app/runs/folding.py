@@ -1,0 +1,135 @@
+"""The folds of a run: fit, predict, save, one after the other; finished work is not done again."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mlx import nn
+
+from mlxfp import Dataset, Splits, length, observers
+from mlxfp.app.kaggle.estimators.files import load_estimator, save_estimator
+from mlxfp.app.kaggle.estimators.fitting import Estimator, FittedEstimator
+from mlxfp.app.kaggle.validation.cross_validation import Predict, parts_of, unseen
+from mlxfp.app.kaggle.validation.folds import Fold
+from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions
+from mlxfp.app.run_folders.files import read_json, write_array, write_json
+from mlxfp.app.run_folders.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
+from mlxfp.app.runs.events import FoldBegan, FoldEnded, Noted, RunEvent
+from mlxfp.app.runs.plans import Models, Plan
+from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
+from mlxfp.app.runs.quickstart import SHARE, PreparedFold, budget, prepare_fold
+from mlxfp.app.runs.training import DIVERGED, Work, load_weights, naming_the_cure, without_damage
+from mlxfp.app.runs.training import train as train_model
+from mlxfp.app.tasks.objectives import Predictor
+from mlxfp.app.tasks.recipes import AnyRecipe
+from mlxfp.distributed import Ranks
+from mlxfp.inspect import fingerprint
+from mlxfp.support.errors import DataError
+from mlxfp.support.structuring import structure, unstructure
+
+Events = Generator[RunEvent, None, None]
+Train = Callable[[Work, FoldFolder], Iterator[RunEvent]]
+
+
+def run_fold(
+    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[observers.Observer], *, ranks: Ranks | None = None
+) -> Iterator[RunEvent]:
+    """Train a fold, or continue it, and predict; yield what happens. Finished work is read from its files.
+
+    All `ranks` train together. Damaged files are made again, as far as damage can be detected. Raises `CheckpointError`, naming the file,
+    for a damaged checkpoint.
+    """
+    yield from without_damage(plan.folder, files)
+    if not files.done:
+        with naming_the_cure():
+            train = partial(train_model, plan.training, plan.folder, extra=(*plan.own.observers, *extra), ranks=ranks)
+            yield from _train_and_predict(plan, fold, files, train)
+    yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
+
+
+def load_fold(models: Models, files: FoldFolder) -> Predictor:
+    """Read a trained fold: a function from rows to predictions."""
+    recipe = structure(read_json(files / RECIPE), models.recipe_class, what=str(files / RECIPE))
+    return _load(files, recipe, models.network(recipe, seed=0), models.views)
+
+
+def load_predictor(models: Models, files: FoldFolder) -> Predictor | FittedEstimator:
+    """Read a trained fold of any model: a function from rows to predictions."""
+    return load_fold(models, files) if models.estimator is None else load_estimator((files / RECIPE).parent)
+
+
+def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) -> Iterator[RunEvent]:
+    test, others = plan.data.test, unseen(fold, plan.rows, plan.data.spec.target)
+    if plan.models.estimator is None:
+        predict, rows, found = yield from _train(prepare_fold(plan, fold), files, others, train)
+    else:
+        predict, rows, found = yield from _fit(plan, fold, files, plan.models.estimator)
+    answers = predict(others)
+    if not np.isfinite(answers).all():
+        raise DataError(
+            f"The model of fold {files.fold} predicts NaN or infinity: its training diverged. {DIVERGED}, or with "
+            "training.compute_dtype=float32."
+        )
+    predictions = fold_predictions(fold, answers).predictions
+    write_array(files / FOLD_OOF, predictions)
+    if test is not None:
+        write_array(files / FOLD_TEST, predict(test))
+    try:
+        score: float | None = plan.metric(plan.data.targets[fold.valid], predictions)
+    except DataError as error:
+        score = None
+        yield Noted(plan.folder, f"{plan.metric.name} is undefined on {fold!r}: {error}")
+    counts = {"train": rows, "predicted": len(fold.valid)}
+    result = {"metric": plan.metric.name, "score": score, **found, "seed": plan.seed_of(fold), "rows": counts}
+    write_json(files / RESULT, {**result, "files": files.hashes()})
+
+
+Made = tuple[Predict, int, dict[str, Any]]  # the function that predicts, the rows that it learned from, and what the result says of it
+
+
+def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimator]) -> Generator[RunEvent, None, Made]:
+    """Fit an estimator to a fold; what a killed process has begun is done again, since estimators have no checkpoints."""
+    made = make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold))
+    stops = plan.training.patient and made.library.stops
+    if plan.training.patient and not stops:
+        yield Noted(plan.folder, f"{plan.models.name} cannot stop early, so observers.patience is not used.")
+    parts = parts_of(fold, plan.rows, "inner" if stops else "none", SHARE)
+    train = with_pseudo_labels(plan, fold, parts.train)
+    count = length(train) or 0
+    yield FoldBegan(plan.folder, files.fold, count, 0)
+    place = (files / RECIPE).parent
+    save_estimator(made(Splits(train, valid=parts.valid)), place)
+    return load_estimator(place), count, {"estimator": repr(made.model)}
+
+
+def work_of(prepared: PreparedFold) -> Work:
+    """Return what is to be trained of a fold."""
+    plan, count = prepared.plan, length(prepared.splits.train) or 0
+    return Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, count, plan.seed_of(prepared.fold))
+
+
+def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], train_on: Train) -> Generator[RunEvent, None, Made]:
+    """Train a network on a fold, or continue it."""
+    plan, test = prepared.plan, prepared.plan.data.test
+    recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
+    stopping = {"stop by": valid} if plan.training.decided else {}
+    parts = {"train on": train, **stopping, "validate with": others, "predict": test}
+    for name, rows in parts.items():  # refuses rows that are too long before anything is trained
+        found = None if rows is None else budget(recipe, rows)
+        if found is not None and found.over:
+            cut = f"To {name}: {100 * found.over:.1f} % of {found.rows:,} rows are cut off at {found.max_length} tokens."
+            yield Noted(plan.folder, cut)
+    for number in range(1, plan.models.views):
+        recipe.view(others, number)  # raises now what would be raised after the training
+    write_json(files / RECIPE, unstructure(recipe))
+    count = length(train) or 0
+    if not (files / MODEL).is_file():
+        yield from train_on(work_of(prepared), files)
+    predict = _load(files, recipe, prepared.model, plan.models.views)
+    pipeline = fingerprint(prepared.training_batches(prefetched=0))
+    return predict, count, {"steps": predict.state.step, "pipeline": pipeline}
+
+
+def _load(files: FoldFolder, recipe: AnyRecipe, model: nn.Module, views: int) -> Predictor:
+    return Predictor(recipe, model, load_weights(files, model), views)

@@ -1,0 +1,285 @@
+"""The parts of a run from its configuration: names become functions, and options arguments."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import mlx.core as mx
+from mlx import nn
+from mlx.optimizers import Optimizer
+
+from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, schedules, train_step
+from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.config.loading import Choices, Resolved, resolve_config
+from mlxfp.app.kaggle.ensembling import ensembles
+from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
+from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, make_named, needs_permission
+from mlxfp.app.kaggle.rows.row_to_text import Form
+from mlxfp.app.kaggle.specs.catalogue import named_spec
+from mlxfp.app.kaggle.specs.inferring import infer_spec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.kaggle.specs.synthetic import write_synthetic
+from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
+from mlxfp.app.run_folders.folders import data_folder
+from mlxfp.app.runs.own_parts import Code, OwnParts, own_parts
+from mlxfp.app.runs.plans import Trackers, Training
+from mlxfp.app.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
+from mlxfp.app.tasks.models import make_model, make_pretrained
+from mlxfp.app.tasks.objectives import Goal
+from mlxfp.app.tasks.recipes import AnyRecipe, Recipe, TextFormat, TokenizerKind, fit_recipe
+from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
+from mlxfp.distributed import Ranks, World
+from mlxfp.models import MODELS, TABLE_MODELS
+from mlxfp.observers import Control, Observer
+from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.options import NamesOrParts
+from mlxfp.support.structuring import flatten, unstructure
+from mlxfp.training.steps.steps import TrainStep
+
+ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
+TOKENIZERS = get_args(TokenizerKind)  # the kinds that can be trained
+_NONE = OwnParts()
+CONVNET = "convnet"  # the model of pictures and sounds
+AUTO = "auto"  # several models, chosen by what the data are
+OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)  # named like their networks
+PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
+
+# The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
+CHOICES: Mapping[str, Collection[str]] = {
+    "text.form": get_args(Form),
+    "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS, AUTO)),
+    "optimizer.name": (*optimizers.OPTIMIZERS, *OWN_OPTIMIZERS),
+    "schedule.name": (*schedules.SCHEDULES, PLATEAU),
+    "validation.method": ("auto", *FOLD_METHODS),
+    "competition.metric": METRICS,
+    "competition.ensemble": ENSEMBLES,
+}
+
+
+def load_config(
+    path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = (), choices: Choices | None = None
+) -> Resolved:
+    """Read a configuration: `key.sub=value` goes before a YAML or JSON file, the file before a preset.
+
+    A file may name its preset, as in `preset: titanic`; the argument `preset` goes before that. A network of `models.TABLE_MODELS` brings
+    the training of its authors, which goes before a preset that does not name the network. The text after the first `=` is read by the
+    rules of YAML 1.2. With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked too; otherwise a run checks
+    them when it is planned. Raises `ConfigError` with every mistake at once: its path, file and line, what was expected and found, and
+    the nearest name.
+
+    >>> load_config(overrides=["training.epochs=0", "modle.name=bert"])
+    Traceback (most recent call last):
+    mlxfp.support.errors.ConfigError: 2 mistakes in the configuration:
+      training.epochs (command line): expected at least 1, got 0
+      modle (command line): unknown key; did you mean 'model'?
+
+    See also: `RunConfig`; `PRESETS`; `json_schema`, for editors.
+    """
+    return resolve_config(path, preset=preset, overrides=overrides, choices=choices, defaults=model_defaults)
+
+
+def model_defaults(name: str) -> Mapping[str, Any]:
+    """Return the settings of training that a model brings, by the sections of a configuration."""
+    return TABLE_MODELS[name].defaults if name in TABLE_MODELS else {}
+
+
+def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> CompetitionData:
+    """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder."""
+    data, seed = config.data, config.training.seed
+    spec = own.spec if own.spec is not None or data.spec is None else named_spec(data.spec)
+    if own.rows is not None:
+        if spec is None:
+            raise ArgumentError("Rows of your own need a spec, which says what their columns are: give own.spec, or data.spec.")
+        return read_competition(data.path or "", spec=spec, rows=own.rows, limit=data.limit, metric=config.competition.metric, seed=seed)
+    path = data_folder(folder, data.path) if data.path is None else data.path
+    if data.path is None:
+        if spec is None:
+            raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
+        spec = write_synthetic(spec, path, seed=seed)
+    if spec is None and Path(path).exists():
+        spec = _inferred(path)
+    return read_competition(path, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
+
+
+def _inferred(path: str | Path) -> DatasetSpec:
+    try:
+        return infer_spec(path)
+    except ArgumentError as error:
+        error.add_note(
+            f"In a run, a spec names the target: mlxfp data infer {path} --target COLUMN --out spec.yaml, then data.spec=spec.yaml."
+        )
+        raise
+
+
+def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> AnyRecipe:
+    """Fit a recipe on training rows; the tokenizer is trained, or read from its path or from the folder of pretrained weights."""
+    if config.model.name is not None and config.model.name in TABLE_MODELS:
+        return fit_table_recipe(spec, rows, config.model.name)
+    text, weights = config.text, config.model.path
+    kind: Any = text.tokenizer if text.tokenizer in TOKENIZERS else None
+    path = text.tokenizer if kind is None else weights
+    return fit_recipe(
+        spec,
+        rows,
+        format=TextFormat(text.form, text.template, text.missing, text.numbers, text.digits),  # type: ignore[arg-type]  # in CHOICES
+        tokenizer=None if path is None else load_tokenizer(path),
+        kind=kind or "wordpiece",
+        vocab_size=text.vocab_size,
+        max_length=text.max_length,
+        overflow=text.overflow,
+        permute=text.permute,
+        drop=text.drop,
+        numeric=config.model.numeric,
+        seed=seed,
+    )
+
+
+def recipe_class(config: RunConfig) -> type[AnyRecipe]:
+    """Return the class of the recipe of a configuration."""
+    return TableRecipe if config.model.name in TABLE_MODELS else Recipe
+
+
+def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None) -> nn.Module:
+    """Make the model, with the head that the recipe's target needs; one that is to be trained may adapt to its training rows."""
+    model = config.model
+    made: nn.Module | None = own.make_model(config.own.model, recipe, seed)
+    if made is not None:
+        return made
+    if isinstance(recipe, TableRecipe):
+        size, count = config.training.size, 0 if rows is None else length(rows) or 0
+        steps = config.training.epochs * max(1, count // size) if count else None
+        arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in model.arguments}
+        return make_table_model(recipe, size=model.size, dropout=model.dropout, seed=seed, steps=steps, rows=rows, arguments=arguments)
+    if model.path is not None:
+        return make_pretrained(recipe, model.path, dropout=model.dropout, seed=seed)
+    return make_model(recipe, model.name or "modernbert", size=model.size, dropout=model.dropout, seed=seed)
+
+
+def is_estimator(config: RunConfig) -> bool:
+    """Whether the model of a configuration is an estimator of another library, not a network."""
+    name = config.model.name
+    return name is not None and (":" in name or name in ESTIMATORS)
+
+
+def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *, rows: int, seed: int) -> Estimator:
+    """Make the estimator, for so many training rows; raises `ConfigError` for arguments that it does not take."""
+    arguments = dict(config.model.arguments)
+    model = make_named(str(config.model.name), Task(spec, rows), arguments) if own.estimator is None else own.estimator(**arguments)
+    return estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
+
+
+def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, params: Any = None) -> Optimizer:
+    """Make the optimizer and its schedule for this many updates; only matrices have weight decay.
+
+    `params` are those of the model, for rates by layers.
+    """
+    optimizer, schedule = config.optimizer, config.schedule
+    rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
+    peak = optimizer.learning_rate
+    if peak is None:  # `config_problems` refuses this for other optimizers
+        assert rates is not None
+        peak = rates.peaks[getattr(goal, "answer", "class")]
+    rate: float | schedules.Schedule = peak
+    if schedule.name != PLATEAU:
+        rate = schedules.by_name(schedule.name, peak, steps=updates, warmup=schedule.warmup)
+    if rates is not None:
+        return optimizers.fading_adam(rate, *rates.groups, steps=updates, weight_decay=optimizer.weight_decay)
+    if optimizer.layer_decay < 1:
+        return optimizers.layerwise(optimizer.name, rate, params, decay=optimizer.layer_decay, weight_decay=optimizer.weight_decay)
+    return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)
+
+
+def run_folder(config: RunConfig) -> Path:
+    """Return the folder of a run."""
+    return Path(config.output) / config.name
+
+
+def training_of(config: RunConfig) -> Training:
+    """Return how the networks of a configuration are trained."""
+    training, watched = config.training, config.observers
+    return Training(
+        seed=training.seed,
+        epochs=training.epochs,
+        size=training.size,
+        prefetched=config.data.prefetch,
+        accumulate=training.accumulate,
+        optimizer=partial(optimizer_of, config),
+        step=partial(step_of, config),
+        observers=partial(observers_of, config),
+        patient=watched.patience is not None,
+        decided=watched.patience is not None or config.schedule.name == PLATEAU,
+        every=watched.every,
+        evaluate_every=watched.evaluate_every,
+        checkpoint_every=watched.checkpoint_every,
+        keep=watched.keep,
+        progress=watched.progress,
+    )
+
+
+def trackers_of(config: RunConfig) -> Trackers:
+    """Return the trackers that a configuration names."""
+    watched = config.observers
+    params = {name: str(value) for name, value in flatten(unstructure(config)).items() if value is not None}
+    return Trackers(config.name, params, watched.mlflow, watched.mlflow_model, watched.trackio, watched.tensorboard)
+
+
+def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
+    """Import the parts of a user's own: those of the section `own`, and an estimator as `model.name`. Raises what `own_parts` does."""
+    return own_parts(list(_own_names(config)), code)
+
+
+def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
+    own, model = config.own, config.model.name
+    if model is not None and ":" in model and needs_permission(model):
+        yield "model.name", model
+    for part in ("model", "loss", "spec", "rows"):
+        if getattr(own, part) is not None:
+            yield f"own.{part}", getattr(own, part)
+    yield from (("own.observers", name) for name in own.observers)
+
+
+def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
+    """Make the observers that follow the evaluations, whose loss is called `metric`; the best state goes to the file `best`."""
+    watched, schedule = config.observers, config.schedule
+    made: list[Observer] = []
+    if watched.patience is not None:
+        made = [
+            observers.checkpoint_best(best, metric, mode="min", ranks=ranks),
+            observers.early_stopping(metric, mode="min", patience=watched.patience),
+        ]
+    if schedule.name == PLATEAU:
+        lower = observers.reduce_on_plateau(metric, control=control, mode="min", patience=schedule.patience, factor=schedule.factor)
+        made.insert(0, lower)
+    if watched.minutes is not None:
+        made.append(observers.time_budget(60 * watched.minutes, ranks=ranks))
+    return tuple(made)
+
+
+def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer, ranks: Ranks | None = None) -> TrainStep:
+    """Make the training step. With ranks, all have the same batches, and each takes its own rows of them."""
+    training = config.training
+    dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)
+    return train_step(
+        model,
+        goal.loss if ranks is None else _on_own_rows(goal.loss, ranks.world),
+        optimizer,
+        clip_norm=config.optimizer.clip_norm,
+        accumulate=training.accumulate,
+        compute_dtype=dtype,
+        checkpoint_blocks=training.checkpoint_blocks,
+        skip_nonfinite=training.skip_nonfinite,
+        ema=training.ema,
+        ranks=ranks,
+    )
+
+
+def _on_own_rows(loss: Callable[[Any, Any], Any], world: World) -> Callable[[Any, Any], Any]:
+    def own(model: Any, batch: Mapping[str, mx.array]) -> Any:
+        if any(array.ndim and len(array) < world.copies for array in batch.values()):
+            raise DataError(
+                f"There are too few rows to train on: a batch has less than one for each of {world.copies} ranks. Use fewer ranks."
+            )
+        return loss(model, {name: array[world.copy :: world.copies] if array.ndim else array for name, array in batch.items()})
+
+    return own

@@ -1,0 +1,184 @@
+"""A configuration made into the plan of a run: data, folds, and the functions that make models."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve
+
+from mlxfp import length
+from mlxfp.app.config.classes import RunConfig, hint
+from mlxfp.app.config.loading import apply_overrides, read_config
+from mlxfp.app.kaggle.validation.folds import Folds
+from mlxfp.app.run_folders.folders import config_file, located, with_values
+from mlxfp.app.runs.from_config.file_planning import file_model, plan_files
+from mlxfp.app.runs.from_config.parts import (
+    AUTO,
+    CHOICES,
+    ENSEMBLES,
+    competition_data,
+    estimator_of,
+    is_estimator,
+    model_of,
+    own_parts_of,
+    recipe_class,
+    recipe_of,
+    run_folder,
+    trackers_of,
+    training_of,
+)
+from mlxfp.app.runs.from_config.problems import Problem, config_problems, data_problems
+from mlxfp.app.runs.own_parts import Code, OwnParts
+from mlxfp.app.runs.plans import FileModel, Models, Plan, Start
+from mlxfp.app.runs.submission import make_submission
+from mlxfp.app.tasks.competition_data import CompetitionData, make_folds
+from mlxfp.support.errors import ConfigError, DataError
+from mlxfp.support.structuring import structure, unstructure
+
+
+def start(config: RunConfig, code: Code) -> Start:
+    """Begin a run of a configuration: its folder and options, with absolute paths, and the function that reads the data."""
+    config = _with_absolute_paths(config)
+    planned = partial(plan, config, code=code) if config.task == "competition" else partial(plan_files, config, code)
+    return Start(run_folder(config), unstructure(config), code, planned)
+
+
+def plan(config: RunConfig, *, code: Code = None) -> Plan:
+    """Make values of a configuration: read the data, assign the folds, find the metric; nothing is trained.
+
+    Without `data.path`, synthetic rows are made in the folder `data` of the run. `code` is the folder of the modules that the section `own`
+    may name; a configuration that names some is refused without it, since it would run code. Raises `MissingFileError`, `ConfigError` and
+    `DataError` for a configuration that cannot be run.
+
+    >>> import mlxfp as fp
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     made = plan(fp.runs.load_config(preset="titanic", overrides=[f"output={folder}"]).config)
+    >>> made.folds, made.metric.name
+    (stratified: 600 rows in 5 folds, 'accuracy')
+    """
+    config = structure(unstructure(config), RunConfig, choices=CHOICES)
+    if config.task != "competition":
+        raise ConfigError(f"task: a run of {config.task} has no folds to plan. Run it: mlxfp run CONFIG, or fp.runs.run(config).")
+    own = own_parts_of(config, code)
+    data = competition_data(config, run_folder(config), own)
+    if problems := (*config_problems(config), *data_problems(config, data)):
+        raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
+    _check_sample(data, decided=config.competition.threshold or config.competition.ensemble == "vote")
+    return _plan(config, data, _folds_of(config)(data), own)
+
+
+def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
+    """Return a plan with other values of options, by their paths; its rows, folds and the user's own parts stay."""
+    config = structure(with_values(before.settings, values), RunConfig, what="a trial", choices=CHOICES, hint=hint)
+    return _plan(config, before.data, before.folds, before.own)
+
+
+def plan_problem(plan: Plan) -> Problem | None:
+    """Return the first option of a plan that cannot work."""
+    return next(config_problems(structure(plan.settings, RunConfig)), None)
+
+
+def plan_in(folder: Path, code: Code) -> Plan:
+    """Plan the run in a folder again. Raises what `plan` does."""
+    return plan(_located(folder), code=code)
+
+
+def models_in(folder: Path, code: Code) -> Models:
+    """Return the functions that make the models of the run in a folder."""
+    config = _located(folder)
+    return models_of(config, own_parts_of(config, code))
+
+
+def file_model_in(folder: Path, classes: tuple[str, ...], code: Code) -> FileModel:
+    """Return the model of the run over files in a folder, with these classes."""
+    return file_model(_located(folder), classes, code)
+
+
+def start_again(folder: str | PathLike[str], overrides: Sequence[str], code: Code) -> tuple[Start, int]:
+    """Begin the run in a folder with `overrides`; return it with the number of epochs that the folder had."""
+    before = _located(folder)
+    config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
+    return start(config, code), before.training.epochs
+
+
+def models_of(config: RunConfig, own: OwnParts) -> Models:
+    """Return the functions that make the models of a configuration."""
+    return Models(
+        name=config.model.name,
+        pretrained=config.model.path is not None,
+        estimator=partial(estimator_of, config, own=own) if is_estimator(config) else None,
+        recipe=partial(recipe_of, config),
+        recipe_class=recipe_class(config),
+        network=partial(model_of, config, own=own),
+        views=config.competition.views,
+        combine=ENSEMBLES[config.competition.ensemble],
+    )
+
+
+def _plan(config: RunConfig, data: CompetitionData, folds: Folds, own: OwnParts) -> Plan:
+    teacher, result = config.data.pseudo_labels, config.competition
+    return Plan(
+        folder=run_folder(config),
+        data=data,
+        folds=folds,
+        settings=unstructure(config),
+        own=own,
+        models=models_of(config, own),
+        training=training_of(config),
+        trackers=trackers_of(config),
+        make_folds=_folds_of(config),
+        submission=result.submission,
+        threshold=result.threshold,
+        plots=config.observers.plots,
+        auto=config.model.name == AUTO,
+        minutes=config.observers.minutes,
+        seeds=config.training.seeds,
+        teacher=None if teacher is None else Path(teacher),
+        synthetic=config.data.path is None,
+        inferred=config.data.spec is None and config.own.spec is None,
+        inputs=tuple(Path(path) for path in (config.model.path, config.text.tokenizer) if path is not None),
+    )
+
+
+def _folds_of(config: RunConfig) -> Callable[[CompetitionData], Folds]:
+    chosen = config.validation
+    return partial(make_folds, method=chosen.method, count=chosen.folds, repeats=chosen.repeats, seed=chosen.seed)
+
+
+def _check_sample(data: CompetitionData, *, decided: bool) -> None:
+    """Make a submission of arbitrary predictions: mistakes in the files are found now, and not after all folds are trained."""
+    spec, count = data.spec, 0 if data.test is None else length(data.test) or 0
+    width = len(spec.outputs)
+    flat = width == 1 or (spec.task.one_class and (width == 2 or decided))
+    try:
+        predictions = np.full(count if flat else (count, width), 0.0 if decided else 0.4)
+        make_submission(data, predictions)
+    except DataError as error:
+        error.add_note("No predictions could make a submission, so nothing was trained. Fix the files, or leave sample out of the spec.")
+        raise
+
+
+def _with_absolute_paths(config: RunConfig) -> RunConfig:
+    """Make the paths of input files valid from any working directory."""
+    data, text, model = config.data, config.text, config.model
+    spec = data.spec if data.spec is None or not Path(data.spec).is_file() else _absolute(data.spec)
+    tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer
+    return evolve(
+        config,
+        data=evolve(data, path=_absolute(data.path), spec=spec, pseudo_labels=_absolute(data.pseudo_labels)),
+        text=evolve(text, tokenizer=tokenizer),
+        model=evolve(model, path=_absolute(model.path)),
+    )
+
+
+def _absolute(path: str | None) -> Any:
+    return None if path is None else str(Path(path).resolve())
+
+
+def _located(folder: str | PathLike[str]) -> RunConfig:
+    path = located(folder)
+    return evolve(read_config(config_file(path)), output=fspath(path.parent), name=path.name)

@@ -1,0 +1,31 @@
+"""Runs on several ranks: rank 0 makes the run, and the others train each model with it. They write nothing."""
+
+from collections.abc import Iterator
+
+from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.events import RunEvent
+from mlxfp.app.runs.file_runs import file_work
+from mlxfp.app.runs.folding import work_of
+from mlxfp.app.runs.plans import FilePlan, Plan, Start
+from mlxfp.app.runs.quickstart import prepare_fold
+from mlxfp.app.runs.training import NOTHING_LEFT, join
+from mlxfp.distributed import Ranks
+
+
+def leading(events: Iterator[RunEvent], ranks: Ranks) -> Iterator[RunEvent]:
+    """Yield the events of a run, and tell the other ranks when it has ended."""
+    yield from events
+    ranks.gather([NOTHING_LEFT, 0])
+
+
+def following(start: Start, ranks: Ranks) -> Iterator[RunEvent]:
+    """Train with rank 0 until it has nothing left to train: yields nothing, as rank 0 says what happens."""
+    yield from ()
+    made: Plan | FilePlan | None = None
+    while True:
+        number, step = (int(each) for each in ranks.gather([NOTHING_LEFT, 0])[0])
+        if number == NOTHING_LEFT:
+            return
+        made = made or start.plan()
+        work = file_work(made) if isinstance(made, FilePlan) else work_of(prepare_fold(made, list(made.folds)[number - 1]))
+        join(made.training, work, FoldFolder(start.folder, number), ranks, step)

@@ -1,0 +1,238 @@
+"""What is made of a run's folds: scores, predictions of the test rows, the submission, the plot, the receipt."""
+
+import platform
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlxfp import Dataset
+from mlxfp.app.kaggle.ensembling.calibration import Threshold, threshold
+from mlxfp.app.kaggle.ensembling.stacking import second_stage
+from mlxfp.app.kaggle.specs.reading import PARTS, hash_file
+from mlxfp.app.kaggle.specs.spec_files import save_spec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.kaggle.specs.tables import column_values
+from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
+from mlxfp.app.kaggle.validation.scoring import Numbers
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
+from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.events import Ended, Noted, RunEvent
+from mlxfp.app.runs.plans import Plan
+from mlxfp.app.runs.pseudo_labels import teacher_files
+from mlxfp.app.runs.submission import make_submission, submission_files
+from mlxfp.app.tasks.warnings import duplicated
+from mlxfp.inspect import fingerprint
+from mlxfp.observers import plot_run
+from mlxfp.support.blas import blas_threads
+from mlxfp.support.errors import DataError, MissingExtraError
+from mlxfp.support.structuring import flatten
+
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost", "xgboost")
+
+
+def combine(predictions: Sequence[Numbers], ensemble: Callable[[Sequence[Numbers]], Numbers], threshold: float | None) -> Numbers:
+    """Combine the predictions of all folds' models: float64[N], or [N, C]; labels where there is a threshold."""
+    made = ensemble(predictions)
+    return made if threshold is None else Threshold(threshold)((made,))
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions that results may depend on, and the number of threads of OpenBLAS, on which their last digits may."""
+    found: dict[str, Any] = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    threads = blas_threads()
+    return found if threads is None else found | {"blas_threads": threads}
+
+
+def claim_environment(folder: Path) -> Iterator[RunEvent]:
+    """Write what results may depend on to the folder of a run, or go on with the number of threads that it has; tell what has changed."""
+    before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
+    blas_threads(before.get("blas_threads"))  # as many as before: the last digits may depend on it
+    now = environment()
+    if not before:
+        write_json(folder / folders.ENVIRONMENT, now)
+    elif before != now:
+        changed = ", ".join(f"{name} {before.get(name)} to {now.get(name)}" for name in now if before.get(name) != now[name])
+        yield Noted(folder, f"The versions have changed since the run began: {changed}. Results may differ in the last digits.")
+
+
+def write_folds(plan: Plan) -> None:
+    """Write the fold in which each row validates: a line for each row, a column for each repeat."""
+    folds = [(f"repeat_{repeat + 1}", assigned + 1) for repeat, assigned in enumerate(plan.folds.assignments)]
+    write_text(plan.folder / folders.FOLDS, csv_text([ids_of(plan.data.spec, plan.rows, plan.folds.size), *folds]))
+
+
+def outcome(plan: Plan) -> Ended | None:
+    """Return how a finished run ended, or None if a file is missing or has changed."""
+    folder, submission = plan.folder, plan.folder / plan.submission
+    if not folders.is_done(folder) or (
+        submission_files(plan.data) is not None and submission.name not in read_json(folder / folders.RECEIPT)["outputs"]
+    ):
+        return None
+    numbers = read_json(folder / folders.METRICS)
+    folds = [nan if value is None else value for value in numbers.get("folds", ())]
+    found = Score(numbers["metric"], tuple(folds), numbers["oof"]) if "oof" in numbers else None
+    return Ended(folder, found, submission if submission.is_file() else None)
+
+
+def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
+    """Make all outputs of finished folds."""
+    folder = plan.folder
+    save_spec(plan.data.spec, folder / folders.SPEC)
+    write_folds(plan)
+    oof, scored, limit = decided(plan, [read_array(each / folders.FOLD_OOF) for each in files])
+    write_oof(folder / folders.OOF, plan, oof)
+    found: Score | None = None
+    try:
+        found = score(scored, plan.metric)
+    except DataError as error:
+        yield Noted(folder, f"{plan.metric.name} is undefined on the out-of-fold predictions: {error}")
+    write_json(folder / folders.METRICS, metrics_of(plan, oof, scored, found, limit))
+    submission: Path | None = None
+    if plan.data.test is not None:
+        made = combine([read_array(each / folders.FOLD_TEST) for each in files], plan.models.combine, limit)
+        submission = yield from write_test(plan, made)
+    yield from draw(plan, files)
+    write_receipt(plan, {"folds": [each.result() for each in files]})
+    yield Ended(folder, found, submission)
+
+
+def write_test(plan: Plan, made: Numbers) -> Generator[RunEvent, None, Path | None]:
+    """Write the predictions of the test rows and, where there is a sample, the submission, and return its path."""
+    ids = ids_of(plan.data.spec, plan.data.test, len(made))  # type: ignore[arg-type]  # there are test rows
+    write_text(plan.folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, made).items()]))
+    if (filled := make_submission(plan.data, made)) is None:
+        missing = f"There is no sample submission in {plan.data.folder}, so none was made. The predictions are in {folders.TEST}."
+        yield Noted(plan.folder, missing)
+        return None
+    submission = plan.folder / plan.submission
+    filled.write(submission)
+    return submission
+
+
+def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutOfFold, float | None]:
+    """Return the out-of-fold predictions of all folds, the same as they are scored, and the threshold where one was tuned for that."""
+    parts = [fold_predictions(fold, made) for fold, made in zip(plan.folds, predictions, strict=True)]
+    oof = out_of_fold(plan.folds, plan.data.targets, parts)
+    if not plan.threshold:
+        return oof, oof, None
+    tuned = second_stage(threshold(plan.metric), oof)
+    assert isinstance(tuned.combine, Threshold)
+    return oof, tuned.oof, tuned.combine.value
+
+
+def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
+    """Plot the run, if it is asked for and matplotlib is installed; an estimator has no curves."""
+    if plan.plots and plan.models.estimator is None:
+        try:
+            plot_run({f"fold {each.fold}": each / folders.LOG for each in files}, plan.folder / folders.PICTURE)
+        except MissingExtraError as error:
+            yield Noted(plan.folder, f"The run was not plotted. {error}")
+
+
+def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
+    """Write out-of-fold predictions with the targets: a line for each row, a column for each repeat."""
+    truth = oof.targets.reshape(len(oof.targets), -1)
+    names = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.data.spec.target]
+    columns = [ids_of(plan.data.spec, plan.rows, plan.folds.size), *zip(names, truth.T, strict=True)]
+    for repeat, predictions in enumerate(oof.predictions):
+        prefix = f"repeat_{repeat + 1}_" if plan.folds.repeats > 1 else ""
+        columns += [(f"{prefix}{name}", column) for name, column in prediction_columns(plan.data.spec, predictions).items()]
+    write_text(path, csv_text(columns))
+
+
+def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
+    """Return predictions, [N] or [N, C], as columns by the names of classes, or of targets if there are several."""
+    if predictions.ndim == 1:
+        return {"prediction": predictions}
+    return dict(zip(spec.outputs, predictions.T, strict=True))
+
+
+def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:
+    """Return scores as they are written to a run's folder; `scored` are the predictions that the score is of, after a threshold."""
+    numbers: dict[str, Any] = {}
+    if found is not None:
+        mean, sd, *folds = (None if isnan(value) else value for value in (found.mean, found.sd, *found.folds))
+        numbers = {"oof": found.overall, "folds": folds, "mean": mean, "sd": sd, **_without_duplicates(plan, scored)}
+    if limit is not None:
+        numbers |= {"threshold": limit, "oof_at_one_half": score(oof, plan.metric).overall}
+    return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers}
+
+
+def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
+    """Return the score of the rows that are equal to no row in another fold, if there are others."""
+    alike = duplicated(plan.data, plan.folds)
+    if not alike.any():
+        return {}
+    rows = [(assigned >= 0) & ~alike for assigned in scored.folds.assignments]
+    if not all(kept.any() for kept in rows):
+        return {"without_duplicates": None}
+    try:
+        each = [plan.metric(scored.targets[kept], made[kept]) for kept, made in zip(rows, scored.predictions, strict=True)]
+    except DataError:  # of the rows that are left
+        return {"without_duplicates": None}
+    return {"without_duplicates": float(np.mean(each))}
+
+
+def duplicates_said(folder: Path) -> Iterator[RunEvent]:
+    """Say how much rows that are equal to rows in other folds change the score of a finished run."""
+    numbers = read_json(folder / folders.METRICS)
+    if (others := numbers.get("without_duplicates")) is not None:
+        alone = f"{numbers['metric']} {others:.4f} without the rows that are equal to a row in another fold"
+        yield Noted(folder, f"The score is {alone}, and {numbers['oof']:.4f} with them.")
+
+
+def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
+    """Write the inputs of the run, the results of its parts and the hashes of its outputs: equal receipts are equal runs.
+
+    A report that was written before is removed, as it may show other outputs.
+    """
+    (plan.folder / folders.REPORT).unlink(missing_ok=True)
+    names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.submission)
+    made = [plan.folder / name for name in names]
+    inputs = {part: plan.data.path_of(part) for part in PARTS}
+    write_json(
+        plan.folder / folders.RECEIPT,
+        {
+            "config": flatten(plan.settings),
+            "versions": environment(),
+            "data": {"files": {part: hash_file(path) for part, path in inputs.items() if path is not None}, **identities(plan)},
+            **parts,
+            "outputs": {path.name: hash_file(path) for path in made if path.is_file()},
+        },
+    )
+
+
+def identities(plan: Plan) -> dict[str, str]:
+    """Return what identifies the data and the folds of a run: if any of these differs, the run is another one."""
+    test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
+    return {
+        "config": fingerprint(folders.decisive(plan.settings)),
+        "spec": fingerprint(plan.data.spec),
+        "rows": fingerprint(plan.rows),
+        **test,
+        "folds": plan.folds.fingerprint,
+        **{file.name: hash_file(file) for path in plan.inputs for file in _model_files(path)},
+        **{f"module {name}": hash_file(file) for name, file in plan.own.files.items()},
+        **teacher_files(plan),
+    }
+
+
+def _model_files(path: Path) -> list[Path]:
+    """Find the files of weights and of a tokenizer: at a path, or in the folder there."""
+    if not path.is_dir():
+        return [path] if path.is_file() else []
+    return sorted(file for file in path.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())
+
+
+def ids_of(spec: DatasetSpec, rows: Dataset[Any], count: int) -> tuple[str, Any]:
+    """Return the name and the values of the column that identifies rows."""
+    return (spec.id, column_values(rows, spec.id)) if spec.id is not None else ("row", np.arange(count))

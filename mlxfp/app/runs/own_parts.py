@@ -1,0 +1,93 @@
+"""Parts of a user's own, which a configuration names as module:name: imported only from a folder that the user names."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+from mlx import nn
+
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.tasks.competition_data import ReadRows
+from mlxfp.app.tasks.objectives import Loss
+from mlxfp.observers import Observer
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ArgumentError, ConfigError, unknown_name
+
+_PARTS = {"model.name": "estimator"}  # where the part of a configuration has another name
+Code = str | PathLike[str] | None  # the folder of the modules that may be imported; None: none may
+
+
+@frozen
+class OwnParts:
+    """The parts of a user's own in a run; made by `own_parts`. `files` are the files of their modules, by module."""
+
+    model: Callable[..., Any] | None = None
+    estimator: Callable[..., Any] | None = None
+    loss: Loss | None = None
+    spec: DatasetSpec | None = None
+    rows: ReadRows | None = None
+    observers: tuple[Observer, ...] = ()
+    files: dict[str, Path] = field(factory=dict)
+
+    def make_model(self, name: str | None, task: Any, seed: int) -> Any:
+        """Call the function for the model, which the configuration has by this name; None where there is none."""
+        if self.model is None:
+            return None
+        made = self.model(task, seed)
+        check_types(nn.Module, **{f"what {name} returns": made})
+        return made
+
+
+def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
+    """Import parts, each named by its option and as module:name, from the folder `code` or from packages.
+
+    Raises `ConfigError` if there are some and `code` is None: a configuration may come from someone else, and must not run code unasked.
+    """
+    if not names:
+        return OwnParts()
+    if code is None:
+        listed = ", ".join(f"{path}={name}" for path, name in names)
+        raise ConfigError(
+            f"The configuration runs code of its own: {listed}. Nothing was imported. If you trust it, name the folder that holds the "
+            "module: --code FOLDER on the command line, code=FOLDER in Python."
+        )
+    if not Path(code).is_dir():
+        raise ArgumentError(f"code must be the folder that holds the modules, got code={str(code)!r}. Give a folder, such as '.'.")
+    found = [(_PARTS.get(path, path.partition(".")[2]), _import(path, name, Path(code).resolve())) for path, name in names]
+    modules = {name.partition(":")[0] for _, name in names}
+    files = {name: Path(str(sys.modules[name].__file__)) for name in sorted(modules)}
+    parts = {part: value for part, value in found if part != "observers"}
+    return OwnParts(**parts, observers=tuple(value for part, value in found if part == "observers"), files=files)
+
+
+def import_part(name: str, folder: Path, *, asked_by: str) -> Any:
+    """Import what `module:name` names, from a folder or from a package. Raises `ConfigError` for a module that cannot be imported."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(folder))
+    try:
+        holder = import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{asked_by}: the module {module!r} of {name!r} cannot be imported, from {folder} or as a package: {error}."
+        ) from error
+    finally:
+        sys.path.remove(str(folder))
+    if not hasattr(holder, attribute):
+        raise unknown_name(
+            f"part of the module {module!r} ({holder.__file__})", attribute, [each for each in vars(holder) if each[0] != "_"]
+        )
+    return getattr(holder, attribute)
+
+
+def _import(path: str, name: str, folder: Path) -> Any:
+    value = import_part(name, folder, asked_by=path)
+    if path == "own.spec":
+        if not isinstance(value, DatasetSpec):
+            raise ConfigError(f"{path}: {name!r} must be a DatasetSpec, got {type(value).__name__}: {value!r:.60}.")
+    elif not callable(value):
+        raise ConfigError(f"{path}: {name!r} must be a function, got {type(value).__name__}: {value!r:.60}.")
+    return value

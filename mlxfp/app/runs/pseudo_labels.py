@@ -1,0 +1,61 @@
+"""Pseudo-labels in a run: a finished run teaches, each of its folds the same fold here, so no validation label is ever used."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from mlxfp import Dataset, from_table, to_table
+from mlxfp.app.kaggle.specs.reading import hash_file
+from mlxfp.app.kaggle.validation.folds import Fold
+from mlxfp.app.kaggle.validation.pseudolabels import Confidence
+from mlxfp.app.run_folders.files import read_array, read_json
+from mlxfp.app.run_folders.folders import DATA, FOLD_TEST, FoldFolder
+from mlxfp.app.runs.plans import Plan
+from mlxfp.inspect import fingerprint
+from mlxfp.support.errors import ConfigError, DataError
+
+
+def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[Any]:
+    """Add rows of the test file to the training rows of a fold, with the labels that the same fold of the teacher is sure of.
+
+    Raises `ConfigError` for a teacher with other rows or folds.
+    """
+    teacher = plan.teacher
+    if teacher is None or plan.data.test is None:
+        return train
+    _check_teacher(plan, teacher)
+    names = [*(column.name for column in plan.data.spec.columns), plan.data.spec.target[0]]
+    chances = read_array(_test_file(plan, fold, teacher))
+    rows, labels = Confidence().choose(chances, plan.data.targets[fold.train])
+    sure = to_table(plan.data.test).take(pa.array(rows)).append_column(names[-1], pa.array(labels))
+    return from_table(pa.concat_tables([to_table(train).select(names), sure.select(names)], promote_options="permissive"))
+
+
+def teacher_files(plan: Plan) -> dict[str, str]:
+    """Return the hashes of the predictions that label rows, by fold; nothing without a teacher."""
+    teacher = plan.teacher
+    if teacher is None:
+        return {}
+    _check_teacher(plan, teacher)
+    return {f"pseudo-labels of fold {place}": hash_file(_test_file(plan, fold, teacher)) for place, fold in enumerate(plan.folds, 1)}
+
+
+def _check_teacher(plan: Plan, teacher: Path) -> None:
+    if not (teacher / DATA).is_file() or not all(_test_file(plan, fold, teacher).is_file() for fold in plan.folds):
+        raise DataError(
+            f"data.pseudo_labels needs a finished run with predictions of the test rows, and {teacher} holds none. Finish it first."
+        )
+    known = read_json(teacher / DATA)
+    here = {"rows": fingerprint(plan.rows), "test": fingerprint(plan.data.test), "folds": plan.folds.fingerprint}
+    differ = [name for name, value in here.items() if known.get(name) != value]
+    if differ:
+        raise ConfigError(
+            f"data.pseudo_labels: the run in {teacher} has other {', '.join(differ)} than this one, so its models may have seen rows that "
+            "validate here. Give both the same data.path, data.limit, and validation."
+        )
+
+
+def _test_file(plan: Plan, fold: Fold, teacher: Path) -> Path:
+    number = fold.repeat * plan.folds.count + fold.number + 1
+    return FoldFolder(teacher, number) / FOLD_TEST

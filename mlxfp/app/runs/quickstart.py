@@ -1,0 +1,119 @@
+"""One fold made ready for training, as a run trains it: for training loops of your own."""
+
+from typing import Any
+
+from attrs import evolve, field, frozen
+from mlx import nn
+
+from mlxfp import Dataset, Splits, TrainState, select
+from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.kaggle.rows.token_budgets import TokenBudget
+from mlxfp.app.kaggle.validation.cross_validation import parts_of
+from mlxfp.app.kaggle.validation.folds import Fold
+from mlxfp.app.runs.from_config.planning import plan
+from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.plans import Plan
+from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
+from mlxfp.app.tasks.objectives import Objective, Predictor, objective
+from mlxfp.app.tasks.recipes import AnyRecipe, labelled_batches, training_batches
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ConfigError, DataError
+
+SHARE = 0.1  # of a fold's training rows, held out to stop early by
+
+
+@frozen
+class PreparedFold:
+    """Everything that training a fold needs, fitted on its training rows alone; made by `prepare`.
+
+    `splits` has rows as in the files, with targets as numbers; `batches` trains and `held_out` evaluates. `splits.valid` has the rows that
+    the fold validates with, or, with `observers.patience` or `schedule.name=plateau`, a tenth of its training rows. Batches are those of
+    `recipe.collator`: `input_ids` and `attention_mask` int32[B, L], `labels` and, if the model takes them, `numbers`; for networks for
+    tables `numbers`, `categories` and `labels`.
+
+    >>> from attrs import fields
+    >>> [field.name for field in fields(PreparedFold)]
+    ['plan', 'fold', 'splits', 'recipe', 'model']
+    """
+
+    plan: Plan = field(repr=False)
+    fold: Fold
+    splits: Splits = field(repr=False)
+    recipe: AnyRecipe
+    model: nn.Module = field(repr=False)
+
+    @property
+    def objective(self) -> Objective:
+        """What to learn: `objective.loss` for `train_step`, `objective.measure` for `evaluate`."""
+        return evolve(objective(self.recipe), own=self.plan.own.loss)
+
+    @property
+    def batches(self) -> Dataset[Any]:
+        """Batches to train on, in another order each epoch."""
+        return self.training_batches(prefetched=self.plan.training.prefetched)
+
+    @property
+    def held_out(self) -> Dataset[Any]:
+        """Batches to evaluate with."""
+        assert self.splits.valid is not None
+        return labelled_batches(self.recipe, self.splits.valid)
+
+    def training_batches(self, *, prefetched: int) -> Dataset[Any]:
+        """Return `batches`, with this many prepared in advance."""
+        training = self.plan.training
+        return training_batches(self.recipe, self.splits.train, size=training.size, seed=training.seed, prefetched=prefetched)
+
+    def predictor(self, state: TrainState) -> Predictor:
+        """Return the function that predicts rows with a state of the model."""
+        return Predictor(self.recipe, self.model, state, self.plan.models.views)
+
+
+def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
+    """Make the first fold of a configuration ready for training, exactly as a run would train it.
+
+    Everything that is fitted (vocabulary, quantiles, scales) is fitted on its training rows. `code` is that of `plan`. Raises what `plan`
+    raises, and `DataError` for rows that are too long. `runs.run` trains all folds, with out-of-fold predictions and a submission.
+
+    >>> import mlxfp as fp
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     spec = fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], folder, rows=60)
+    ...     made = fp.runs.prepare(fp.runs.load_config(overrides=[f"data.path={folder}"]).config)
+    >>> batch = next(iter(made.batches))
+    >>> sorted(batch), made.plan.metric.name, made.recipe.target
+    (['attention_mask', 'input_ids', 'labels'], 'accuracy', Target(columns=('Survived',), answer='class', outputs=2, ...))
+    >>> state = fp.train_state(made.model, fp.optimizers.adamw(1e-3), seed=0)  # or that of the last step of a training
+    >>> made.predictor(state)(made.splits.valid).shape
+    (12,)
+    """
+    check_types(RunConfig, config=config)
+    made = plan(config, code=code)
+    if made.auto:
+        raise ConfigError("model.name=auto stands for several models. Prepare one of them, as in model.name=modernbert.")
+    if made.models.estimator is not None:
+        raise ConfigError(f"model.name={made.models.name} is fitted, not trained in batches. Fit it: fp.kaggle.estimator, or fp.runs.run.")
+    prepared = prepare_fold(made, next(iter(made.folds)))
+    for rows in (prepared.splits.train, prepared.splits.valid, prepared.splits.test):
+        if rows is not None:
+            budget(prepared.recipe, rows)
+    return prepared
+
+
+def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
+    """Make a fold of a run ready for training."""
+    seed = plan.seed_of(fold)
+    parts = parts_of(fold, plan.rows, "inner" if plan.training.decided else "none", SHARE)
+    train = with_pseudo_labels(plan, fold, parts.train)
+    recipe = plan.models.recipe(plan.data.spec, train, seed=seed)
+    valid = select(fold.valid)(plan.rows) if parts.valid is None else parts.valid
+    splits = Splits(train, valid=valid, test=plan.data.test)
+    return PreparedFold(plan, fold, splits, recipe, plan.models.network(recipe, seed=seed, rows=train))
+
+
+def budget(recipe: AnyRecipe, rows: Dataset[Any]) -> TokenBudget | None:
+    """Count the tokens of rows, if they have any; raises `DataError` for rows that are too long, naming the options that can change it."""
+    try:
+        return recipe.budget(rows)
+    except DataError as error:
+        error.add_note("In a configuration these are text.max_length, text.form=key_value, and text.overflow=cut.")
+        raise

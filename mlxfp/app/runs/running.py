@@ -1,0 +1,174 @@
+"""Runs: from a configuration to a folder with all outputs, as a stream of events."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from os import PathLike
+
+from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.kaggle.specs.spec_files import save_spec
+from mlxfp.app.reports.linear_models import LinearModel
+from mlxfp.app.reports.writing import write_at_the_end
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.auto.results import noted_once
+from mlxfp.app.runs.auto.running import run_auto
+from mlxfp.app.runs.auto.seeds import run_seeds
+from mlxfp.app.runs.events import Began, Ended, Noted, RunEvent
+from mlxfp.app.runs.file_runs import run_files
+from mlxfp.app.runs.folding import Events, run_fold
+from mlxfp.app.runs.from_config.planning import start, start_again
+from mlxfp.app.runs.from_config.problems import check_ranks
+from mlxfp.app.runs.joining import following, leading
+from mlxfp.app.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
+from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.plans import FilePlan, Plan, Start
+from mlxfp.app.runs.tracking import score_metrics, track
+from mlxfp.app.tasks.warnings import run_warnings
+from mlxfp.distributed import Ranks
+from mlxfp.support.checks import check_types
+from mlxfp.support.progress import Progress
+
+
+def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+    """Run a configuration, lazily: train and evaluate every fold, predict the test rows, write the submission; yield what happens.
+
+    All files are in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
+    predictions, metrics, submission, a receipt with the hashes of all inputs and outputs, and to look at, unless `observers.plots` is
+    false, a plot and `report.html`. A run that was stopped or killed, at any moment, is continued by running it again, and ends with the
+    same bytes. A folder that holds another run, and data that have changed, are refused, and nothing in the folder is changed.
+
+    `code` is the folder of the modules that the section `own` of the configuration names; without it, such a configuration is refused:
+    it may come from someone else, and would run their code.
+
+    With `ranks`, of `distributed.connect`, all processes call it: each model is trained on its part of every batch, which `training.size`
+    must allow; rank 0 writes, and yields the events. All must see the run's folder and the data. A run may go on with other ranks, or none.
+
+    Nothing happens until the events are consumed. Raises `ConfigError` for a folder of another run or in use, `DataError` for rows that
+    are longer than `text.max_length`, and what reading the data raises.
+
+    >>> import mlxfp as fp
+    >>> from tempfile import TemporaryDirectory
+    >>> changes = ["data.limit=60", "training.epochs=1", "validation.folds=2", "observers.progress=false", "observers.plots=false"]
+    >>> with TemporaryDirectory() as folder:
+    ...     config = fp.runs.load_config(preset="titanic", overrides=[*changes, f"output={folder}"]).config
+    ...     *_, end = fp.runs.run(config)
+    ...     end.submission.name, len(end.score.folds)
+    ('submission.csv', 2)
+
+    See also: `resume`, which needs only the folder; `predict`, `export`, and `blend` of several runs; `plan`, its values.
+    """
+    check_types(RunConfig, config=config)
+    check_types((type(None), Ranks), ranks=ranks)
+    if ranks is None or ranks.world.size == 1:
+        return _run(start(config, code))
+    check_ranks(config, ranks)
+    if ranks.world.rank:
+        return following(start(config, code), ranks)
+    return leading(_run(start(config, code), ranks), ranks)
+
+
+def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[RunEvent]:
+    """Continue the run in a folder, or read its outcome: `run` with its own configuration, wherever the folder is now.
+
+    `overrides` may set the new paths of data that were moved, as in `data.path=FOLDER`, of weights (`model.path`) and of a tokenizer
+    (`text.tokenizer`), options that change no result, and a larger `training.epochs`: then all folds continue from their last
+    checkpoints, also those of a finished run, and the learning rate follows the schedule of the longer run. `code` is that of `run`.
+    Raises `MissingFileError` for a folder that holds no run, and what `run` raises.
+
+    >>> import mlxfp as fp
+    >>> resume("no such folder")
+    Traceback (most recent call last):
+    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+    """
+    return _resume(*start_again(folder, overrides, code))
+
+
+def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
+    folder, more = begun.folder, begun.settings["training"]["epochs"]
+    if more > epochs:
+        with folders.locked(folder):
+            for each in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):  # the whole last: a killed process begins again
+                folders.extend(each, more)
+        yield Noted(
+            folder,
+            f"training.epochs grows from {epochs} to {more}: the folds continue from their last checkpoints, and the "
+            "learning rate follows the schedule of the longer run.",
+        )
+    yield from _run(begun)
+
+
+def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+    folder = begun.folder
+    folders.check_folder(folder, begun.settings["name"])
+    with folders.locked(folder):
+        folders.claim(folder, begun.settings)
+        made = begun.plan()
+        if isinstance(made, FilePlan):
+            yield from _reported(run_files(made, ranks), made, None, begun.code)
+            return
+        yield from _write_inputs(made, run_warnings(made.data, made.folds, inferred=made.inferred))
+        linear = LinearModel(made.data, made.folds)
+        if made.auto or made.seeds > 1:
+            run_all = run_auto if made.auto else run_seeds
+            events = noted_once(run_all(made, partial(_run_member, linear)))
+        else:
+            events = _run_folds(made, ranks)
+        for event in _reported(events, made, linear, begun.code):
+            yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
+            yield event
+
+
+def _run_member(linear: LinearModel, made: Plan) -> Events:
+    """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
+    with folders.locked(made.folder):
+        folders.claim(made.folder, made.settings)
+        yield from _write_inputs(made, ())  # the whole run has the same warnings
+        yield from _reported(_run_folds(made), made, linear, None)
+
+
+def _reported(events: Iterator[RunEvent], made: Plan | FilePlan, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
+    """Write the report of a run before the event that ends it, unless it is there or nothing is to be drawn."""
+    folder = made.folder
+    for event in events:
+        ended = isinstance(event, Ended) and event.folder == folder
+        if ended and made.plots and not (folder / folders.REPORT).is_file():
+            trouble = write_at_the_end(folder, lambda _: linear, code=code)
+            yield from [Noted(folder, trouble)] if trouble else ()
+        yield event
+
+
+def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+    folder = made.folder
+    files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
+    yield Began(folder, len(files), sum(each.done for each in files))
+    over = outcome(made) if all(each.done for each in files) else None
+    if over is not None:
+        yield from () if (folder / folders.PICTURE).is_file() else draw(made, files)
+        yield over
+        return
+    tracking = yield from track(made.trackers, folder, made.data.spec.name)
+    done = {each.fold for each in files if each.done}
+    with Progress("folds", unit="fold", total=lambda: len(files), done=len(done), lines=True) as progress:
+        for fold, each in zip(made.folds, files, strict=True):
+            tracked = () if each.done else (yield from tracking.fold(each.fold))
+            yield from run_fold(made, fold, each, tracked, ranks=ranks)
+            if made.training.progress and each.fold not in done:
+                progress.update()
+    for event in finish(made, files):
+        if isinstance(event, Ended):
+            yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
+        yield event
+
+
+def _write_inputs(made: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
+    """Write what identifies the run's inputs, or make sure that they have not changed."""
+    folder = made.folder
+    folders.claim_data(folder, identities(made))
+    if not (folder / folders.SPEC).is_file():
+        save_spec(made.data.spec, folder / folders.SPEC)
+    if not (folder / folders.FOLDS).is_file():
+        write_folds(made)
+    yield from claim_environment(folder)
+    for message in warnings:
+        yield Noted(folder, message)
+    folders.update_paths(folder, made.settings)

@@ -1,0 +1,94 @@
+"""Predictions as a submission: in the form that metric, target and sample ask for."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mlxfp.app.kaggle.specs.reading import column_names
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.kaggle.specs.spellings import Spelling
+from mlxfp.app.kaggle.submitting.submissions import Submission, submission
+from mlxfp.app.kaggle.validation.scoring import Metric, Numbers, labels_of
+from mlxfp.app.tasks.competition_data import CompetitionData
+from mlxfp.support.errors import DataError
+
+
+def submission_files(data: CompetitionData) -> tuple[Path, Path] | None:
+    """Return the test file and the sample, if there are both."""
+    test, sample = data.path_of("test"), data.path_of("sample")
+    return None if test is None or sample is None else (test, sample)
+
+
+def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
+    """Make the submission of predictions: names of classes, probabilities, or values, as metric and sample ask for.
+
+    Columns of several targets or classes are matched by their names, in any order. Returns None without a test file or a sample. Raises
+    `DataError` with every problem of a sample that the predictions cannot fill.
+    """
+    files = submission_files(data)
+    if files is None:
+        return None
+    (test, sample), metric, spec = files, data.metric, data.spec
+    columns = column_names(sample)[1:]
+    if not spec.task.one_class:
+        values = made.reshape(len(made), -1)
+        wanted = (values > 0.5).astype(np.float64) if spec.task.has_classes and metric.needs == "labels" else values
+        places = _target_places(columns, spec, sample)
+        by_name = {name: wanted[:, place] for name, place in zip(columns, places, strict=True)}
+    elif len(columns) > 1:
+        probabilities = _class_probabilities(made, spec, sample)
+        by_name = {name: probabilities[:, place] for name, place in zip(columns, _class_places(columns, spec, sample), strict=True)}
+    elif metric.needs == "labels":
+        by_name = {name: np.array(spec.classes)[labels_of(made).astype(np.int64)] for name in columns}
+    elif made.ndim > 1:
+        raise DataError(
+            f"{metric.name} needs a probability for each of {len(spec.classes)} classes, and the sample {str(sample)!r} has one column, "
+            f"{columns[0]!r}. Choose a metric of labels, such as competition.metric=accuracy, or the right sample."
+        )
+    else:
+        by_name = dict.fromkeys(columns, made)
+    return submission(by_name, test=test, sample=sample, spelling=spelling_of(metric, spec, columns))
+
+
+def spelling_of(metric: Metric, spec: DatasetSpec, columns: Sequence[str]) -> Mapping[str, Spelling]:
+    """Return the columns that hold values or probabilities, even if the sample has integers or classes there."""
+    decided = spec.task.has_classes and metric.needs == "labels"
+    several = spec.task.one_class and len(columns) > 1
+    return dict.fromkeys(columns, "number") if not decided or several else {}
+
+
+def _target_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
+    """Find the target of each column: by its name, or the only one."""
+    if len(columns) == len(spec.target) == 1:
+        return [0]
+    if set(columns) != set(spec.target):
+        raise DataError(
+            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and the targets {', '.join(spec.target)}. "
+            "Give the targets of the spec the names that the sample has."
+        )
+    return [spec.target.index(name) for name in columns]
+
+
+def _class_probabilities(made: Numbers, spec: DatasetSpec, sample: Path) -> Numbers:
+    """Return the probability of each class, for two classes too."""
+    if made.ndim > 1:
+        return made
+    if len(spec.classes) > 2 or set(np.unique(made)) <= {0.0, 1.0}:
+        raise DataError(
+            f"The sample {str(sample)!r} has a column for each class, for probabilities, and the run makes decisions. "
+            "Take competition.ensemble=mean and competition.threshold=false."
+        )
+    return np.stack([1 - made, made], axis=1)
+
+
+def _class_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
+    """Find the class of each column of a sample: the longest whose name ends the name of the column."""
+    ends = [[place for place, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
+    places = [max(fitting, key=lambda place: len(spec.classes[place])) for fitting in ends if fitting]
+    if len(set(places)) < len(columns):
+        raise DataError(
+            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and they do not match one class each: the spec has the "
+            f"classes {', '.join(spec.classes)}. Name them as the sample does."
+        )
+    return places

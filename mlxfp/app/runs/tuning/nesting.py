@@ -1,0 +1,44 @@
+"""The nested estimate: what tuning gains on rows that had no part in it."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+from attrs import evolve
+
+from mlxfp import select
+from mlxfp.app.run_folders.files import read_array
+from mlxfp.app.run_folders.folders import FOLD_OOF, FoldFolder
+from mlxfp.app.runs.events import RunEvent
+from mlxfp.app.runs.folding import run_fold
+from mlxfp.app.runs.plans import Plan
+from mlxfp.app.runs.tuning.searching import Limits, search, total, with_trial
+from mlxfp.app.runs.tuning.spaces import Space
+from mlxfp.support.errors import ConfigError
+
+
+def check_nested(plan: Plan) -> None:
+    """Raise `ConfigError` for a run whose folds cannot have folds of their own."""
+    if plan.teacher is not None:
+        raise ConfigError(
+            "A nested estimate needs folds of the training rows of a fold, and data.pseudo_labels has other ones. Leave one of them out."
+        )
+
+
+def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generator[RunEvent, None, float]:
+    """Tune on the training rows of each fold alone, and return the score of what is best there on the rows that the folds validate with.
+
+    It continues as a search does; its files are in `folder`.
+    """
+    from filelock import FileLock
+
+    made = []
+    for place, fold in enumerate(plan.folds, 1):
+        own = folder / f"fold-{place:02}"
+        data = evolve(plan.data, rows=select(fold.train)(plan.rows), test=None)
+        found = yield from search(evolve(plan, data=data, folds=plan.make_folds(data)), space, own, limits, lambda _: None)
+        best = with_trial(plan, own, f"best-{found.trial:04}", found.values)
+        files = FoldFolder(best.folder, place)
+        with FileLock(own / ".best.lock"):
+            yield from run_fold(best, fold, files, ())
+        made.append(read_array(files / FOLD_OOF))
+    return total(plan, made)

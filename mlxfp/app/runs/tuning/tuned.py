@@ -1,0 +1,112 @@
+"""Tuning of a run: from a configuration to a better one."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from attrs import evolve
+
+from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.run_folders import folders
+from mlxfp.app.run_folders.files import write_text
+from mlxfp.app.runs.events import Noted, RunEvent
+from mlxfp.app.runs.from_config.planning import changed, start
+from mlxfp.app.runs.from_config.problems import check_tunable
+from mlxfp.app.runs.outcomes import claim_environment, identities
+from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.plans import Plan
+from mlxfp.app.runs.tuning.events import Tuned
+from mlxfp.app.runs.tuning.nesting import check_nested, estimate
+from mlxfp.app.runs.tuning.searching import Limits, search
+from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
+from mlxfp.app.runs.tuning.studies import Found, claiming
+from mlxfp.app.tasks.warnings import run_warnings
+from mlxfp.support.checks import as_strings, check_positive, check_types
+from mlxfp.support.errors import ArgumentError
+from mlxfp.support.yaml_files import write_document
+
+_BEST, _NESTED = "best.yaml", "nested"
+
+
+def tune(  # noqa: PLR0913  # what has a default is keyword-only
+    config: RunConfig,
+    *,
+    trials: int | None = None,
+    minutes: float | None = None,
+    vary: Sequence[str] = (),
+    nested: bool = False,
+    code: Code = None,
+) -> Iterator[RunEvent]:
+    """Search for better values of a configuration with Optuna (TPE), lazily: yield what happens, and in the end a `Tuned`.
+
+    A trial trains all folds with other values of the parameters in the search space of its model (`runs.SPACES`), which `vary` changes:
+    `optimizer.learning_rate={log: [1e-4, 1e-2]}` sets a parameter, of the kind float, log, int or choice, and `model.dropout=null` removes
+    one. Trial 0 is the configuration itself, so that the best is never worse on these folds. A trial is stopped where the mean score of its
+    folds so far, at least half of them, is worse than the median of the completed trials; one that fails ends alone.
+
+    No trial begins once there are `trials`, those of earlier calls included, or after so many `minutes` of this call; a trial that runs
+    then is continued by the next call. The files are in the folder `tuning` of the run: `study.db` is a study that Optuna reads, and
+    `best.yaml` the best configuration so far, whose run is called `name`-tuned and gives the same score. Processes may be killed, and
+    several may work on one study.
+
+    The score of the best trial is too good, because it was chosen by it. With `nested`, the training rows of each fold are tuned alone,
+    with as many trials, and what is best there is scored on the rows of the fold. That takes as much time again for each fold; `minutes`
+    are those of everything.
+
+    `code` is that of `run`. Nothing happens until the events are consumed. Raises `ConfigError` for a search space that does not fit,
+    `DataError` if the data, the configuration or the space have changed since the study began, and what `plan` raises.
+
+    >>> import mlxfp as fp
+    >>> tune(fp.runs.RunConfig())
+    Traceback (most recent call last):
+    mlxfp.support.errors.ArgumentError: tune needs to know when to stop. Give trials=20, or minutes=10, or both.
+    """
+    check_types(RunConfig, config=config)
+    given = as_strings("vary", vary)
+    if trials is None and minutes is None:
+        raise ArgumentError("tune needs to know when to stop. Give trials=20, or minutes=10, or both.")
+    if trials is not None:
+        check_positive(trials=trials)
+    if minutes is not None and not minutes > 0:
+        raise ArgumentError(f"minutes must be above 0, got minutes={minutes!r}.")
+    return _tune(config, Limits(trials, None if minutes is None else 60 * minutes), given, nested, code)
+
+
+def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, code: Code) -> Iterator[RunEvent]:  # noqa: FBT001
+    check_tunable(config)
+    begun = start(config, code)
+    folders.check_folder(begun.folder, begun.settings["name"])
+    made = begun.plan()
+    assert isinstance(made, Plan)
+    space = space_of(made, vary)
+    check_space(made, space)
+    if nested:
+        check_nested(made)
+    folder = made.folder / folders.TUNING
+    with claiming(folder):
+        folders.claim_data(folder, _identities(made, space))
+        changed = list(claim_environment(folder))
+    yield from changed
+    yield from (Noted(folder, message) for message in run_warnings(made.data, made.folds, inferred=made.inferred))
+
+    parts = 1 + (len(list(made.folds)) if nested else 0)
+    each = evolve(limits, seconds=None if limits.seconds is None else limits.seconds / parts)
+    found = yield from search(made, space, folder, each, lambda found: _write_best(made, folder, found))
+    estimated = (yield from estimate(made, space, folder / _NESTED, each)) if nested else None
+    yield Tuned(folder, made.metric.name, found.trial, found.trials, found.score, found.given, folder / _BEST, estimated)
+
+
+def _identities(made: Plan, space: Space) -> dict[str, object]:
+    """Return what all trials of a study must share; options by their names, so that an error can name the one that differs."""
+    tried = {parameter.key: f"{parameter.kind} {list(parameter.values)}" for parameter in space}
+    given = {name: value for name, value in identities(made).items() if name != "config"}
+    return {**given, **folders.decisive(made.settings), "search space": tried}
+
+
+def _write_best(made: Plan, folder: Path, found: Found) -> None:
+    """Write the best configuration, with what its score means."""
+    best, metric = changed(made, {**found.values, "name": f"{made.trackers.name}-tuned"}), made.metric.name
+    about = (
+        f"# Trial {found.trial} of {found.trials}: {metric} {found.score:.6g} on the folds that chose it, so it is too good to be expected "
+        f"of new rows.\n# The configuration that was tuned has {found.given:.6g} on the same folds.\n"
+    )
+    write_text(folder / _BEST, about + write_document(best.settings))

@@ -1,0 +1,204 @@
+"""The data of a competition: a spec with the rows of its files, and their folds."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
+
+from mlxfp import Dataset, from_table, length, schema, select, to_table
+from mlxfp.app.kaggle.specs.checking import check_spec
+from mlxfp.app.kaggle.specs.inferring import infer_spec
+from mlxfp.app.kaggle.specs.reading import Part, folder_of, part_file, read_part, with_types
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.kaggle.specs.tables import column_values
+from mlxfp.app.kaggle.validation import folds
+from mlxfp.app.kaggle.validation.cross_validation import target_numbers
+from mlxfp.app.kaggle.validation.folds import Folds
+from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
+from mlxfp.app.tasks.targets import numbered
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
+from mlxfp.support.randomness import fold_in, generator
+from mlxfp.support.registries import Registry
+
+ReadRows = Callable[[Path, Part], Dataset[Any] | None]
+_YEAR = re.compile(r"\d{4}(?!\d)")
+_BINS = 10  # folds of a regression are stratified by this many bins of the target
+
+
+@frozen
+class CompetitionData:
+    """A spec, and the rows of its files; the targets of training rows are numbers.
+
+    `test` is None without a test file, and never has the targets. `mismatches` is the report of `check_spec`, empty if the files are as
+    the spec says.
+
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")], **about)
+    >>> data = CompetitionData(spec, Path("x"), fp.from_table({"size": [1.0, 2.0], "y": [5.0, 7.0]}))
+    >>> data.targets.tolist(), data.metric.name, data.path_of("train")
+    ([5.0, 7.0], 'rmse', None)
+
+    See also: `read_competition`, which makes it.
+    """
+
+    spec: DatasetSpec = field(repr=lambda spec: repr(spec.name))
+    folder: Path
+    rows: Dataset[Any] = field(repr=False)
+    test: Dataset[Any] | None = field(default=None, repr=False)
+    mismatches: str = field(default="", repr=False)
+
+    @property
+    def targets(self) -> Numbers:
+        """The numbers to predict, float64[N], of several columns [N, T]; raises `DataError` if one is missing."""
+        return target_numbers(self.rows, self.spec.target)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the competition."""
+        return METRICS[self.spec.metric]
+
+    def path_of(self, part: Part) -> Path | None:
+        """Return the path of a file of the spec if it exists, else None."""
+        file = part_file(self.spec, part)
+        return self.folder / file.name if file is not None and (self.folder / file.name).is_file() else None
+
+
+def read_competition(  # noqa: PLR0913  # all but the path have defaults and are keyword-only
+    path: str | Path,
+    *,
+    spec: DatasetSpec | None = None,
+    rows: ReadRows | None = None,
+    limit: int | None = None,
+    metric: str | None = None,
+    seed: int = 0,
+) -> CompetitionData:
+    """Read the files of a competition into memory: of a folder, or of the folder that a file is in.
+
+    Without a spec, it is inferred from the files. `rows(path, part)` gives the rows of the part "train" and "test" in place of files that
+    the spec names; for "test" it may be None. `limit` keeps only that many training rows, drawn by `seed`, in their order. `metric`
+    replaces that of the spec; it also decides how values are learned.
+
+    Raises `MissingFileError` for missing files, `DataError` for a train file without rows, `ArgumentError` where the target cannot be
+    inferred and for a metric that does not fit it, and `UnknownNameError` for an unknown metric.
+
+    >>> import mlxfp as fp
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     spec = fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], folder)
+    ...     data = read_competition(folder, spec=spec, limit=50)
+    >>> length(data.rows), length(data.test), set(data.targets.tolist()) == {0.0, 1.0}, data.mismatches
+    (50, 200, True, '')
+    """
+    folder = folder_of(path)
+    if rows is None and not folder.is_dir():
+        raise MissingFileError(f"There is no folder {str(folder)!r}. Give the one with the competition's files: data.path=FOLDER.")
+    given, spec = spec, infer_spec(path) if spec is None else spec
+    if metric is not None and (unfit := spec.task.unfit_metric(METRICS[metric].name)):
+        raise ArgumentError(f"The metric does not fit the target of {spec.name!r}: {unfit}.")
+    spec = evolve(spec, metric=metric or spec.metric)
+    try:
+        train = from_table(_table(spec, Path(path), "train", rows))
+    except UnknownNameError as error:
+        if given is not None:
+            error.add_note(f"The columns are those of the spec of {spec.name!r}; with data.spec=null they are inferred from the files.")
+        raise
+    if not length(train):
+        name = str(folder / spec.train.name) if rows is None else "rows(path, 'train')"
+        raise DataError(f"{name!r} has no rows, only the names of columns. Give a file with rows to learn from.")
+    if limit is not None and limit < (count := length(train) or 0):
+        train = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(train)
+    data = CompetitionData(spec, folder, numbered(spec, train), mismatches="" if rows else _mismatches(spec, folder))
+    test = _table(spec, Path(path), "test", rows) if rows or data.path_of("test") is not None else None
+    return data if test is None else evolve(data, test=from_table(test.drop_columns(sorted({*spec.target} & {*test.column_names}))))
+
+
+def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, repeats: int = 1, seed: int = 0) -> Folds:
+    """Assign the training rows to folds, by a method of `FOLD_METHODS`; "auto" goes by time or by groups if the spec names such a column.
+
+    Folds by time also keep groups apart, if the spec names both: a fold does not train on the groups that it validates with.
+
+    A regression is stratified by the tenths of its target, several labels by how many a row has. Times that are all numbers are sorted as
+    numbers, others as texts, such as dates from the year to the day. Raises `ArgumentError` for a method that needs a column which the
+    spec does not name, for times that cannot be sorted, and for counts that the rows do not allow.
+
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse", "time": "week"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="time_series", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")], **about)
+    >>> rows = fp.from_table({"week": ["9", "10", "11"], "size": [1.0, 2.0, 3.0], "y": [5.0, 7.0, 9.0]})
+    >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in make_folds(CompetitionData(spec, Path("x"), rows), count=2)]
+    [([0], [1]), ([0, 1], [2])]
+    """
+    spec: DatasetSpec = data.spec
+    if method == "auto":
+        method = "time" if spec.time is not None else spec.task.grouped_folds if spec.group is not None else "stratified"
+    made: Folds = FOLD_METHODS[method](data, count=count, repeats=repeats, seed=seed)
+    return made
+
+
+def _time(data: CompetitionData, *, count: int, repeats: int, seed: int) -> Folds:
+    if repeats > 1:
+        raise ArgumentError(f"Folds in time cannot be repeated, got repeats={repeats}. Leave it out.")
+    groups = None if data.spec.group is None else _column(data, data.spec.group, "group")
+    return folds.time(_sortable(_column(data, data.spec.time, "time")), count=count, groups=groups)
+
+
+FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(
+    "fold method",
+    {
+        "kfold": lambda data, **options: folds.kfold(length(data.rows) or 0, **options),
+        "stratified": lambda data, **options: folds.assign("stratified", data.spec.task.strata(data.targets), None, **options),
+        "grouped": lambda data, **options: folds.grouped(_column(data, data.spec.group, "group"), **options),
+        "stratified_grouped": lambda data, **options: folds.assign(
+            "stratified_grouped", data.spec.task.strata(data.targets), _column(data, data.spec.group, "group"), **options
+        ),
+        "time": _time,
+    },
+)
+
+
+def _table(spec: DatasetSpec, path: Path, part: Part, read: ReadRows | None) -> Any:
+    """Read a part of the data into memory; None if there is none."""
+    if read is None:
+        return to_table(read_part(spec, path, part=part))
+    found = read(path, part)
+    if found is None and part == "test":
+        return None
+    check_types(Dataset, **{f"what rows(path, {part!r}) returns": found})
+    assert found is not None
+    return to_table(with_types(spec, found, part=part))
+
+
+def _mismatches(spec: DatasetSpec, folder: Path) -> str:
+    try:
+        check_spec(spec, folder)
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+def _sortable(times: NDArray[Any]) -> NDArray[Any]:
+    """Turn texts that are all numbers into numbers, since "10" sorts before "9"; refuse other texts that do not begin with a year."""
+    try:
+        return times.astype(np.float64)
+    except (TypeError, ValueError):
+        wrong = next((text for text in times if text is not None and not _YEAR.match(text)), None)
+    if wrong is not None:
+        raise ArgumentError(
+            f"Times must be numbers or begin with their year, as in 2026-11-21, got {wrong!r}: sorted as texts, later times would come "
+            "before earlier ones. Write them so in the files, or choose another method, such as validation.method=kfold."
+        )
+    return times
+
+
+def _column(data: CompetitionData, name: str | None, what: str) -> NDArray[Any]:
+    if name is None or name not in schema(data.rows).names:
+        raise ArgumentError(
+            f"Folds by {what} need a column, and the spec of {data.spec.name!r} has {what}={name!r}. Name one that is in the train file."
+        )
+    return column_values(data.rows, name)

@@ -1,0 +1,74 @@
+"""Models for a recipe: a known architecture or a pretrained body, with the head that the target needs."""
+
+from typing import Any
+
+from mlx import nn
+
+from mlxfp.app.tasks.recipes import Recipe
+from mlxfp.models import Classifier, Dropout, Regressor, WithNumbers, create, load_body, with_dropout
+from mlxfp.support.errors import ArgumentError
+
+
+def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = None, seed: int) -> nn.Module:
+    """Make a model of a known architecture, with weights drawn from `seed`.
+
+    With scaled numbers in the recipe, the model is a `models.WithNumbers`. Raises what `models.create` raises.
+
+    >>> import mlx.core as mx
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["mood"], "classes": ["sad", "fine", "glad"], "metric": "accuracy"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="multiclass", columns=[fp.kaggle.ColumnSpec(name="said", type="text")], **about)
+    >>> recipe = fp.kaggle.fit_recipe(spec, fp.from_examples([{"said": "oh"}, {"said": "hooray"}]))
+    >>> make_model(recipe, "encoder", size="tiny", seed=0)(mx.array([[2, 5, 3]])).shape
+    (1, 3)
+    """
+    heads = {"class": "classifier", "labels": "multi_label", "value": "regressor"}
+    return create(
+        name,
+        size=size,
+        head=heads[recipe.target.answer],
+        labels=recipe.target.outputs,
+        vocab_size=recipe.tokenizer.vocab_size,
+        max_position_embeddings=recipe.max_length,
+        dropout=dropout,
+        numbers=0 if recipe.scales is None else recipe.scales.count,
+        seed=seed,
+    )
+
+
+def make_pretrained(recipe: Recipe, path: str, *, dropout: float | None = None, seed: int) -> nn.Module:
+    """Make a model with the pretrained body of a folder, and a new head, drawn from `seed`, on the mean of the tokens' vectors.
+
+    With scaled numbers in the recipe, the model is a `models.WithNumbers`. Raises `ArgumentError` if the weights have fewer tokens than the
+    tokenizer, or shorter rows than the recipe makes, and what `models.load_body` raises.
+    """
+    target, body = recipe.target, _body(recipe, path, dropout)
+    options: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
+    model: nn.Module
+    if target.answer == "value":
+        model = Regressor(body, outputs=target.outputs, seed=seed, **options)
+    else:
+        model = Classifier(body, target.outputs, multi_label=target.answer == "labels", seed=seed, **options)
+    if recipe.scales is None:
+        return model
+    return WithNumbers(model, recipe.scales.count, outputs=target.outputs, seed=seed, **options)
+
+
+def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:
+    """Read a pretrained body that fits the recipe; `dropout` sets the rate of all its dropouts, as in `models.create`."""
+    body = load_body(path)
+    tokenizer, config = recipe.tokenizer, body.config
+    if tokenizer.vocab_size > config.vocab_size:  # MLX reads arbitrary memory beyond the last embedding
+        raise ArgumentError(
+            f"The model in {path!r} has {config.vocab_size} tokens, and {tokenizer!r} makes others too. Pass the tokenizer that it was "
+            "trained with, or leave text.tokenizer out where it is in the same folder."
+        )
+    limit = config.max_position_embeddings
+    if recipe.max_length > limit:
+        raise ArgumentError(f"The model in {path!r} reads rows of {limit} tokens, got max_length={recipe.max_length}. Lower it.")
+    if dropout is not None:
+        body.config = with_dropout(config, dropout)
+        for layer in body.modules():
+            if isinstance(layer, Dropout):
+                layer.rate = dropout
+    return body

@@ -1,0 +1,142 @@
+"""Numbers in addition to the text: numerical columns, scaled by the training rows."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+from pyarrow import RecordBatch, Schema
+from toolz import identity
+
+from mlxfp import Dataset, RowWise, select_columns, to_table
+from mlxfp.app.kaggle.specs.cells import as_floats
+from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec
+from mlxfp.parts import Traits, set_column, set_field
+from mlxfp.support.arrow_types import is_number_like, value_type
+from mlxfp.support.checks import check_columns
+from mlxfp.support.errors import DataError, SchemaError
+
+NUMBERS = "numbers"
+_LIMIT = 5.0  # standard deviations; larger values of any row are clipped, since they mean little more than "far out"
+_SKEWED = 1.0  # columns of larger skewness are scaled by their logarithms
+_LARGEST = 1e60  # larger and infinite numbers are clipped to this, so that the sum of their squares is finite
+_EQUAL = 1e-9  # relative to the largest number; numbers with a smaller standard deviation differ by rounding errors only
+
+
+@frozen
+class Scale:
+    """How one column is scaled: (value - mean) / sd, of its logarithm with `log`; missing values become the median.
+
+    `absent` are values that count as missing. With `flag`, a second number is 1 where a value is missing.
+    """
+
+    column: str
+    mean: float
+    sd: float
+    median: float
+    log: bool
+    flag: bool
+    absent: tuple[float, ...] = ()
+
+    def write(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Scale values, float64[N] with NaN for missing ones: float32[N, 1], or [N, 2] with the flag."""
+        missing = np.isnan(values) | np.isin(values, self.absent)
+        known = np.clip(np.where(missing, self.median, values), -_LARGEST, _LARGEST)
+        known = _log(known) if self.log else known
+        scaled = np.clip((known - self.mean) / self.sd, -_LIMIT, _LIMIT)
+        columns = [scaled, missing] if self.flag else [scaled]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+
+@frozen(repr=False)
+class Scales(RowWise):
+    """Scaled numbers of each row, float32 lists in the column `numbers`: a stage, and a value that depends only on its training rows.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> ages = Scale("age", mean=40.0, sd=10.0, median=35.0, log=False, flag=True)
+    >>> [row["numbers"] for row in Scales((ages,))(from_examples([{"age": 45.0}, {"age": None}]))]
+    [[0.5, 0.0], [-0.5, 1.0]]
+
+    See also: `fit_scales`, which makes them.
+    """
+
+    scales: tuple[Scale, ...]
+
+    @property
+    def count(self) -> int:
+        """The count of numbers in a row."""
+        return sum(1 + scale.flag for scale in self.scales)
+
+    def schema(self, schema: Schema) -> Schema:
+        """Add the column; raise `SchemaError` for columns that are missing or not numerical."""
+        check_columns([scale.column for scale in self.scales], schema.names, "fit_scales")
+        for scale in self.scales:
+            check_number(schema, scale.column, f"Column {scale.column!r}")
+        return set_field(schema, NUMBERS, pa.list_(pa.float32(), self.count))
+
+    @property
+    def traits(self) -> Traits:
+        """The columns that are read."""
+        return Traits(row_wise=True, columns_read=tuple(scale.column for scale in self.scales), longest_row=identity)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Scale the numbers of each row."""
+        parts = [scale.write(as_floats(chunk.column(scale.column))) for scale in self.scales]
+        flat = pa.array(np.concatenate(parts, axis=1).ravel())
+        return set_column(chunk, NUMBERS, pa.FixedSizeListArray.from_arrays(flat, self.count))
+
+
+def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
+    """Fit the scales of the numerical columns of a spec on training rows: a stage for these and any other rows.
+
+    Columns of skewed numbers of at least 0 are scaled by their logarithms, log(1 + x). Missing values, and values that are absent by the
+    spec, become the median of the others; a column has a second number to mark them if a training row lacks a value, or the spec lists
+    absent ones. In any rows, numbers are clipped to 5 standard deviations, those of a constant column to 5 units. Reads the rows once.
+    Raises `SchemaError` if the spec has no numerical columns, or they are not numbers, and `DataError` without rows.
+
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "mae"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")], **about)
+    >>> scales = fit_scales(spec, fp.from_examples([{"size": 1.0}, {"size": 3.0}]))
+    >>> [row["numbers"] for row in scales(fp.from_examples([{"size": 3.0}, {"size": None}, {"size": 100.0}]))]
+    [[1.0], [0.0], [5.0]]
+    """
+    columns = [column for column in spec.columns if column.kind.is_number]
+    if not columns:
+        raise SchemaError(f"The spec of {spec.name!r} has no numerical columns. Leave numeric out (model.numeric), or name some.")
+    table = to_table(select_columns([column.name for column in columns])(rows))
+    for column in columns:
+        check_number(table.schema, column.name, f"Column {column.name!r}")
+    if not table.num_rows:
+        raise DataError(f"Scales are fitted on training rows, and {rows!r} has none. Give at least one.")
+    return Scales(tuple(_scale(column, as_floats(table.column(column.name).combine_chunks())) for column in columns))
+
+
+def check_number(schema: Schema, name: str, what: str) -> None:
+    """Raise `SchemaError` unless a column holds numbers, or nothing."""
+    kind = schema.field(name).type
+    if not is_number_like(value_type(kind)):
+        raise SchemaError(f"{what} must hold numbers, got {kind}. Read it as a number, or correct its type in the spec.")
+
+
+def nonzero_sd(values: NDArray[np.float64]) -> float:
+    """Return the standard deviation of numbers, to divide by; 1 if they are equal up to rounding errors."""
+    sd = float(values.std())
+    return sd if sd > _EQUAL * float(np.abs(values).max()) else 1.0
+
+
+def _scale(column: ColumnSpec, values: NDArray[np.float64]) -> Scale:
+    absent = tuple(float(value) for value in column.absent)
+    finite = np.clip(values[np.isfinite(values)], -_LARGEST, _LARGEST)
+    there = finite[~np.isin(finite, absent)]
+    known = there if len(there) else finite if len(finite) else np.zeros(1)
+    skewness = (((known - known.mean()) / nonzero_sd(known)) ** 3).mean()
+    log = bool(known.min() >= 0 and skewness > _SKEWED)
+    shown = _log(known) if log else known
+    flag = bool(np.isnan(values).any() or absent)
+    return Scale(column.name, float(shown.mean()), nonzero_sd(shown), float(np.median(known)), log, flag, absent)
+
+
+def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.sign(values) * np.log1p(np.abs(values)))

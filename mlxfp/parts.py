@@ -1,0 +1,30 @@
+"""Tools for authors of sources and stages: traits, combinators, and columns, rows and random keys of chunks.
+
+Rows carry two hidden columns: `__row__`, int64, the number of the row in the source, and `__key__`, uint64, the hash of epoch and row.
+"""
+
+from mlxfp.core.chunks import Example, one_chunk, row_keys, set_column, set_field, source_rows
+from mlxfp.core.datasets import Combinator, Wrapper
+from mlxfp.core.execution import read_all
+from mlxfp.core.sources import SourceTraits
+from mlxfp.core.stages import Traits
+from mlxfp.support.randomness import fold_into_rows
+
+__all__ = [
+    "Combinator",
+    "Example",
+    "SourceTraits",
+    "Traits",
+    "Wrapper",
+    "fold_into_rows",
+    "one_chunk",
+    "read_all",
+    "row_keys",
+    "set_column",
+    "set_field",
+    "source_rows",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,103 @@
+"""Tests of Arrow types by the values of a column, not by the memory layout, and types as code."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TEXT_OF_JSON = pa.json_()  # a column that keeps each JSON value as text
+
+_TEXT = {pa.string().id, pa.large_string().id, pa.string_view().id}
+_BINARY = {pa.binary().id, pa.large_binary().id, pa.binary_view().id}
+_LISTS = {pa.list_(pa.null()).id, pa.large_list(pa.null()).id}
+_LIST_LIKE = {*_LISTS, pa.list_(pa.null(), 1).id}
+_LARGE = {pa.large_list(pa.null()).id, pa.large_string().id, pa.large_binary().id}
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a dictionary-encoded or run-end-encoded column; other types as they are."""
+    return kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds text, with offsets of 32 or 64 bits or as views."""
+    return kind.id in _TEXT
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether a column holds bytes of any length, with offsets of 32 or 64 bits or as views."""
+    return kind.id in _BINARY
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column holds integers or floats."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def is_number_like(kind: pa.DataType) -> bool:
+    """Whether every value of a column can be read as a float: numbers, decimals, booleans, and columns of nothing but nulls."""
+    return is_number(kind) or bool(pa.types.is_decimal(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column holds lists of different lengths, with offsets of 32 or 64 bits."""
+    return kind.id in _LISTS
+
+
+def is_list_like(kind: pa.DataType) -> bool:
+    """Whether a column holds lists, of different lengths or of one."""
+    return kind.id in _LIST_LIKE
+
+
+def is_tensor(kind: pa.DataType, *, axes: int | None = None) -> bool:
+    """Whether a column holds fixed-shape tensors; with `axes`, those with so many axes."""
+    return isinstance(kind, pa.FixedShapeTensorType) and axes in (None, len(kind.shape))
+
+
+def is_large(kind: pa.DataType) -> bool:
+    """Whether the offsets of a column of lists, text or bytes have 64 bits."""
+    return kind.id in _LARGE
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """Write out dictionary-encoded, run-end-encoded and view columns: the same values, laid out one by one."""
+    kind = column.type
+    if pa.types.is_string(kind):  # by far the most common: the other tests take as long as tokenizing a short text
+        return column
+    if pa.types.is_dictionary(kind):
+        return decoded(column.dictionary_decode())
+    if pa.types.is_run_end_encoded(kind):
+        return decoded(pc.run_end_decode(column))
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_binary_view(kind) else column
+
+
+def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
+    """Write declared types as the argument that declares them, to print and paste.
+
+    >>> schema_code([("age", pa.float64())])
+    "schema={'age': pa.float64()}"
+    """
+    return f"schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in types)}}}"
+
+
+def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one for each way that a type is made
+    """Write a type as the code that makes it, for messages."""
+    if kind == TEXT_OF_JSON:
+        return "pa.json_()"
+    if is_tensor(kind):
+        return f"pa.fixed_shape_tensor({type_code(kind.value_type)}, {tuple(kind.shape)})"
+    if is_list_like(kind):
+        size = f", {kind.list_size}" if pa.types.is_fixed_size_list(kind) else ""
+        return f"pa.{'large_list' if is_large(kind) else 'list_'}({type_code(kind.value_type)}{size})"
+    if pa.types.is_struct(kind):
+        return f"pa.struct({{{', '.join(f'{f.name!r}: {type_code(f.type)}' for f in kind)}}})"
+    if pa.types.is_dictionary(kind):
+        return f"pa.dictionary({type_code(kind.index_type)}, {type_code(kind.value_type)})"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"pa.binary({kind.byte_width})"
+    name, _, unit = str(kind).removesuffix("]").partition("[")
+    name = {"double": "float64", "float": "float32", "halffloat": "float16", "bool": "bool_"}.get(name, name)
+    arguments = "" if unit in ("", "day") or name == "date64" else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")
+    return f"pa.{name}({arguments})" if name.isidentifier() else f"pa.{name}"

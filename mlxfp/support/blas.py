@@ -1,0 +1,185 @@
+"""OpenBLAS for MLX on Linux: which library MLX takes its three BLAS functions from, and how to load a fast one before it.
+
+MLX looks up `cblas_sgemm`, `cblas_dgemm` and `cblas_cgemm` by name when `mlx.core` is imported. The dynamic loader searches the
+libraries that were loaded globally (RTLD_GLOBAL) before those in the wheel of MLX, and takes the first function that it finds.
+"""
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from itertools import takewhile
+from pathlib import Path
+
+from mlxfp.support.user_cache import user_cache
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads them when it is loaded
+SYSTEM_LIBRARY = "libopenblas.so.0"  # from the package libopenblas0 of Debian and Ubuntu; other distributions use the same file name
+
+# The wheel scipy-openblas32 exports every function with the prefix scipy_; the shim exports three of them without it.
+SHIM = """\
+#define FORWARD(name, scalar, array) \\
+  void scipy_##name(int, int, int, int, int, int, scalar, const array *, int, const array *, int, scalar, array *, int); \\
+  void name(int order, int ta, int tb, int m, int n, int k, scalar alpha, const array *a, int lda, const array *b, int ldb, \\
+            scalar beta, array *c, int ldc) { scipy_##name(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc); }
+FORWARD(cblas_sgemm, float, float)
+FORWARD(cblas_dgemm, double, double)
+FORWARD(cblas_cgemm, const void *, void)
+"""
+
+
+class _SymbolInfo(ctypes.Structure):  # Dl_info of <dlfcn.h>
+    _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p))
+
+
+class _Library(ctypes.Structure):  # struct link_map of <link.h>: libraries in the order in which they were loaded
+    pass
+
+
+_Library._fields_ = (
+    ("address", ctypes.c_void_p),
+    ("file", ctypes.c_char_p),
+    ("dynamic", ctypes.c_void_p),
+    ("next", ctypes.POINTER(_Library)),
+    ("previous", ctypes.POINTER(_Library)),
+)
+_LINK_MAP = 2  # RTLD_DI_LINKMAP of <dlfcn.h>
+
+
+def load_openblas(threads: int | None = None) -> str | None:
+    """Load OpenBLAS globally: that of the system, else that of the wheel. Return None, or a sentence about what is missing.
+
+    It multiplies with so many threads; None: with as many as it chooses itself.
+    """
+    with suppress(OSError):
+        library = ctypes.CDLL(SYSTEM_LIBRARY, mode=ctypes.RTLD_GLOBAL)
+        if hasattr(library, "cblas_sgemm"):
+            _set_threads(library, "openblas_set_num_threads", threads)
+            return None
+    try:
+        import scipy_openblas32 as wheel
+
+        library = ctypes.CDLL(str(Path(wheel.get_lib_dir(), wheel.get_library(fullname=True))), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(_shim(user_cache())), mode=ctypes.RTLD_GLOBAL)
+        _set_threads(library, "scipy_openblas_set_num_threads", threads)
+    except ModuleNotFoundError:
+        return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
+    except subprocess.CalledProcessError as error:
+        return f"The C compiler failed on the three functions that lead to OpenBLAS: {error.stderr.strip()}"
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+        return f"OpenBLAS is installed, but could not be loaded: {error}"
+    return None
+
+
+def free_cores() -> tuple[int, int]:
+    """Return how many cores this process may use and others leave free, at least one, and how many it may use in all.
+
+    Others keep busy what runs now and has run in the last minute: the load of a program that has just ended does not count.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        average, _, _, now, _ = Path("/proc/loadavg").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return cores, cores
+    busy = min(float(average), int(now.partition("/")[0]) - 1)  # this process runs, too
+    return min(cores, max(1, cores - round(busy))), cores
+
+
+def blas_threads(threads: int | None = None) -> int | None:
+    """Return with how many threads OpenBLAS multiplies, after setting the number if one is given; None where MLX does not use OpenBLAS."""
+    if sys.platform != "linux":
+        return None
+    for library in (ctypes.CDLL(str(path)) for path in _loaded_libraries() if "openblas" in path.name):
+        for prefix in ("openblas", "scipy_openblas"):  # the OpenBLAS of numpy has other names
+            if hasattr(library, f"{prefix}_get_num_threads"):
+                _set_threads(library, f"{prefix}_set_num_threads", threads)
+                return int(getattr(library, f"{prefix}_get_num_threads")())
+    return None
+
+
+def _set_threads(library: ctypes.CDLL, function: str, threads: int | None) -> None:
+    if threads is not None and hasattr(library, function):
+        getattr(library, function)(ctypes.c_int(threads))
+
+
+def blas_library(extension: str) -> Path | None:
+    """Find the file from which `extension`, an extension module that is already loaded, takes `cblas_sgemm`.
+
+    None if the function is not looked up by name.
+    """
+    loaded_earlier = takewhile(lambda file: file != Path(extension).resolve(), _loaded_libraries())
+    loaded_globally = _file_of(ctypes.CDLL(None))
+    return loaded_globally if loaded_globally and loaded_globally in loaded_earlier else _file_of(ctypes.CDLL(extension))
+
+
+def is_reference(library: Path) -> bool:
+    """Tell whether a library is the slow reference BLAS, from its path: fast ones of the same name are in a folder of their own."""
+    place = f"{library.parent.name}/{library.name}"
+    fast = ("openblas", "mkl", "blis", "atlas", "armpl", "nvpl", "flexiblas")
+    return library.name.startswith(("libblas", "libcblas", "librefblas")) and not any(word in place for word in fast)
+
+
+def _shim(folder: Path) -> Path:
+    """Return the shim in `folder`, and build it if it does not exist; raise `OSError` or `CalledProcessError` if that fails."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_ours(folder)
+    content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
+    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # "openblas-..." would be OpenBLAS for threadpoolctl, which fails on it
+    if not library.exists():
+        _build(library)
+    _check_ours(library)
+    return library
+
+
+def _check_ours(path: Path) -> None:
+    """Raise unless only this user can write `path`: a library of another user would run with the rights of this one."""
+    status = path.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(
+            f"{path} belongs to another user or can be written by others, so nothing is loaded from it. "
+            "Remove it, or set XDG_CACHE_HOME to a folder of your own."
+        )
+
+
+def _build(library: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise FileNotFoundError(
+            "there is no C compiler (cc, gcc or clang). Install one, on Debian: apt-get install g++ (which mx.compile also needs)."
+        )
+    # Built in the same file system and moved in one step: another process sees the whole library or none.
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        draft = Path(folder, library.name)
+        command = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(draft)]
+        subprocess.run(command, input=SHIM, text=True, capture_output=True, check=True)  # noqa: S603  # constant arguments, no shell
+        draft.chmod(0o700)
+        draft.replace(library)
+
+
+def _file_of(library: ctypes.CDLL) -> Path | None:
+    if not hasattr(library, "cblas_sgemm"):
+        return None
+    info = _SymbolInfo()
+    found = ctypes.CDLL(None).dladdr(ctypes.cast(library.cblas_sgemm, ctypes.c_void_p), ctypes.byref(info))
+    return Path(os.fsdecode(info.file)).resolve() if found and info.file else None
+
+
+def _loaded_libraries() -> Iterator[Path]:
+    """Give the files of the loaded libraries, in the order in which they were loaded.
+
+    Not by `dl_iterate_phdr`: it calls back while it holds the loader's lock, and a callback in Python waits for the interpreter's lock,
+    which a thread that imports a module holds while it waits for the loader's.
+    """
+    program, library = ctypes.CDLL(None), ctypes.POINTER(_Library)()
+    if program.dlinfo(ctypes.c_void_p(program._handle), _LINK_MAP, ctypes.byref(library)):  # noqa: SLF001  # ctypes has no public name
+        return
+    while library:  # type: ignore[truthy-bool]  # a null pointer is false
+        # the first entry is the program itself, without a name
+        yield Path(os.fsdecode(library.contents.file or os.fsencode(sys.executable))).resolve()
+        library = library.contents.next

@@ -1,0 +1,217 @@
+"""Names that other libraries have for what is here: a call or an attribute that fails is answered with ours.
+
+Each leads to an argument of a function, or to words that say what to use. Capitals, underscores and dashes do not matter: batch_size,
+batchSize and batch-size are one name.
+"""
+
+from collections.abc import Collection, Mapping
+
+# By argument, or by what to use where no function has such an argument: the names of such an argument in other libraries.
+ARGUMENTS: Mapping[str, str] = {
+    "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
+    "betas": "beta1 beta2 b1 b2",
+    "buffer": "buffer_size shuffle_buffer window_size",
+    "checkpoint_blocks": "gradient_checkpointing grad_checkpoint grad_checkpointing activation_checkpointing",
+    "clip_norm": (
+        "grad_clip clip_grad clip_grad_norm max_grad_norm gradient_clip gradient_clip_val grad_clip_norm max_norm gradient_clip_norm"
+    ),
+    "columns": "names usecols column_names",
+    "compute_dtype": "dtype precision fp16 bf16 half amp mixed_precision torch_dtype",
+    "count": "n_splits n_folds num_folds folds k num_shards",
+    "delimiter": "sep separator delim",
+    "depth": "buffer_size prefetch_factor",
+    "drop_last": "drop_remainder drop_last_batch",
+    "ema": "ema_decay use_ema",
+    "epochs": "epoch num_epochs n_epochs num_train_epochs max_epochs train_epochs",
+    "eps": "epsilon adam_epsilon",
+    "fractions": "test_size train_size lengths",
+    "function": "fn func map_func transform",
+    "group": "groups group_by",
+    "keep": "save_total_limit save_top_k keep_last max_checkpoints",
+    "label": "label_column label_name labels target",
+    "learning_rate": "lr max_lr peak_lr initial_lr base_lr eta",
+    "log_every": "logging_steps log_every_n_steps log_interval log_steps",
+    "max_length": "max_len max_seq_len max_seq_length seq_len seq_length sequence_length model_max_length context_length block_size",
+    "metric": "monitor metric_for_best_model",
+    "null_values": "na_values",
+    "offsets": "return_offsets_mapping",
+    "pad_id": "pad_token_id padding_value pad_value",
+    "pad_multiple": "pad_to_multiple_of",
+    "patience": "early_stopping early_stop early_stopping_patience early_stopping_rounds",
+    "quote": "quotechar",
+    "rate": "lr learning_rate init_value init base_lr max_lr",
+    "schema": "dtype dtypes schema_overrides features output_signature column_types",
+    "seed": "random_seed random_state manual_seed global_seed rng_seed rng generator",
+    "side": "padding_side",
+    "size": (
+        "batch_size batch bs mini_batch_size train_batch_size per_device_train_batch_size per_device_batch_size global_batch_size "
+        "micro_batch_size"
+    ),
+    "special": "add_special_tokens",
+    "steps": "max_steps num_steps total_steps num_training_steps decay_steps T_max",
+    "stop": "stopping_strategy",
+    "stratify": "stratify_by_column",
+    "warmup": "warmup_ratio warmup_steps warmup_fraction num_warmup_steps pct_start",
+    "weight_decay": "wd l2 decay",
+    "workers": "num_workers num_proc num_parallel_calls num_parallel_reads n_jobs num_threads threads",
+    "columns are named by the first line of a CSV file, or by columns= where it has none": "header has_header index_col",
+    "fp.take(count) behind it keeps the first rows": "nrows max_rows num_rows limit",
+    "fp.map_chunks(function) gets whole chunks": "batched",
+    "what the function returns replaces the example, and fp.drop_columns(columns) leaves columns out": "remove_columns",
+    "a loss returns a sum and a weight, and the step divides": "reduction",
+    "fp.collate(collator) makes the arrays of a group": "collate_fn data_collator",
+    "fp.shuffle(seed=0) in front of fp.batch(size) shuffles": "shuffle reshuffle_each_iteration sampler batch_sampler",
+    "fp.cache(folder) behind it keeps the rows": "load_from_cache_file cache_file_name keep_in_memory",
+    "an observer does it: fp.pipe(fp.fit(step, state, batches), fp.observers.progress())": "callbacks callback",
+    "fp.observers.evaluate_every(...) evaluates in a run": "eval_dataset validation_data val_dataloader eval_steps eval_strategy",
+    "fp.best(events) is the evaluation with the best state": "restore_best_weights load_best_model_at_end",
+    "fp.load_latest(folder) gives the state and the cursor to go on from": "resume_from_checkpoint ckpt_path resume",
+    "the collator pads, as in fp.collators.text(pad_id=0)": "padding pad_to_max_length return_tensors",
+    "random choices depend on the seed, the epoch and the row alone": "worker_init_fn deterministic",
+    "workers begin and end with the loop here": "persistent_workers multiprocessing_context timeout",
+    "MLX runs on the device of this machine": "device pin_memory use_cuda no_cuda gpus accelerator",
+    "nothing is downloaded; give a folder or a file": "revision trust_remote_code cache_dir use_fast token",
+}
+
+# Where an argument is that the function called does not have.
+_PLACES: Mapping[str, str] = {
+    "accumulate": "fp.train_step(model, loss, optimizer, accumulate=4) adds up gradients",
+    "clip_norm": "fp.train_step(model, loss, optimizer, clip_norm=1.0) clips gradients",
+    "compute_dtype": "fp.train_step(model, loss, optimizer, compute_dtype=mx.bfloat16) computes in another dtype",
+    "depth": "fp.prefetch(depth) behind it prepares batches in a thread",
+    "drop_last": "fp.batch(size, drop_last=True) leaves a short last group out",
+    "epochs": "fp.fit(step, state, batches, epochs=3) goes over the data several times, and so does fp.repeat(3)",
+    "learning_rate": "the optimizer has it, as in fp.optimizers.adamw(1e-3)",
+    "max_length": "fp.tokenize(tokenizer, max_length=128) cuts texts",
+    "metric": "fp.observers.early_stopping and fp.best take a metric",
+    "patience": "fp.observers.early_stopping('loss', mode='min', patience=3) ends a run",
+    "schema": "schema= of the source declares types",
+    "seed": "each random stage has its own seed, as in fp.shuffle(seed=0)",
+    "size": "fp.batch(size) groups examples",
+    "warmup": "a schedule has it, as in fp.schedules.cosine_decay(1e-3, steps=100, warmup=10)",
+    "weight_decay": "the optimizer has it, as in fp.optimizers.adamw(1e-3, weight_decay=0.01)",
+    "workers": 'fp.prefetch(2, workers=4) shares the work of all stages before it among threads, or processes with kind="processes"',
+}
+
+# By what to write here, the names of functions, classes and methods in other libraries.
+_NAMES: Mapping[str, str] = {
+    "fp.pipe(rows, fp.shuffle(seed=0), fp.batch(32), fp.collate(collator), fp.prefetch(2))": "DataLoader StatefulDataLoader",
+    "fp.fit(step, state, batches), whose events fp.last(events) runs to the end": "Trainer SFTTrainer Learner train",
+    "fp.from_hf(load_dataset(...)), or a reader of files such as fp.read_csv(path)": "load_dataset load_from_disk",
+    "fp.from_table(table)": (
+        "from_pandas from_polars from_arrow from_dict from_numpy from_duckdb from_tensor_slices from_tensors TensorDataset DataFrame"
+    ),
+    "fp.from_iterable(function)": "from_generator IterableDataset",
+    "fp.from_examples(rows)": "from_list from_records from_dicts buffer_from_vector",
+    "fp.read_csv(path)": "scan_csv from_csv read_table stream_csv_reader",
+    "fp.read_jsonl(path)": "read_json from_json read_ndjson scan_ndjson",
+    "fp.read_parquet(path)": "scan_parquet from_parquet",
+    "fp.read_arrow(path)": "read_ipc scan_ipc read_feather",
+    "fp.read_images(path)": "ImageFolder imread",
+    "fp.split([0.8, 0.2], seed=0)": "train_test_split random_split",
+    "fp.concat([first, second])": "concat concatenate concatenate_datasets ConcatDataset ChainDataset",
+    "fp.interleave([first, second])": "interleave interleave_datasets",
+    "fp.mix([first, second], [0.7, 0.3])": "mix sample_from_datasets WeightedRandomSampler",
+    "fp.select(indices)": "Subset gather",
+    "fp.shard(index, count)": "DistributedSampler partition split_dataset_by_node",
+    "fp.map(function)": "apply with_columns assign random_map sample_transform key_transform with_transform set_transform",
+    "fp.map_chunks(function)": "map_batches map_partitions",
+    "fp.filter(predicate)": "where query",
+    "fp.drop_columns(['x'])": "remove_columns drop",
+    "fp.rename_columns({'old': 'new'})": "rename_column rename",
+    "fp.take(count)": "head limit",
+    "fp.bucket_by_length(...)": "bucket_by_sequence_length dynamic_batch",
+    "fp.batch(size)": "padded_batch",
+    "fp.windows(length)": "window sliding_window",
+    "fp.collate(collator)": "default_collate collate_fn with_format set_format",
+    "fp.collators.text(pad_id=0)": "DataCollatorWithPadding pad_sequence",
+    "fp.collators.causal(...) or fp.collators.masked(...)": "DataCollatorForLanguageModeling",
+    "fp.collators.seq2seq(...)": "DataCollatorForSeq2Seq",
+    "fp.load_tokenizer(path)": "AutoTokenizer PreTrainedTokenizerFast",
+    "fp.models.load(folder)": "AutoModel AutoModelForCausalLM AutoModelForSequenceClassification from_pretrained load_model",
+    "fp.cache(folder), or fp.load() for memory": "persist snapshot save_to_disk",
+    "fp.prefetch(depth)": "mp_prefetch ordered_prefetch to_iter_dataset",
+    "fp.schema(rows).names": "column_names",
+    "fp.schema(rows)": "schema features dtypes element_spec collect_schema",
+    "len(rows), or fp.length(rows)": "length count num_rows shape cardinality",
+    "fp.explain(rows)": "explain explain_write",
+    "fp.inspect.column_stats(rows, columns)": "column_stats_at describe",
+    "numpy.corrcoef(numbers, range(len(numbers))), for the numbers of rows in the order of the source": "shuffle_quality ShuffleQuality",
+    "fp.inspect.preview(rows)": "preview show",
+    "fp.inspect.fingerprint(rows)": "fingerprint",
+    "fp.iterate(rows), which gives a cursor with every item": "iterate state_dict load_state_dict get_state set_state",
+    "fp.iterate(rows, epoch=1)": "set_epoch",
+    "for row in rows": "as_numpy_iterator iterrows itertuples",
+    "pandas.DataFrame(iter(rows))": "to_pandas",
+    "list(rows)": "to_list collect",
+    "fp.observers.early_stopping('loss', mode='min', patience=3)": "EarlyStopping EarlyStoppingCallback",
+    "fp.observers.checkpoint(folder, steps=100)": "ModelCheckpoint",
+    "fp.observers": "Callback TrainerCallback",
+    "fp.optimizers.adamw(1e-3)": "AdamW Adam optim",
+    "fp.schedules.cosine_decay(1e-3, steps=100)": "lr_scheduler CosineAnnealingLR get_scheduler",
+    "fp.losses.cross_entropy": "CrossEntropyLoss cross_entropy",
+    "the seed of each random stage, as in fp.shuffle(seed=0)": "seed set_seed manual_seed seed_everything",
+}
+
+# By family, the names that stood at the top level before; kept for one generation.
+_MOVED: Mapping[str, str] = {
+    "audio": "crop_waveforms log_mel",
+    "distributed": "World",
+    "errors": (
+        "ArgumentError ArgumentTypeError CheckpointError ConfigError CursorError CursorMismatchError DataError FingerprintError "
+        "MissingExtraError MissingFileError NonFiniteError PipelineError RankError SchemaError UnknownNameError WorkerError"
+    ),
+    "inspect": (
+        "BatchView Manifest Origin Profile Proportion ShapePlan SkippedRow batch_shapes checksum column_stats diff fingerprint "
+        "mixture_proportions preview profile row_origins show_batch skipped_rows trace_row"
+    ),
+    "kaggle": "tasks",
+    "observers": "Control plot_run",
+    "optimizers": "ema_weights",
+    "parts": "Combinator Wrapper",
+    "runs": "config report",
+}
+
+
+def plain(name: str) -> str:
+    """Return a name in small letters without dashes and underscores.
+
+    >>> plain("batch_size") == plain("batchSize") == plain("batch-size")
+    True
+    """
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def argument_hint(name: str, known: Collection[str]) -> str:
+    """Say what an argument that a function does not have is called there, or where it is; nothing if that is not known.
+
+    >>> argument_hint("batch_size", ["size", "drop_last"]), argument_hint("unheard", ["size"])
+    ('batch_size is size here.', '')
+    >>> argument_hint("lr", ["model", "loss"])
+    'Instead of lr: the optimizer has it, as in fp.optimizers.adamw(1e-3).'
+    """
+    meant = [ours for ours, names in ARGUMENTS.items() if plain(name) in map(plain, [ours, *names.split()])]
+    own = next((ours for ours in meant if ours in known), None)
+    said = own or next((_PLACES.get(ours, ours) for ours in meant if ours in _PLACES or " " in ours), None)
+    return f"{name} is {own} here." if own else f"Instead of {name}: {said}." if said else ""
+
+
+def name_hint(name: str) -> str:
+    """Return what to write for a function, class or method of another library, or nothing if that is not known.
+
+    >>> name_hint("column_names"), name_hint("unheard")
+    ('fp.schema(rows).names', '')
+    """
+    if name.startswith("_"):
+        return ""
+    return next((ours for ours, names in _NAMES.items() if plain(name) in map(plain, names.split())), "")
+
+
+def moved_name(name: str) -> str:
+    """Return the new name of a public name that moved from the top level to a family, or nothing for other names.
+
+    >>> moved_name("preview"), moved_name("tasks"), moved_name("unheard")
+    ('fp.inspect.preview', 'fp.kaggle', '')
+    """
+    family = next((family for family, names in _MOVED.items() if name in names.split()), "")
+    return f"fp.{family}" if name in ("config", "tasks") else f"fp.{family}.{name}" if family else ""

@@ -1,0 +1,146 @@
+"""Progress of work that takes longer than two seconds: a tqdm bar on a terminal or in a notebook, lines in the log of a command.
+
+Only the main thread of the first process shows progress. Worker processes and ranks after the first show nothing.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
+from threading import RLock, current_thread, main_thread
+from time import time
+from typing import Any, Self, TextIO
+
+from mlxfp.support.terminal import one_line
+
+SETTING = "MLXFP_PROGRESS"  # environment variable. 0: show nothing; 1: write lines if there is neither a terminal nor a notebook
+_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands: logs get lines unless the setting is 0
+
+_DELAY = 2.0  # seconds of work without a bar: users who wait longer wonder
+_LINE = 30.0  # seconds between two lines of a log
+_RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # set by mlx.launch and by MPI
+
+
+@contextmanager
+def lines_in_logs() -> Iterator[None]:
+    """Write lines if there is neither a terminal nor a notebook, unless the setting is 0."""
+    token = _LINES.set(True)
+    try:
+        yield
+    finally:
+        _LINES.reset(token)
+
+
+def progress_file(file: TextIO | None = None, *, lines: bool = False) -> TextIO | None:
+    """Return the file for progress: `file`, else standard error. Return None if nothing is shown. `lines=True` allows lines in logs."""
+    setting = os.environ.get(SETTING, "")
+    out = file or sys.stderr
+    if out is None or out.closed or (file is None and setting == "0"):  # None: a program without a console
+        return None
+    return out if is_live(out) or lines or _LINES.get() or setting not in ("", "0") else None
+
+
+def is_live(file: TextIO) -> bool:
+    """Return True if the file is a terminal or the output of a notebook."""
+    return type(file).__module__.startswith("ipykernel") or file.isatty()
+
+
+def shows_bars() -> bool:
+    """Return True if this thread of this process may draw a bar on standard error."""
+    file = progress_file() if _is_first() else None
+    return file is not None and is_live(file)
+
+
+@cache
+def bar_class() -> Any:
+    """Import tqdm, which takes as long as importing the core, and return its class of bars."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without ipywidgets, the bar of a notebook is text
+        from tqdm.auto import tqdm
+
+    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # without the thread that redraws bars
+    bar.set_lock(RLock())  # tqdm's own lock is one of multiprocessing and fixes how a user's program starts processes
+    return bar
+
+
+def write_line(file: TextIO, text: str) -> None:
+    """Write a line above the bars of a file. A file that is gone, or cannot encode a character, does not end the work."""
+    with suppress(OSError, ValueError):
+        bar_class().write(one_line(text), file=file)
+        file.flush()
+
+
+class Progress:
+    """A count of finished work, used with `with`. The bar is removed at the end. A log gets a last line."""
+
+    def __init__(
+        self, text: str, *, unit: str = "rows", total: Callable[[], int | None] = lambda: None, done: int = 0, lines: bool = False
+    ) -> None:
+        """Begin after `done` items. `total` is called when the count is first shown. `lines=True` writes lines on terminals, too."""
+        self._facts: dict[str, Any] = {"initial": done, "unit": f" {unit}", "unit_scale": unit == "rows"}
+        self._text, self._total, self._count, self._written = one_line(text), total, done, -1
+        self._file = progress_file() if _is_first() else None
+        self._lines = self._file is None or lines or not is_live(self._file)
+        self._bar: Any = None
+        self._begin = time()
+        self._next = self._begin + _DELAY
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if kind is None and self._written not in (-1, self._count):
+            self._write(time())
+
+    def update(self, count: int = 1) -> None:
+        """Add finished work. Call this function once a chunk, not once a row."""
+        self._count += count
+        now = time()
+        if self._file is None or now < self._next:
+            return
+        if "total" not in self._facts:
+            self._facts["total"] = None
+            with suppress(Exception):  # of any source: the error comes when the source is read
+                self._facts["total"] = self._total()
+        if self._lines:
+            self._write(now)
+            self._next = now + _LINE
+        else:
+            self._draw()
+
+    def over(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Yield the items. Count rows if the unit is rows, else items."""
+        for item in items:
+            yield item
+            self.update(item.num_rows if self._facts["unit_scale"] else 1)
+
+    def rename(self, text: str) -> None:
+        """Change the text."""
+        self._text = one_line(text)
+        if self._bar is not None:
+            self._bar.set_description(self._text)
+
+    def _draw(self) -> None:
+        if self._bar is None:
+            bar = bar_class()(desc=self._text, file=self._file, leave=False, dynamic_ncols=True, miniters=1, delay=_DELAY, **self._facts)
+            bar.start_t = bar.last_print_t = self._begin  # the delay counts from the beginning of the work
+            self._bar = bar
+        self._bar.update(self._count - self._bar.n)
+
+    def _write(self, now: float) -> None:
+        assert self._file is not None
+        text = bar_class().format_meter(self._count, elapsed=now - self._begin, ncols=0, prefix=self._text, **self._facts)
+        write_line(self._file, text.replace("s/ ", "s/"))
+        self._written = self._count
+
+
+def _is_first() -> bool:
+    """Return True in the main thread of a process that is neither a worker nor a rank after the first."""
+    processes: Any = sys.modules.get("multiprocessing.process")
+    is_worker = processes is not None and processes.parent_process() is not None
+    return current_thread() is main_thread() and not is_worker and all(os.environ.get(name, "0") == "0" for name in _RANKS)

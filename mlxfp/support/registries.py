@@ -1,0 +1,66 @@
+"""Registries: immutable mappings from names to values. A registry never changes; `registry | {...}` is a new registry."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from attrs import field, frozen
+
+from mlxfp.support.checks import check_text, check_types
+from mlxfp.support.errors import unknown_name
+
+T = TypeVar("T")
+
+
+def _entries(entries: Any) -> tuple[tuple[str, Any], ...]:
+    """Sort by name, so that registries with the same entries are equal however they were made."""
+    if isinstance(entries, tuple):  # from attrs.evolve
+        return entries
+    check_types(Mapping, entries=entries)
+    for name in entries:
+        check_text(**{f"the name of entry {name!r}": name})
+    return tuple(sorted(entries.items()))
+
+
+@frozen(repr=False)
+class Registry(Mapping[str, T]):
+    """An immutable mapping from names to values of one kind, sorted by name.
+
+    An unknown name raises `UnknownNameError`, a `KeyError`, which suggests the nearest known one. `registry | {"mine": value}` is a new
+    registry; a name that exists already gets the new value.
+
+    >>> shapes = Registry("shape", {"round": 0, "square": 4})
+    >>> mine = shapes | {"triangle": 3}
+    >>> mine["triangle"], len(shapes), mine
+    (3, 2, Registry of 3 shapes: round, square, triangle)
+    >>> shapes["sqare"]
+    Traceback (most recent call last):
+    mlxfp.support.errors.UnknownNameError: No shape is named 'sqare'. Did you mean 'square'? Known: round, square.
+    """
+
+    kind: str
+    entries: tuple[tuple[str, T], ...] = field(converter=_entries)
+
+    @cached_property
+    def _found(self) -> dict[str, T]:
+        return dict(self.entries)
+
+    def __getitem__(self, name: str) -> T:
+        """Return the value; raise `UnknownNameError` for an unknown name."""
+        if name not in self._found:
+            raise unknown_name(self.kind, str(name), self._found)
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __or__(self, others: Mapping[str, T]) -> "Registry[T]":
+        """Return a registry with these entries too."""
+        check_types(Mapping, others=others)
+        return Registry(self.kind, dict(self) | dict(others))
+
+    def __repr__(self) -> str:
+        return f"Registry of {len(self)} {self.kind}s: {', '.join(self) or 'none'}"

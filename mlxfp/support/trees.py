@@ -1,0 +1,174 @@
+"""Trees: nested attrs values, dicts, lists and tuples, taken apart into a structure and its leaves and put together again, exactly.
+
+A tree is an attrs instance, a dict, a list, a tuple, a named tuple or None, holding trees; anything else is a leaf. Instances of subclasses
+of these are leaves, because any further state that they have could not be rebuilt. The structure is a value that compares and hashes. It
+tells a tuple from a list and `{"0": x}` from `[x]`, and keeps empty dicts and dots in keys.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property
+from itertools import islice
+from typing import Any
+
+import attrs
+
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+
+# The structure of a node is (type, keys, structures of the children), that of a leaf is (). They are plain tuples because Python
+# builds, hashes and compares those in C: a tree is taken apart before every call of a compiled function.
+_Node = tuple[Any, ...]
+_LEAF: _Node = ()
+_Build = Callable[[Iterator[Any]], Any]
+
+
+@attrs.frozen(cache_hash=True)
+class TreeDef:
+    """The structure of a tree without its leaves. Hashable."""
+
+    node: _Node
+    size: int = attrs.field(eq=False)
+
+    @cached_property
+    def build(self) -> _Build:
+        """What builds a tree of its leaves, in their order."""
+        return _builder(self.node)
+
+    def __str__(self) -> str:
+        return str(unflatten(self, [_Star()] * self.size))
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+def flatten(tree: Any) -> tuple[TreeDef, list[Any]]:
+    """Split a tree into its structure and its leaves.
+
+    Raises `ArgumentTypeError` for dict keys that are neither str nor int.
+    """
+    leaves: list[Any] = []
+    node = _split(tree, leaves)
+    return TreeDef(node, len(leaves)), leaves
+
+
+def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
+    """Put a tree together from its structure and its leaves: the inverse of `flatten`.
+
+    attrs values are rebuilt field by field, without converters, validators or `__attrs_post_init__`: they have run already.
+    Raises `ArgumentError` if there are more or fewer leaves than the structure has.
+    """
+    if len(leaves) != structure.size:
+        raise ArgumentError(f"The tree has {structure.size} leaves, got {len(leaves)}: {structure}.")
+    return structure.build(iter(leaves))
+
+
+def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Apply a function to every leaf, or to the leaves at the same places of several trees of one structure.
+
+    Raises `ArgumentError` if the structure of a tree differs from that of the first.
+    """
+    structure, leaves = flatten(tree)
+    columns = [leaves]
+    for other in others:
+        found, more = flatten(other)
+        if found != structure:
+            raise ArgumentError(f"tree_map needs trees of one structure. {difference(structure, found)}")
+        columns.append(more)
+    return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
+
+
+def paths(structure: TreeDef) -> tuple[str, ...]:
+    """Name every leaf, in the order of `flatten`, by the Python expression that reaches it; names are unique."""
+    return tuple(name.removeprefix(".") for name in _leaf_names(structure.node, ""))
+
+
+def difference(expected: TreeDef, found: TreeDef) -> str:
+    """Say how two structures differ; return an empty string if they are equal."""
+    if expected == found:
+        return ""
+    wanted, had = paths(expected), paths(found)
+    lines = {"Missing": [name for name in wanted if name not in had], "Unexpected": [name for name in had if name not in wanted]}
+    said = " ".join(f"{kind}: {', '.join(names)}." for kind, names in lines.items() if names)
+    return said or f"The same leaves in other containers or in another order: expected {expected!s:.200}, got {found!s:.200}."
+
+
+def _split(tree: Any, leaves: list[Any]) -> _Node:
+    kind: Any = type(tree)
+    keys: Any
+    children: Iterable[Any]
+    if kind is dict:
+        keys, children = tuple(tree), tree.values()
+        for key in keys:
+            if type(key) is not str and type(key) is not int:  # True == 1 == 1.0 would make different structures equal
+                raise ArgumentTypeError(f"The keys of a dict in a tree must be str or int, got {key!r} among {list(keys)}.")
+    elif kind is list or kind is tuple:
+        keys, children = None, tree
+    elif (fields := _fields(kind)) is None:
+        leaves.append(tree)
+        return _LEAF
+    else:
+        keys, children = fields, [getattr(tree, name) for name in fields]
+    nodes = []
+    for child in children:  # a call for each leaf would take half of the time
+        if type(child) in _LEAF_KINDS:
+            leaves.append(child)
+            nodes.append(_LEAF)
+        else:
+            nodes.append(_split(child, leaves))
+    return kind, keys, tuple(nodes)
+
+
+def _builder(node: _Node) -> _Build:
+    """Return what builds a tree of the leaves that come next: made once for a structure, as trees are built at every step of training."""
+    if not node:
+        return next
+    kind, keys, nodes = node
+    count, parts = len(nodes), [_builder(child) for child in nodes]
+    if any(nodes):
+        children: Callable[[Iterator[Any]], Iterable[Any]] = lambda leaves: [part(leaves) for part in parts]  # noqa: E731
+    else:
+        children = lambda leaves: islice(leaves, count)  # noqa: E731  # all are leaves
+    if kind is dict:
+        return lambda leaves: dict(zip(keys, children(leaves)))  # noqa: B905  # as many as there are keys
+    if kind is list:
+        return lambda leaves: list(children(leaves))
+    if issubclass(kind, tuple):
+        return lambda leaves: tuple.__new__(kind, children(leaves))
+    if kind is type(None):
+        return lambda leaves: None
+    return lambda leaves: _with_fields(kind, keys, children(leaves))
+
+
+def _with_fields(kind: Any, names: Sequence[str], values: Iterable[Any]) -> Any:
+    tree = object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(tree, name, value)
+    return tree
+
+
+_LEAF_KINDS: set[Any] = set()  # types of which `_fields` has said that they are those of leaves; only added to
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...] | None:
+    """Return the names of the fields of a node type; None for the type of a leaf."""
+    if kind is type(None):
+        return ()
+    if "__attrs_attrs__" in vars(kind):  # not of a base class alone: a plain subclass may hold more than the fields
+        return tuple(field.name for field in attrs.fields(kind))
+    if issubclass(kind, tuple) and "_fields" in vars(kind):
+        return tuple(vars(kind)["_fields"])
+    if kind not in (dict, list, tuple):
+        _LEAF_KINDS.add(kind)
+    return None
+
+
+def _leaf_names(node: _Node, prefix: str) -> Iterator[str]:
+    if not node:
+        yield prefix
+        return
+    _, keys, children = node
+    for place, child in zip(range(len(children)) if keys is None else keys, children, strict=True):
+        plain = isinstance(place, str) and place.isidentifier()
+        yield from _leaf_names(child, f"{prefix}.{place}" if plain else f"{prefix}[{place!r}]")

@@ -1,0 +1,223 @@
+"""YAML 1.2 and JSON files as plain values, with the line of each value.
+
+YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750; YAML 1.2 reads what is written.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from mlxfp.support.errors import ConfigError, MissingFileError
+from mlxfp.support.optional import optional
+
+Place = tuple[str | int, ...]  # the names, and the positions in lists, that lead to a value, from the outside in
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = "Write a plain value: a number, text, a list or names with values."
+_MOST_BYTES, _MOST_VALUES, _DEEPEST = 1 << 24, 1_000_000, 100  # of a file: a spec of 20,000 columns has 2 MB and 100,000 values
+
+
+@frozen
+class Document:
+    """A tree of plain values, and the line of each."""
+
+    values: dict[str, Any]
+    lines: Mapping[Place, int]
+
+    def line(self, place: Place) -> str:
+        """Return the line of a value, or of the nearest value around it: `structure` adds it to each mistake."""
+        return next((f"line {self.lines[place[:end]]}" for end in range(len(place), 0, -1) if place[:end] in self.lines), "")
+
+
+def read_document(path: str | Path, *, what: str = "configuration") -> Document:
+    r"""Read a YAML or JSON file: a mapping of plain values; errors call it `what`.
+
+    Raises `MissingFileError`, and `ConfigError` naming file and line for text that is neither format, for duplicate keys, and for tags of
+    YAML: nothing in a file can construct an object. Files of more than 16 MiB, values more than 100 deep, and aliases that repeat more than
+    a million values are refused before they are unfolded.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "run.yaml")
+    ...     _ = path.write_text("training:\n  seed: 012\nname: no\n")
+    ...     read_document(path)
+    Document(values={'training': {'seed': 12}, 'name': 'no'}, lines={('training',): 1, ('training', 'seed'): 2, ('name',): 3})
+    """
+    try:
+        if (size := Path(path).stat().st_size) > _MOST_BYTES:
+            raise ConfigError(f"{path} has {size:,} bytes, and a {what} at most {_MOST_BYTES:,}. Give a {what}, not a file of data.")
+        text = Path(path).read_text("utf-8-sig")
+    except FileNotFoundError as error:
+        raise MissingFileError(f"There is no {what} at {str(path)!r}. Give the path of a YAML or JSON file.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
+    lines: dict[Place, int] = {}
+    if Path(path).suffix == ".json":
+        values = _parse_json(text, str(path))
+        try:
+            _plain_value(_parse_yaml(text, ""), "", lines)
+        except ConfigError:  # JSON that ruamel refuses has no lines
+            lines = {}
+    else:
+        values = _plain_value(_parse_yaml(text, str(path)), str(path), lines)
+    if not isinstance(values, dict):
+        kind = {list: "a list", type(None): "nothing"}.get(type(values), f"the value {values!r:.40}")
+        raise ConfigError(f"{path} holds {kind}, where names and values belong, as in `name: titanic`.")
+    return Document(values, lines)
+
+
+def read_value(text: str, *, where: str = "a value") -> Any:
+    """Read one value by the rules of YAML 1.2."""
+    return _plain_value(_parse_yaml(text, where), where, {})
+
+
+def write_document(values: Mapping[str, Any]) -> str:
+    """Write plain values as YAML that `read_document` reads back.
+
+    >>> print(write_document({"name": "no", "training": {"epochs": 3, "ema": None}}), end="")
+    name: no
+    training:
+      epochs: 3
+      ema: null
+    """
+    out, yaml = StringIO(), _yaml("safe")
+    yaml.Representer, _ = _yaml_classes()
+    yaml.default_flow_style, yaml.allow_unicode, yaml.width, yaml.sort_base_mapping_type_on_output = False, True, 10_000, False
+    yaml.dump(dict(values), out)
+    return out.getvalue()
+
+
+def _yaml(typ: str) -> Any:
+    return optional("ruamel.yaml", extra="config", needed_by="YAML").YAML(typ=typ, pure=True)
+
+
+@lru_cache(maxsize=1)
+def _yaml_classes() -> tuple[Any, Any]:
+    """Make the writer and the reader of values: own subclasses, because ruamel stores its rules on the class."""
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # after _yaml, which says what to install
+    from ruamel.yaml.representer import SafeRepresenter
+
+    representer: Any = type("Representer", (SafeRepresenter,), {})
+    constructor: Any = type("Constructor", (RoundTripConstructor,), {})
+
+    def write_text(writer: Any, text: str) -> Any:
+        """Quote text with characters that do not print: unquoted, U+0085 and similar ones would be read as line ends."""
+        return writer.represent_scalar(f"{_TAG}str", text, style=None if text.isprintable() else '"')
+
+    representer.add_representer(str, write_text)
+    representer.add_representer(type(None), lambda writer, _: writer.represent_scalar(f"{_TAG}null", "null"))
+    constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # its own gives an int for a value with an anchor
+    constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times are text
+    return representer, constructor
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    yaml = _yaml("rt")
+    _, yaml.Constructor = _yaml_classes()
+    from ruamel.yaml.constructor import DuplicateKeyError
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        _check_size(text, where)
+        return yaml.load(text)
+    except MarkedYAMLError as error:
+        place = where if error.problem_mark is None else f"{where}:{error.problem_mark.line + 1}"
+        if isinstance(error, DuplicateKeyError):
+            key = str(error.problem).partition('"')[2].partition('" with value')[0]
+            raise ConfigError(f"{place}: duplicate key {key!r}; remove one.") from error
+        raise ConfigError(f"{place} is not valid YAML: {str(error.problem).strip()}. Fix this line.") from error
+    except YAMLError as error:
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}. Fix the file.") from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # a number with thousands of digits
+        raise _unreadable(where, error) from error
+
+
+def _check_size(text: str, where: str) -> None:
+    """Raise `ConfigError` for values that are nested too deep, and for aliases that would unfold to too many values.
+
+    Reads only the events of the parser, which hold an alias as a name.
+    """
+    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
+
+    open_values: list[tuple[str | None, int]] = []  # the anchor of each, and the number of values before it
+    sizes, count = dict[str | None, int](), 0
+    for event in _yaml("safe").parse(text):
+        if isinstance(event, CollectionEndEvent):
+            anchor, before = open_values.pop()
+            sizes[anchor] = count - before
+        elif isinstance(event, AliasEvent):
+            if event.anchor in (anchor for anchor, _ in open_values):
+                raise ConfigError(f"{_at(where, event)}: *{event.anchor} repeats the value that it is a part of. Write a plain value.")
+            count += sizes.get(event.anchor, 0)
+        elif isinstance(event, CollectionStartEvent | ScalarEvent):
+            count += 1
+            sizes[event.anchor] = 1
+            if isinstance(event, CollectionStartEvent):
+                open_values.append((event.anchor, count - 1))
+        if len(open_values) > _DEEPEST:
+            raise ConfigError(f"{_at(where, event)}: values are nested more than {_DEEPEST} deep. Write a file with fewer levels.")
+        if count > _MOST_VALUES:
+            raise ConfigError(
+                f"{_at(where, event)}: this repeats more than {_MOST_VALUES:,} values by aliases. Write the values themselves."
+            )
+
+
+def _at(where: str, event: Any) -> str:
+    return f"{where}:{event.start_mark.line + 1}"
+
+
+def _unreadable(where: str, error: Exception) -> ConfigError:
+    return ConfigError(f"{where} has a value that cannot be read: {error}. Write a plain value, with a few digits.")
+
+
+def _parse_json(text: str, where: str) -> Any:
+    """Parse JSON as such: ruamel splits surrogate pairs, and refuses U+007F and long keys, though YAML 1.2 includes JSON."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        doubled = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        if doubled:
+            raise ConfigError(f"{where}: duplicate key {doubled[0]!r}; remove one.")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where}:{error.lineno} is not valid JSON: {error.msg}. Fix this line.") from error
+    except RecursionError as error:
+        raise ConfigError(f"{where}: values are nested more than {_DEEPEST} deep. Write a file with fewer levels.") from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # a number with thousands of digits
+        raise _unreadable(where, error) from error
+
+
+def _plain_value(value: Any, where: str, lines: dict[Place, int], place: Place = (), line: int | None = None) -> Any:
+    """Turn the parser's values, which remember how they were written, into plain ones, and add their lines to `lines`."""
+    here = where if line is None else f"{where}:{line}"
+    tag = getattr(getattr(value, "tag", None), "value", None)  # None unless the file has one
+    if tag is not None:
+        raise ConfigError(f"{here} has the tag {str(tag)!r}. {_PLAIN}")
+    if isinstance(value, Mapping | list):
+        made = {}
+        for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            if isinstance(value, Mapping) and not isinstance(name, str):
+                raise ConfigError(f"{here} has the key {name!r}, which is not text. Put it in quotes.")
+            at = (value.lc.data or {}).get(name)  # type: ignore[union-attr]  # ruamel's; entries merged in by an anchor have none
+            if at is not None:
+                lines[(*place, name)] = at[0] + 1
+            made[name] = _plain_value(inner, where, lines, (*place, name), lines.get((*place, name), line))
+        return {str(name): inner for name, inner in made.items()} if isinstance(value, Mapping) else [*made.values()]
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if value is None:
+        return None
+    raise ConfigError(f"{here} has a {type(value).__name__}: {value!r:.40}. {_PLAIN}")

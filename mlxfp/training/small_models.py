@@ -1,0 +1,162 @@
+"""Training small models on rows in memory: fold by fold, or all folds in one program."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+from mlx import nn, optimizers
+from numpy.typing import NDArray
+
+from mlxfp.core.datasets import Dataset
+from mlxfp.data.rows.selecting import Splits
+from mlxfp.evaluation.metrics.totals import to_numpy
+from mlxfp.models.layers import random_key
+from mlxfp.support.checks import check_callable, check_positive
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
+from mlxfp.support.randomness import fold_in, generator
+from mlxfp.support.trees import flatten, tree_map
+from mlxfp.training.steps.state import TrainState, evaluate_state, train_state, trees_of
+from mlxfp.training.steps.steps import Loss, TrainStep, Trees, train_step
+from mlxfp.training.steps.transforms import Functional, functional, jit
+
+Arrays = Mapping[str, NDArray[Any]]
+Encode = Callable[[Dataset[Any]], Arrays]
+Prepare = Callable[[Dataset[Any]], Encode]
+Predict = Callable[[Dataset[Any]], NDArray[Any]]  # rows to predictions
+
+
+def small_fit(  # noqa: PLR0913  # each is one choice of how to train
+    model: nn.Module,
+    loss: Loss,
+    optimizer: optimizers.Optimizer,
+    *,
+    prepare: Prepare,
+    outputs: Callable[[Any, dict[str, mx.array]], mx.array],
+    steps: int,
+    size: int,
+    seed: int = 0,
+) -> "SmallFit":
+    """Make a `fit` that trains a model for `steps` updates on batches of `size` rows; it can train all folds in one program.
+
+    `prepare(rows)` learns from the training rows (means, vocabulary) and returns a function from rows to numpy arrays by name, one row
+    each; that function is also called with rows without a target. `loss(model, batch)` returns (sum, weight), as for `train_step`;
+    `outputs(model, batch)` returns predictions [n] or [n, C]. Every epoch has another order; batches continue from one epoch to the next,
+    so every batch is full. Each fold starts from the weights of `model`, which does not change.
+
+    `cross_validate(..., together=True)` stacks the parameters of all folds and trains them at once by `mx.vmap`: the same models, to
+    float precision, in less time if a step of one model is too small to fill the device. MLX cannot do this with convolutions, and MLX
+    0.32.4 computes `&`, `|` and `^` wrongly there, of integers of a fold and an array of integers that all folds share.
+
+    >>> import mlxfp as fp
+    >>> def prepare(rows):
+    ...     return lambda rows: {name: np.float32(values)[:, None] for name, values in fp.to_table(rows).to_pydict().items()}
+    >>> def loss(model, batch):
+    ...     return fp.losses.mse(model(batch["x"]), batch["y"])
+    >>> def outputs(model, batch):
+    ...     return model(batch["x"])[:, 0]
+    >>> fit = small_fit(nn.Linear(1, 1), loss, optimizers.SGD(0.1), prepare=prepare, outputs=outputs, steps=200, size=4)
+    >>> rows = fp.from_table({"x": np.linspace(-1, 1, 12), "y": np.linspace(-1, 1, 12) * 3})
+    >>> run = fp.kaggle.cross_validate(fp.kaggle.folds.kfold(12, count=3, seed=0), rows, fit, target="y", together=True)
+    >>> bool(np.abs(run.oof.predictions - run.oof.targets).max() < 0.01)
+    True
+
+    See also: `train_step` and `fit` for models of any size.
+    """
+    check_callable(loss=loss, prepare=prepare, outputs=outputs)
+    check_positive(steps=steps, size=size)
+    first = train_state(model, optimizer, seed=seed)
+    return SmallFit(functional(model).emptied(), train_step(model, loss, optimizer), prepare, outputs, steps, size, first)
+
+
+@frozen(eq=False, repr=False)
+class SmallFit:
+    """How to train a small model; made by `small_fit`.
+
+    >>> import mlxfp as fp
+    >>> fit = small_fit(
+    ...     nn.Linear(1, 1), lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizers.SGD(0.1),
+    ...     prepare=lambda rows: (lambda rows: {}), outputs=lambda model, batch: model(batch["x"]), steps=3, size=4,
+    ... )
+    >>> isinstance(fit, SmallFit), fit.steps
+    (True, 3)
+    """
+
+    module: Functional
+    step: TrainStep
+    prepare: Prepare
+    outputs: Callable[[Any, dict[str, mx.array]], mx.array]
+    steps: int
+    size: int
+    first: TrainState
+
+    def __call__(self, parts: Splits) -> Predict:
+        """Train on the rows of one fold."""
+        encode, batches = self._batches(parts)
+        state = self.first
+        for batch in batches:
+            state, _ = self.step(state, tree_map(mx.array, batch))
+        return self._trained(state, encode)
+
+    def together(self, parts: Sequence[Splits]) -> tuple[Predict, ...]:
+        """Train all folds in one program; raises `ArgumentError` for a model with functions that `mx.vmap` does not support."""
+        encodes, batches = zip(*map(self._batches, parts), strict=True)
+        trees = tree_map(lambda leaf: mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)), trees_of(self.first))
+        step = jit(self._step_of_all)
+        for number, each in enumerate(zip(*batches, strict=True)):
+            batch = {name: mx.array(np.stack([one[name] for one in each])) for name in each[0]}
+            trees = step(trees, batch, random_key(self.first.seed, "step", number))
+            mx.async_eval(trees)
+        states = [TrainState(**tree_map(itemgetter(place), trees), step=self.steps, seed=self.first.seed) for place in range(len(parts))]
+        return tuple(map(self._trained, states, encodes))
+
+    def _step_of_all(self, trees: Trees, batch: dict[str, mx.array], key: mx.array) -> Trees:
+        structure, arrays = flatten(batch)
+
+        def one(trees: Trees, arrays: list[mx.array]) -> Trees:
+            return self.step.pure(structure, trees, key, arrays, updates=True)[0]
+
+        try:
+            stepped: Trees = mx.vmap(one)(trees, arrays)
+        except ValueError as error:
+            if not any(word in str(error) for word in ("vmap", "[conv]")):
+                raise
+            raise ArgumentError(
+                f"Folds of this model cannot be trained together: {error} mx.vmap does not support convolutions and some other functions. "
+                "Leave together=True out."
+            ) from error
+        return stepped
+
+    def _batches(self, parts: Splits) -> tuple[Encode, Iterator[Arrays]]:
+        if parts.valid is not None:
+            raise ArgumentError(
+                "A small model trains for a given number of steps and cannot stop early. Leave stopping out, and choose steps."
+            )
+        encode = self.prepare(parts.train)
+        arrays = _check_arrays(encode(parts.train))
+        count = len(next(iter(arrays.values())))
+        epochs = range(-(-self.steps * self.size // count))
+        orders = [generator(fold_in(0, "small_fit", self.first.seed, epoch)).permutation(count) for epoch in epochs]
+        order = np.concatenate(orders)[: self.steps * self.size].reshape(self.steps, self.size)
+        return encode, ({name: array[rows] for name, array in arrays.items()} for rows in order)
+
+    def _trained(self, state: TrainState, encode: Encode) -> Predict:
+        evaluate_state(state)
+        return partial(self._predict, state, encode)
+
+    def _predict(self, state: TrainState, encode: Encode, rows: Dataset[Any]) -> NDArray[Any]:
+        batch = {name: mx.array(array) for name, array in _check_arrays(encode(rows)).items()}
+        return np.asarray(to_numpy(self.module.apply(self.outputs, state.params, state.buffers, batch)[0]))
+
+
+def _check_arrays(arrays: Mapping[str, Any]) -> Arrays:
+    kinds = {name: type(array).__name__ for name, array in arrays.items() if not isinstance(array, np.ndarray)}
+    if kinds or not arrays:
+        raise ArgumentTypeError(f"The function that prepare returns must return numpy arrays by name, got {kinds or 'none'}.")
+    sizes = {name: len(array) for name, array in arrays.items()}
+    if len(set(sizes.values())) > 1 or not min(sizes.values()):
+        raise ArgumentError(f"Arrays must have the same length, at least one row, got {sizes}.")
+    return arrays

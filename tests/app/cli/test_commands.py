@@ -1,0 +1,163 @@
+"""The command as a whole: help, mistakes, exit codes, and what it imports."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlxfp import __version__
+from mlxfp.app.cli import commands, configuring, main
+from mlxfp.support.errors import ConfigError
+
+MLXFP = [sys.executable, "-W", "error", "-m", "mlxfp"]
+
+
+def described(parser: ArgumentParser, name: str = "mlxfp") -> Iterator[tuple[str, ArgumentParser]]:
+    """Walk through all commands below a parser."""
+    yield name, parser
+    for action in parser._actions:
+        for word, below in action.choices.items() if isinstance(action, _SubParsersAction) else ():
+            yield from described(below, f"{name} {word}")
+
+
+COMMANDS = dict(described(commands._parser()))
+
+
+def in_a_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*MLXFP, *arguments], capture_output=True, text=True, env=os.environ | environment, check=False)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example_that_is_a_command(name, capsys):
+    assert main([*name.split()[1:], "--help"]) == 0
+    _, _, example = capsys.readouterr().out.partition("\nexample:\n")
+    lines = example.strip().splitlines()
+    assert lines
+    assert all(line.strip().startswith(name) for line in lines)
+    for line in lines:
+        commands.parse(line.split(" > ")[0].split()[1:])  # exits if it is none
+
+
+def test_every_argument_says_what_it_is():
+    for name, parser in COMMANDS.items():
+        assert [action.dest for action in parser._actions if action.help is None and not isinstance(action, _SubParsersAction)] == [], name
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mlxfp {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["config"], ["no_such_command"], ["config", "show", "titanic", "--orgins"], ["doctor", "a=b"]])
+def test_what_is_no_command_is_a_usage_error(arguments, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: mlxfp")
+
+
+def test_options_may_stand_between_values(capsys):
+    assert main(["config", "show", "training.epochs=1", "--preset", "quick_test"]) == 1
+    capsys.readouterr()
+    options = commands.parse(["config", "show", "titanic", "a=1", "--origins", "b=2", "--data", "here", "c=3"])
+    assert (options.overrides, options.origins, options.data) == (["a=1", "b=2", "c=3"], True, "here")
+
+
+def test_a_mistake_is_a_sentence_on_standard_error_and_exit_code_1():
+    ended = in_a_process("config", "check", "titanic", "training.epochs=x")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "mlxfp: A mistake in the configuration:\n  training.epochs (command line): expected an integer, got 'x'\n"
+
+
+def test_tracebacks_are_shown_on_request():
+    ended = in_a_process("config", "check", "titanic", "training.epochs=x", MLXFP_DEBUG="1")
+    assert ended.returncode == 1
+    assert "Traceback (most recent call last)" in ended.stderr
+    assert "mlxfp.support.errors.ConfigError: A mistake" in ended.stderr
+    assert "Traceback" not in in_a_process("config", "check", "titanic", "x=1", MLXFP_DEBUG="0").stderr
+
+
+def fails_with(error: BaseException):
+    def run(_: Namespace) -> int:
+        raise error
+
+    return run
+
+
+def noted(error: BaseException) -> BaseException:
+    error.add_note("while reading row 3")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "mlxfp: interrupted\n"),
+        (noted(ConfigError("It is wrong.")), 1, "mlxfp: It is wrong.\nwhile reading row 3\n"),
+        (PermissionError(13, "Permission denied", "here.csv"), 1, "mlxfp: [Errno 13] Permission denied: 'here.csv'\n"),
+    ],
+)
+def test_what_stops_a_command_is_said_in_a_line(error, code, said, capsys, monkeypatch):
+    monkeypatch.setattr(configuring, "_schema", fails_with(error))
+    assert main(["config", "schema"]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_our_own_bugs_keep_their_traceback(monkeypatch):
+    monkeypatch.setattr(configuring, "_schema", fails_with(AssertionError("a bug")))
+    with pytest.raises(AssertionError, match="a bug"):
+        main(["config", "schema"])
+
+
+def test_a_pipe_that_nobody_reads_ends_it_quietly():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as pipe:
+        ended = subprocess.run([*MLXFP, "config", "schema"], stdout=pipe, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["run", "--help"],
+        ["config", "show", "titanic", "--origins"],
+        ["config", "presets"],
+    ],
+)
+def test_help_presets_and_show_load_neither_mlx_nor_arrow(arguments):
+    heavy = "{'mlx', 'pyarrow', 'numpy'}"
+    code = f"import sys; from mlxfp.app.cli import main; code = main({arguments!r}); print(code, {heavy} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "0 set()"
+
+
+ROOT = Path(__file__).parents[3]
+LINES = re.findall(r"^\s*(mlxfp [a-z].*)$", "\n".join(page.read_text("utf-8") for page in ROOT.glob("docs/**/*.md")), re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_command_on_a_page_is_one(line):
+    words = shlex.split(line.split(" > ")[0], comments=True)
+    commands.parse(words[1:])  # exits if it is none
+
+
+def test_pages_show_commands():
+    assert any(line.startswith("mlxfp config show") for line in LINES)
+
+
+def test_dashes_before_a_value_are_explained_where_there_are_values(capsys):
+    assert main(["run", "titanic", "--training.epochs=3"]) == 2
+    assert "--training.epochs=3. Options begin with two dashes, key=value with none, as in training.epochs=3" in capsys.readouterr().err
+    assert main(["run", "titanic", "--lr=1e-3"]) == 2
+    assert "unrecognized arguments: --lr=1e-3. Options begin with two dashes, key=value with none, as in optimizer.learning_rate=1e-3" in (
+        capsys.readouterr().err
+    )
+    assert main(["doctor", "-v"]) == 2
+    assert capsys.readouterr().err.endswith("unrecognized arguments: -v\n")

@@ -1,0 +1,117 @@
+"""`mlxfp data`: the files, every mismatch, and a spec to start from."""
+
+import pytest
+
+from mlxfp.app.cli import main
+from mlxfp.app.kaggle.specs.catalogue import SPECS
+from mlxfp.app.kaggle.specs.inferring import infer_spec
+from mlxfp.app.kaggle.specs.spec_files import load_spec, save_spec
+from mlxfp.app.kaggle.specs.synthetic import write_synthetic
+
+
+@pytest.fixture
+def ship(tmp_path):
+    """A folder with synthetic passengers, and their spec in a file next to it."""
+    save_spec(write_synthetic(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10), tmp_path / "ship.yaml")
+    return tmp_path / "ship"
+
+
+def test_files_that_are_as_the_spec_says_are_described(ship, capsys):
+    assert main(["data", "check", str(ship), "--spec", f"{ship}.yaml"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "titanic: binary, metric accuracy",
+        "  train        train.csv, 30 rows",
+        "  test         test.csv, 10 rows",
+        "  sample       gender_submission.csv, 10 rows",
+        "  target       Survived: 0 or 1",
+        "  id           PassengerId",
+        "  text         Name, Ticket, Cabin",
+        "  categorical  Pclass, Sex, Embarked",
+        "  numerical    Age, SibSp, Parch, Fare",
+        "The files match the spec.",
+    ]
+
+
+def test_every_mismatch_with_a_known_spec_is_listed(ship, capsys):
+    (ship / "test.csv").unlink()
+    assert main(["data", "check", str(ship), "--spec", "titanic"]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("titanic: binary")
+    assert "train.csv: it has 30 rows, the spec says 891" in said.err
+    assert "test.csv: the file is missing" in said.err
+
+
+def test_without_a_spec_files_are_what_they_look_like(ship, capsys):
+    assert main(["data", "check", str(ship)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("ship: binary, metric accuracy\n")
+    assert said.endswith("The spec was inferred from the files; --spec checks them against another.\n")
+
+
+def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp_path, capsys):
+    assert main(["data", "infer", str(ship)]) == 0
+    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
+    out = tmp_path / "written.json"
+    assert main(["data", "infer", str(ship), "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"Wrote {out}: binary, target Survived. Correct it in the file, then use it: --spec {out}\n"
+    assert load_spec(tmp_path / "printed.yaml") == load_spec(out) == infer_spec(ship)
+    assert main(["data", "infer", str(ship), "--out", str(out)]) == 1
+    assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and nothing is overwritten.")
+
+
+def test_a_target_that_cannot_be_told_can_be_said(ship, capsys):
+    train = str(ship / "train.csv")
+    assert main(["data", "infer", train]) == 1
+    assert capsys.readouterr().err.endswith("\nOn the command line: --target COLUMN.\n")
+    assert main(["data", "infer", train, "--target", "Survived"]) == 0
+    assert "target:\n- Survived\n" in capsys.readouterr().out
+    assert main(["data", "check", train, "--target", "PassengerId"]) == 0
+    assert "\n  target       PassengerId" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "no/folder"], "mlxfp: There is no file or folder at 'no/folder'"),
+        (["check", ".", "--spec", "titanik"], "mlxfp: No data set is named 'titanik'. Did you mean 'titanic'?"),
+        (["check", ".", "--spec", "no.yaml"], "mlxfp: There is no spec at 'no.yaml'"),
+        (["check", ".", "--spec", "titanic", "--target", "Age"], "mlxfp: --target is Age, but --spec titanic has the target"),
+    ],
+)
+def test_mistakes_are_sentences(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", *arguments]) == 1
+    assert capsys.readouterr().err.startswith(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_groups_and_times_are_named(tmp_path, capsys):
+    (tmp_path / "days.yaml").write_text(
+        "name: days\nkind: time_series\ntrain: {name: a.csv}\ntarget: [y]\ntime: day\ngroup: shop\nmetric: mae\n"
+        "columns: [{name: size, type: numerical}]\n"
+    )
+    (tmp_path / "a.csv").write_text("day,shop,size,y\n2020-01-01,a,1,2\n")
+    assert main(["data", "check", str(tmp_path), "--spec", str(tmp_path / "days.yaml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {"  train        a.csv", "  target       y", "  group        shop", "  time         day"} <= set(lines)
+
+
+def test_the_types_that_fit_all_rows_of_a_file_are_printed(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("id,x\n1,1\n2,1.5\n12345678901234567890,2\n")
+    assert main(["data", "infer", str(tmp_path / "a.csv"), "--schema"]) == 0
+    assert capsys.readouterr().out == "schema={'id': pa.string(), 'x': pa.float64()}\n"
+    (tmp_path / "a.jsonl").write_text('{"a": null}\n{"a": [{"b": 1}], "id": 12345678901234567890}\n')
+    assert main(["data", "infer", str(tmp_path / "*.jsonl"), "--schema"]) == 0
+    assert capsys.readouterr().out == "schema={'a': pa.list_(pa.struct({'b': pa.int64()})), 'id': pa.json_()}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.txt", "--schema"], "--schema needs a file that ends in one of .csv, .csv.gz, "),
+        (["a.csv", "--schema", "--target", "x"], "--schema prints the types of a file, got --target or --out as well. Leave these out."),
+    ],
+)
+def test_mistakes_about_types_are_named(words, message, capsys):
+    assert main(["data", "infer", *words]) == 1
+    assert capsys.readouterr().err.startswith(f"mlxfp: {message}")

@@ -1,0 +1,111 @@
+"""`mlxfp run`, `resume` and `predict`."""
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mlxfp.app.cli import main
+
+SMALL = (
+    *("model.name=encoder", "data.limit=60", "text.vocab_size=300", "training.epochs=1", "validation.folds=2"),
+    *("observers.progress=false", "observers.plots=false"),
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    output = tmp_path_factory.mktemp("a folder with spaces")
+    assert main(["run", "titanic", *SMALL, f"output={output}"]) == 0
+    return output / "titanic"
+
+
+def test_run_says_what_happens(run, capsys):
+    assert main(["run", "titanic", *SMALL, f"output={run.parent}"]) == 0
+    first, score, ready = capsys.readouterr().out.splitlines()
+    assert first == f"{run}: 2 folds, 2 of them done"
+    assert score.startswith(f"{run}: out of fold, accuracy 0.")
+    assert ready == f"{run}/submission.csv is ready to submit: mlxfp submit {run}"
+
+
+def test_a_run_that_ends_has_a_report_unless_nothing_is_to_be_drawn(run, capsys):
+    assert not (run / "report.html").exists()
+    drawn = run.parent / "drawn"
+    shutil.copytree(run, drawn)
+    text = (drawn / "config.yaml").read_text()
+    (drawn / "config.yaml").write_text(text.replace("plots: false", "plots: true").replace("name: titanic", "name: drawn"))
+    assert main(["resume", str(drawn)]) == 0
+    assert "<h1>" in (drawn / "report.html").read_text()
+
+
+def test_resume_needs_the_folder_only(run, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(run.parent)
+    assert main(["resume", "titanic"]) == 0
+    assert "2 of them done" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    assert main(["resume", str(run), "observers.every=2"]) == 0
+
+
+def test_predict_writes_a_table(run, capsys, tmp_path):
+    data = run / "data" / "test.csv"
+    assert main(["predict", str(run), "--data", str(data), "--out", str(tmp_path / "made.csv")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/made.csv: 200 rows.\n"
+    with (tmp_path / "made.csv").open() as file, (run / "test_predictions.csv").open() as own:
+        assert list(csv.DictReader(file)) == list(csv.DictReader(own))
+    assert main(["predict", str(run), "--data", str(data)]) == 0
+    assert capsys.readouterr().out == (tmp_path / "made.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "titanik"), "Did you mean 'titanic'"),
+        (("run", "titanic", "training.epochs=0"), "training.epochs (command line): expected at least 1, got 0"),
+        (("run", "titanic", "--data", "nowhere"), "There is no folder"),
+        (("run", "development"), "Synthetic rows need a known data set"),
+        (("resume", "nowhere"), "is not the folder of a run"),
+        (("predict", "nowhere", "--data", "x.csv"), "is not the folder of a run"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_an_exit_code(arguments, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    out, error = capsys.readouterr()
+    assert error.startswith("mlxfp: ")
+    assert message in error
+    assert "Traceback" not in out + error
+
+
+def test_another_configuration_is_refused(run, capsys):
+    assert main(["run", "titanic", *SMALL, f"output={run.parent}", "training.seed=1"]) == 1
+    assert "training.seed is 0 there and 1 here" in capsys.readouterr().err
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path):
+    # Slow on purpose: it is interrupted in the middle of the first fold.
+    command = [sys.executable, "-m", "mlxfp", "run", "titanic", *SMALL, "training.epochs=1000", "observers.every=1", f"output={tmp_path}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    log = tmp_path / "titanic" / "fold-01" / "log.jsonl"
+    while not (log.is_file() and log.read_text().count("\n") > 3):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert f"stopped. Continue with: mlxfp resume {tmp_path}/titanic" in error
+    assert "Traceback" not in error
+
+
+def test_a_run_on_a_train_file_alone_says_how_the_target_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"word {place},{place % 2}\n" for place in range(20)))
+    assert main(["run", "development", "--data", "train.csv"]) == 1
+    said = capsys.readouterr().err
+    assert "train.csv --target COLUMN --out spec.yaml, then data.spec=spec.yaml" in said
+    assert main(["data", "infer", "train.csv", "--target", "label", "--out", "spec.yaml"]) == 0
+    assert main(["config", "check", "development", "--data", "train.csv", "data.spec=spec.yaml"]) == 0

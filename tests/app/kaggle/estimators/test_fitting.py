@@ -1,0 +1,269 @@
+"""Estimators of other libraries as members: all that is fitted is fitted inside the fold, and predictions are in the terms of the spec."""
+
+import numpy as np
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestRegressor
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.svm import SVC
+
+import mlxfp as fp
+from mlxfp.app.kaggle import METRICS, ColumnSpec, cross_validate, estimator, folds, load_estimator, save_estimator, score
+from mlxfp.app.kaggle.estimators import libraries
+from mlxfp.app.kaggle.estimators.columns import fit_columns
+from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, known_class, make_named, needs_permission
+from tests.app.kaggle.estimators.tables import COLUMNS, spec_of, table_of
+
+SMALL = {"lightgbm": {"n_estimators": 20}, "catboost": {"iterations": 20}, "xgboost": {"n_estimators": 20}, "tfidf": {}, "kernel": {}}
+
+
+def named(name, kind, **about):
+    pytest.importorskip({"tfidf": "sklearn", "kernel": "sklearn"}.get(name, name))
+    spec = spec_of(kind, **about)
+    return estimator(make_named(name, Task(spec, 60), SMALL[name]), spec, seed=3)
+
+
+def without(rows, *names):
+    return fp.drop_columns(list(names))(rows)
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "ordinal", "multilabel", "regression"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_named_estimator_learns_every_kind_of_target_and_predicts_the_same_from_its_files(name, kind, tmp_path):
+    target = ("y", "z") if kind == "multilabel" else ("y",)
+    rows = table_of(kind, target=target)
+    fit = named(name, kind, target=target)
+    fitted = fit(fp.Splits(rows))
+    others = without(table_of(kind, 40, seed=1, target=target), *target)
+    made = fitted(others)
+    assert made.shape == {"multiclass": (40, 3), "ordinal": (40, 3), "multilabel": (40, 2)}.get(kind, (40,))
+    assert METRICS[fit.spec.metric].better(
+        METRICS[fit.spec.metric](np.stack([fp.kaggle.column_values(rows, each) for each in target], axis=1).squeeze(), fitted(rows)),
+        {"binary": 0.6, "multiclass": 1.0, "ordinal": 0.4, "multilabel": 0.7, "regression": 1.6}[kind],
+    )
+    if made.ndim == 2 and kind != "multilabel":
+        assert np.allclose(made.sum(axis=1), 1)
+    save_estimator(fitted, tmp_path / "first")
+    assert np.array_equal(load_estimator(tmp_path / "first")(others), made)
+    save_estimator(fit(fp.Splits(rows)), tmp_path / "second")
+    files = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "second").iterdir())
+    assert [name for name in files if (tmp_path / "first" / name).read_bytes() != (tmp_path / "second" / name).read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [
+        (HistGradientBoostingClassifier(max_iter=5, min_samples_leaf=2), "codes"),
+        (ExtraTreesClassifier(5), "codes"),
+        (LogisticRegression(), "sparse"),
+        (GaussianNB(), "scaled"),
+        (CalibratedClassifierCV(SVC(), ensemble=False, cv=2), "scaled"),
+    ],
+)
+def test_a_model_of_scikit_learn_gets_numbers_as_it_takes_them(model, layout, tmp_path):
+    fit = estimator(model, spec_of("binary"), seed=1)
+    assert fit.layout == layout
+    rows = table_of("binary")
+    run = cross_validate(folds.kfold(60, count=3, seed=0), rows, fit, target="y")
+    assert score(run.oof, METRICS["accuracy"]).overall > 0.6
+    again = cross_validate(folds.kfold(60, count=3, seed=0), rows, fit, target="y")
+    assert np.array_equal(run.oof.predictions, again.oof.predictions)  # the seed is that of the estimator, also of its parts
+    save_estimator(run.models[0], tmp_path)
+    others = without(rows, "y")
+    assert np.array_equal(load_estimator(tmp_path)(others), run.models[0](others))
+    assert "random_state" not in model.get_params() or model.get_params()["random_state"] is None  # the user's model is not changed
+
+
+def test_nothing_is_learned_from_rows_that_validate():
+    rows = table_of("binary", 60)
+    marked = fp.pipe(rows, fp.map(lambda row: row | {"said": "only here", "kind": "other", "size": 1e9}), fp.load())
+    seen = fp.from_table(fp.to_table(rows).slice(0, 40))
+    for layout in ("codes", "scaled", "sparse"):
+        columns, numbers = fit_columns(spec_of("binary"), seen, layout)
+        alone = columns(seen)
+        dense = numbers.toarray() if layout == "sparse" else numbers
+        assert np.allclose(dense, alone.toarray() if layout == "sparse" else alone, equal_nan=True)
+        unknown = columns(marked)  # words and categories that were not in training rows are nothing, not an error
+        assert unknown.shape == (60, dense.shape[1])
+
+
+def test_logarithms_are_learned_where_the_metric_asks_for_them():
+    rows = fp.pipe(table_of("regression"), fp.map(lambda row: row | {"y": float(np.exp(row["y"]))}), fp.load())
+    truth = fp.kaggle.column_values(rows, "y")
+    scores = {}
+    for metric in ("rmsle", "rmse"):
+        made = estimator(Ridge(), spec_of("regression", metric=metric))(fp.Splits(rows))(without(rows, "y"))
+        scores[metric] = METRICS["rmsle"](truth, np.maximum(made, 0))
+        assert metric == "rmse" or made.min() >= 0
+    assert scores["rmsle"] < scores["rmse"]
+    below = fp.pipe(rows, fp.map(lambda row: row | {"y": -2.0}), fp.load())
+    with pytest.raises(
+        fp.errors.DataError, match=r"rmsle needs logarithms of the target 'y', and it is -2 in a row\. Choose another metric"
+    ):
+        estimator(Ridge(), spec_of("regression", metric="rmsle"))(fp.Splits(below))
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "catboost", "xgboost"])
+def test_boosting_stops_by_rows_that_are_set_aside(name):
+    pytest.importorskip(name)
+    spec = spec_of("binary")
+    counted = {"lightgbm": "n_estimators", "catboost": "iterations", "xgboost": "n_estimators"}[name]
+    fit = estimator(make_named(name, Task(spec, 200), {counted: 400, "learning_rate": 0.5}), spec, patience=3)
+    run = cross_validate(folds.kfold(200, count=2, seed=0), table_of("binary", 200), fit, target="y", stopping="inner")
+    model = run.models[0].targets[0].model
+    rounds = {
+        "lightgbm": lambda: model.best_iteration or model.current_iteration(),
+        "catboost": lambda: model.model.tree_count_,
+        "xgboost": lambda: model.best_iteration,
+    }
+    assert 0 < rounds[name]() < 200
+    with pytest.raises(
+        fp.errors.ArgumentError, match=r"LogisticRegression cannot stop early by rows that are set aside\. Leave stopping out"
+    ):
+        cross_validate(
+            folds.kfold(60, count=2, seed=0), table_of("binary"), estimator(LogisticRegression(), spec), target="y", stopping="inner"
+        )
+
+
+def test_rows_weigh_as_a_column_says():
+    rows = fp.from_table({"size": [0.0, 1.0, 0.0, 1.0], "y": [0.0, 0.0, 1.0, 1.0], "many": [9.0, 9.0, 1.0, 1.0]})
+    spec = spec_of("binary", columns=COLUMNS[:1])
+    chances = [
+        estimator(LogisticRegression(), spec, weight=weight)(fp.Splits(rows))(without(rows, "y", "many")).mean()
+        for weight in (None, "many")
+    ]
+    assert chances[0] == pytest.approx(0.5)
+    assert chances[1] == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_class_without_training_rows_gets_no_chance_and_a_single_class_all_of_it():
+    rows = fp.from_table({"size": [0.0, 1.0, 2.0, 3.0], "y": [0, 0, 2, 2]})
+    spec = spec_of("multiclass", columns=COLUMNS[:1])
+    chances = estimator(LogisticRegression(), spec)(fp.Splits(rows))(without(rows, "y"))
+    assert chances.shape == (4, 3)
+    assert (chances[:, 1] == 0).all()
+    one = fp.from_table({"size": [0.0, 1.0], "y": [1, 1]})
+    assert estimator(LogisticRegression(), spec)(fp.Splits(one))(without(one, "y")).tolist() == [[0, 1, 0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "error", "message"),
+    [
+        (
+            LogisticRegression,
+            "binary",
+            fp.errors.ArgumentTypeError,
+            r"estimator takes a model of scikit-learn's interface, got <class .*Make one",
+        ),
+        (
+            Ridge(),
+            "binary",
+            fp.errors.ArgumentError,
+            r"The targets of 'things' are binary, which needs a classifier, got Ridge\. Choose one",
+        ),
+        (LogisticRegression(), "regression", fp.errors.ArgumentError, r"needs a regressor, got LogisticRegression"),
+        (
+            RidgeClassifier(),
+            "binary",
+            fp.errors.ArgumentError,
+            r"without their probabilities\. Let it learn them: CalibratedClassifierCV\(model\)",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_it_is_fitted(model, kind, error, message):
+    with pytest.raises(error, match=message):
+        estimator(model, spec_of(kind))
+
+
+def test_rows_without_any_value_are_refused():
+    rows = fp.from_table({"said": [None, ""], "y": [0.0, 1.0]})
+    with pytest.raises(fp.errors.DataError, match=r"An estimator needs rows with values to learn from, got .*, which have none in said"):
+        estimator(LogisticRegression(), spec_of("binary", columns=COLUMNS[2:]))(fp.Splits(rows))
+
+
+def test_a_column_without_values_in_a_fold_is_left_out():
+    rows = fp.from_table({"size": [None, None, None, None], "kind": ["a", "b", "a", "b"], "y": [0.0, 1.0, 0.0, 1.0]})
+    fitted = estimator(RandomForestRegressor(3), spec_of("regression", columns=COLUMNS[:2]))(fp.Splits(rows))
+    assert fitted.columns.numbers == ()
+    assert len(fitted(without(rows, "y"))) == 4
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), ExtraTreesClassifier(5)])
+def test_numbers_of_all_magnitudes_are_fitted_and_predicted(model):
+    sizes = [10.0**power for power in range(-300, 300, 5)] + [float("inf"), None]
+    rows = fp.from_table({"size": sizes, "y": [float(place % 2) for place in range(len(sizes))]})
+    fitted = estimator(model, spec_of("binary", columns=COLUMNS[:1]))(fp.Splits(rows))
+    assert np.isfinite(fitted(without(rows, "y"))).all()
+
+
+def test_a_model_of_lightgbm_has_the_same_bytes_on_any_number_of_threads(tmp_path):
+    lightgbm = pytest.importorskip("lightgbm")
+    spec, rows = spec_of("binary"), table_of("binary")
+    for threads in (1, 2):
+        save_estimator(estimator(lightgbm.LGBMClassifier(n_estimators=3, n_jobs=threads), spec)(fp.Splits(rows)), tmp_path / str(threads))
+    one, two = ((tmp_path / name / "model-1.txt").read_bytes() for name in "12")
+    assert one == two
+    assert len(load_estimator(tmp_path / "1")(without(rows, "y"))) == 60
+
+
+def test_small_tables_are_fitted_by_one_thread(monkeypatch):
+    lightgbm = pytest.importorskip("lightgbm")
+    monkeypatch.setattr(libraries, "free_cores", lambda: (4, 8))
+    assert [libraries.threads(size) for size in (0, 199_999, 200_000, 10**9)] == [1, 1, 2, 4]
+    fitted = estimator(lightgbm.LGBMClassifier(n_estimators=3), spec_of("binary"))(fp.Splits(table_of("binary")))
+    assert fitted.targets[0].model.params["num_threads"] == 1
+
+
+def test_names_make_the_classes_of_known_packages_and_nothing_else():
+    spec = spec_of("binary")
+    model = make_named("sklearn.linear_model:LogisticRegression", Task(spec, 60), {"C": 3.0})
+    assert isinstance(model, LogisticRegression)
+    assert model.C == 3.0
+    assert [needs_permission(name) for name in ("sklearn.svm:SVC", "mine:Model", "sklearnish:Model")] == [False, True, True]
+    for name, message in (
+        ("sklearn.utils:estimator_html_repr", "must be a class of estimators"),
+        ("sklearn.svm._base:BaseSVC", "names a part that is private to sklearn"),
+        ("sklearn.nowhere:SVC", "the module 'sklearn.nowhere' cannot be imported"),
+    ):
+        with pytest.raises(fp.errors.ConfigError, match=message):
+            known_class(name)
+    with pytest.raises(fp.errors.UnknownNameError, match=r"No part of the module 'sklearn\.svm' is named 'SVX'\. Did you mean 'SVR'"):
+        known_class("sklearn.svm:SVX")
+    with pytest.raises(fp.errors.ConfigError, match=r"model\.arguments do not fit model\.name=tfidf: .*unexpected keyword argument 'X'"):
+        make_named("tfidf", Task(spec, 60), {"X": 1})
+
+
+def test_lightgbm_refuses_parameters_that_it_would_ignore():
+    pytest.importorskip("lightgbm")
+    spec = spec_of("binary")
+    with pytest.raises(fp.errors.ConfigError, match=r"model\.arguments: LightGBM has no parameter 'num_leavs'\. Did you mean 'num_leaves'"):
+        make_named("lightgbm", Task(spec, 60), {"num_leavs": 3})
+    assert make_named("lightgbm", Task(spec, 60), {"lambda_l1": 3.0, "max_bin": 15}).get_params()["max_bin"] == 15
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e6])
+def test_a_kernel_machine_takes_values_of_any_scale(factor):
+    rows = table_of("regression")
+    scaled = fp.map(lambda row: row | {"y": row["y"] * factor})(rows)
+    fit = named("kernel", "regression")
+    plain, large = (fit(fp.Splits(each))(without(each, "y")) for each in (rows, scaled))
+    assert large == pytest.approx(plain * factor, rel=0.02)  # the solver stops at a tolerance
+
+
+def test_a_kernel_machine_sees_rings_that_trees_do_not():
+    random = np.random.default_rng(0)
+    numbers = random.normal(size=(600, 8))
+    inside = (numbers**2).sum(axis=1) < 7.3
+    columns = [ColumnSpec(name=f"n{place}", type="numerical") for place in range(8)]
+    spec = spec_of("binary", columns=columns)
+    rows = fp.from_table({**{column.name: numbers[:, place] for place, column in enumerate(columns)}, "y": inside.astype(float)})
+    split = folds.stratified(inside.astype(int), count=3, seed=0)
+    found = {
+        name: score(
+            cross_validate(split, rows, estimator(make_named(name, Task(spec, 400), {}), spec), target="y").oof, METRICS["accuracy"]
+        )
+        for name in ("kernel", "lightgbm")
+    }
+    assert found["kernel"].overall > found["lightgbm"].overall + 0.05, found

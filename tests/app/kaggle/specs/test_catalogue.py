@@ -1,0 +1,78 @@
+"""The known data sets, and those that a folder holds."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from mlxfp.app.kaggle.specs.catalogue import SPECS, _load_once, find, scan
+from mlxfp.app.kaggle.specs.checking import check_spec
+from mlxfp.app.kaggle.specs.spec_files import save_spec
+from mlxfp.support.errors import DataError, MissingExtraError, MissingFileError, UnknownNameError
+from tests.app.kaggle.drawing import CATS
+
+_TRAIN = "id,age,purrs\n1,3,True\n2,,False\n"
+
+
+def test_the_known_data_sets_are_found_by_name_and_kind():
+    assert list(SPECS) == ["disaster_tweets", "house_prices", "spaceship_titanic", "titanic"]
+    assert list(find(SPECS, kind="binary")) == ["disaster_tweets", "spaceship_titanic", "titanic"]
+    assert len(find(SPECS, kind="ranking")) == 0
+    assert list(find(SPECS | {"cats": evolve(CATS, kind="ordinal")}, kind="ordinal")) == ["cats"]
+    with pytest.raises(UnknownNameError, match=r"No data set is named 'titanc'\. Did you mean 'titanic'"):
+        _ = SPECS["titanc"]
+    with pytest.raises(UnknownNameError, match="Did you mean 'regression'"):
+        find(SPECS, kind="regresion")  # type: ignore[arg-type]  # the mistake
+
+
+def test_importing_and_printing_the_shipped_specs_reads_no_file():
+    code = "import sys; from mlxfp.app.kaggle import SPECS; print(SPECS, len(SPECS), 'ruamel.yaml' in sys.modules, 'cattrs' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "Registry of 4 data sets: disaster_tweets, house_prices, spaceship_titanic, titanic 4 False False\n"
+
+
+def test_a_spec_is_read_once_and_equals_a_registry_of_the_same_specs():
+    assert SPECS["titanic"] is SPECS["titanic"]
+    assert dict(SPECS) == SPECS == SPECS | {}
+    assert pickle.loads(pickle.dumps(SPECS)) == SPECS
+
+
+def test_without_the_extra_config_reading_names_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
+    _load_once.cache_clear()
+    with pytest.raises(MissingExtraError, match=r'pip install "mlxfp\[config\]"'):
+        _ = SPECS["titanic"]
+
+
+@pytest.mark.parametrize("name", ["titanic", "house_prices"])
+def test_the_known_data_sets_are_as_the_real_files_are(data_folder: Path, name: str):
+    check_spec(SPECS[name], data_folder / name)
+
+
+def test_a_folder_is_scanned_for_spec_files_and_competitions(tmp_path: Path):
+    save_spec(SPECS["titanic"], tmp_path / "a.yaml")
+    for name in ("cats", "dogs", "nothing"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "cats" / "train.csv").write_text(_TRAIN)
+    (tmp_path / "cats" / "test.csv").write_text("id,age\n3,4\n")
+    (tmp_path / "dogs" / "train.csv").write_text(_TRAIN)
+    save_spec(evolve(CATS, name="dogs"), tmp_path / "dogs" / "spec.json")
+    found = scan(tmp_path)
+    assert (list(found), found["cats"].target, found["dogs"].metric) == (["cats", "dogs", "titanic"], ("purrs",), "accuracy")
+
+
+def test_nothing_is_left_out_silently(tmp_path: Path):
+    with pytest.raises(MissingFileError, match="There is no folder at"):
+        scan(tmp_path / "nowhere")
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "train.csv").write_text(_TRAIN)
+    with pytest.raises(DataError, match=r"No spec can be inferred from '.*cats': The target .* write it to spec\.yaml in that folder"):
+        scan(tmp_path)
+    save_spec(evolve(CATS, name="x"), tmp_path / "cats" / "spec.yml")
+    save_spec(evolve(CATS, name="x"), tmp_path / "x.json")
+    with pytest.raises(DataError, match=r"Two data sets in .* are named 'x'; 'x.json' is the second"):
+        scan(tmp_path)

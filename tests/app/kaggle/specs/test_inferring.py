@@ -1,0 +1,205 @@
+"""What can be inferred from files is inferred, and nothing else."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.app.kaggle.specs.checking import check_spec
+from mlxfp.app.kaggle.specs.inferring import infer_spec
+from mlxfp.app.kaggle.specs.specs import FileSpec
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
+
+_ROWS = {"id": range(1, 5), "size": [1.5, 2, 2, 7], "colour": ["red", "blue", "red", None]}
+_TESTS = {"id": [5, 6], "size": [1, 2], "colour": ["red", "green"]}
+
+
+def write(folder: Path, **tables: Mapping[str, Any]) -> Path:
+    for name, table in tables.items():
+        arrow_csv.write_csv(pa.table({name: list(values) for name, values in table.items()}), folder / f"{name}.csv")
+    return folder
+
+
+def test_a_folder_is_recognized_by_its_files(tmp_path: Path):
+    sample = {"id": [5, 6], "y": [0, 0]}
+    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0], "y2": [1, 2, 3, 4]}, test=_TESTS, sample_submission=sample))
+    assert (spec.name, spec.kind, spec.id, spec.target, spec.classes) == (tmp_path.name, "binary", "id", ("y",), ("0", "1"))
+    assert [(column.name, column.type) for column in spec.columns] == [("size", "numerical"), ("colour", "text")]
+    assert spec.submission is not None
+    assert (spec.submission.columns, spec.submission.spelling, spec.metric) == (("id", "y"), "integer", "accuracy")
+    assert (spec.train.rows, spec.test and spec.test.rows) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "classes"),
+    [
+        ([0, 1, 0, 1], "binary", ("0", "1")),
+        ([True, False, True, True], "binary", ("false", "true")),
+        (["no", "yes", None, "no"], "binary", ("no", "yes")),
+        ([2.5, 10.0, 2.5, 2.5], "binary", ("2.5", "10")),
+        (["a", "c", "b", "a"], "multiclass", ("a", "b", "c")),
+        ([2, 0, 1, 0], "multiclass", ("0", "1", "2")),
+        ([1, 2, 3, 4], "multiclass", ("1", "2", "3", "4")),
+        ([1, 2, 4, 8], "regression", ()),
+        ([2, 3, 4, 5], "regression", ()),
+        ([0.5, 1.5, 2.5, 3.5], "regression", ()),
+    ],
+)
+def test_the_values_of_the_target_tell_the_kind(tmp_path: Path, values: list[Any], kind: str, classes: tuple[str, ...]):
+    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": values}, test=_TESTS))
+    assert (spec.kind, spec.classes) == (kind, classes)
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (["None", "Mild", "", "None"], ("Mild", "None")),
+        (["NA", "EU", "null", "NA"], ("EU", "NA", "null")),
+        (["0", "1", "NA", "0"], ("0", "1")),
+        (["True", "None", "False", "NA"], ("False", "True")),
+    ],
+)
+def test_a_class_called_none_is_a_class_among_texts(tmp_path: Path, values: list[str], classes: tuple[str, ...]):
+    (tmp_path / "pets.csv").write_text("size,y\n" + "".join(f"{size},{value}\n" for size, value in enumerate(values)))
+    assert infer_spec(tmp_path / "pets.csv", target="y").classes == classes
+
+
+def test_several_targets_are_labels_or_numbers(tmp_path: Path):
+    write(tmp_path, train=_ROWS | {"a": [0, 1, 0, 1], "b": [0, 0, 0, 0], "c": [1, 2, 3, 9], "d": ["x", "y", "z", "x"]}, test=_TESTS)
+    assert (infer_spec(tmp_path, target=["a", "b"]).kind, infer_spec(tmp_path, target=["a", "b"]).classes) == ("multilabel", ("0", "1"))
+    assert infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
+    with pytest.raises(ArgumentError, match="Several targets must be 0 and 1, or numbers"):
+        infer_spec(tmp_path, target=["a", "d"])
+
+
+def test_later_dates_in_the_test_file_make_a_time_series(tmp_path: Path):
+    train = _ROWS | {"day": ["2020-01-01", "2020-01-02", "2020-01-02", "2020-01-03"], "y": [1.5, 2.5, 3.5, 4.5]}
+    for days, kind in ((["2020-01-04", "2020-01-05"], "time_series"), (["2020-01-03", "2020-01-05"], "regression")):
+        spec = infer_spec(write(tmp_path, train=train, test=_TESTS | {"day": days}))
+        assert (spec.kind, spec.time) == (kind, "day" if kind == "time_series" else None)
+
+
+def test_one_file_needs_its_target_said(tmp_path: Path):
+    path = write(tmp_path, pets=_ROWS | {"y": [0, 1, 1, 0]}) / "pets.csv"
+    spec = infer_spec(path, target="y")
+    assert (spec.name, spec.train.name, spec.test, spec.submission, spec.id) == ("pets", "pets.csv", None, None, "id")
+    check_spec(spec, path)
+    with pytest.raises(ArgumentError, match=r"cannot be inferred: there is no test file to compare it with\. Name it with target="):
+        infer_spec(path)
+    with pytest.raises(UnknownNameError, match="Did you mean 'size'"):
+        infer_spec(path, target="sise")
+
+
+def test_columns_without_values_are_left_out_and_equal_titles_get_numbers(tmp_path: Path):
+    train = {"fooBar": [1, 2, 3], "foo_bar": [1, 2, 3], "empty": [None] * 3, "y": [0, 1, 1]}
+    spec = infer_spec(write(tmp_path, train=train, test={name: values for name, values in train.items() if name != "y"}))
+    assert [(column.name, column.title) for column in spec.columns] == [("fooBar", "foo bar"), ("foo_bar", "foo bar 2")]
+
+
+def test_a_column_that_is_a_number_only_in_the_train_file_is_text(tmp_path: Path):
+    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0]}, test=_TESTS | {"size": ["big", "2"]}))
+    assert spec.columns[0].type == "text"
+
+
+def test_texts_that_many_rows_share_are_categories(tmp_path: Path):
+    rows = range(100)
+    train = {"few": [f"c{row % 20}" for row in rows], "many": [f"c{row % 60}" for row in rows], "y": [row % 2 for row in rows]}
+    assert [column.type for column in infer_spec(write(tmp_path, train=train), target="y").columns] == ["categorical", "text"]
+
+
+def test_ids_that_repeat_are_not_taken_for_ids(tmp_path: Path):
+    train = {"user": [1, 1, 2], "size": [1, 2, 3], "y": [0, 1, 1]}
+    spec = infer_spec(write(tmp_path, train=train, test={"user": [3], "size": [1]}, sample_submission={"user": [3], "y": [0]}))
+    assert (spec.id, spec.target, spec.columns[0].name) == (None, ("y",), "user")
+
+
+@pytest.mark.parametrize(
+    ("predictions", "spelling"),
+    [([1, 0], "integer"), ([0.5, 1.5], "number"), (["True", "False"], "boolean"), (["a", "b"], "text"), ([None, None], "text")],
+)
+def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, predictions: list[Any], spelling: str):
+    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0]}, test=_TESTS, submission={"id": [5, 6], "y": predictions}))
+    assert spec.submission is not None
+    assert spec.submission.spelling == spelling
+
+
+def test_what_cannot_be_inferred_is_refused(tmp_path: Path):
+    with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no file of a competition\. Give"):
+        infer_spec(tmp_path)
+    (tmp_path / "train.zip").touch()
+    with pytest.raises(MissingFileError, match=r"it has no file of a competition, 'train\.zip'\. Give the folder that holds it, unpacked"):
+        infer_spec(tmp_path)
+    with pytest.raises(MissingFileError, match=r"There is no file or folder at 'nowhere'\."):
+        infer_spec("nowhere")
+    write(tmp_path, train=_ROWS | {"y": [1, 1, 1, None], "z": [1, 2, 3, 4]}, test=_TESTS)
+    with pytest.raises(ArgumentError, match=r"2 columns are in it and not in the test file.*columns: 'y', 'z'"):
+        infer_spec(tmp_path)
+    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 different values: there is nothing to learn"):
+        infer_spec(tmp_path, target="y")
+    with pytest.raises(ArgumentError, match="target names no column"):
+        infer_spec(tmp_path, target=[])
+
+
+@pytest.mark.parametrize("mark", "\t;|")
+def test_another_delimiter_is_named(tmp_path: Path, mark: str):
+    (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
+    with pytest.raises(DataError, match=r"separated by commas, and .*train\.csv' looks like one with .* begins with 'id") as caught:
+        infer_spec(tmp_path, target="y")
+    assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
+    (tmp_path / "train.csv").write_text("id,x,y\n1,2,a\n2,-1.25,b\n".replace(",", mark).replace(".", ","))
+    with pytest.raises(DataError) as caught:
+        infer_spec(tmp_path, target="y")
+    assert f"pandas.read_csv('train.csv', sep={mark!r}, decimal=',')" in str(caught.value)
+
+
+_CELLS: dict[str, Callable[[int], st.SearchStrategy[list[Any]]]] = {
+    "numbers": lambda count: st.lists(st.none() | st.floats(allow_nan=False), min_size=count, max_size=count),
+    "texts": lambda count: st.lists(st.none() | st.text('ab\n,"1 .', max_size=3), min_size=count, max_size=count),
+    "codes": lambda count: st.lists(st.integers(0, 2), min_size=count, max_size=count),
+}
+
+
+@st.composite
+def competitions(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
+    """Draw the files of a competition: any columns, a target of any kind without gaps."""
+    count, later = draw(st.integers(2, 8)), draw(st.integers(1, 4))
+    kinds = draw(st.dictionaries(st.text("abc_X1", min_size=1, max_size=4), st.sampled_from(sorted(_CELLS)), max_size=3))
+    train, test = ({name: draw(_CELLS[kind](size)) for name, kind in kinds.items()} for size in (count, later))
+    target = st.one_of(st.integers(0, 3), st.floats(-9, 9), st.booleans())
+    y = draw(
+        st.lists(target, min_size=count, max_size=count, unique_by=str) | st.permutations(["a", "b"] * count).map(lambda all_: all_[:count])
+    )
+    if len(set(map(str, y))) < 2:
+        y = [str(place % 2) for place in range(count)]
+    first = draw(st.sampled_from(["ident", "row"]))
+    ids, more = {first: range(count)}, {first: range(count, count + later)}
+    return {"train": ids | train | {"target": list(map(str, y))}, "test": more | test, "sample_submission": more | {"target": [0] * later}}
+
+
+@given(files=competitions())
+def test_an_inferred_spec_has_no_mismatch_with_its_files(tmp_path_factory: pytest.TempPathFactory, files: dict[str, dict[str, Any]]):
+    folder = write(tmp_path_factory.getbasetemp(), **files)
+    check_spec(infer_spec(folder), folder)
+
+
+def test_the_real_competitions_are_inferred(data_folder: Path):
+    titanic, houses = (infer_spec(data_folder / name) for name in ("titanic", "house_prices"))
+    assert (titanic.kind, titanic.id, titanic.target, len(titanic.columns)) == ("binary", "PassengerId", ("Survived",), 10)
+    assert (houses.kind, houses.id, houses.target, len(houses.columns)) == ("regression", "Id", ("SalePrice",), 79)
+    assert titanic.sample == FileSpec(
+        name="gender_submission.csv", sha256="7a262a7f4cb807f53911dccc84257ed3976b21b7b50ffc468b58446bff8bb6a4", rows=418
+    )
+    check_spec(titanic, data_folder / "titanic")
+    check_spec(houses, data_folder / "house_prices")
+
+
+def test_a_submission_of_the_user_is_not_taken_for_the_sample(tmp_path: Path):
+    tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
+    found = infer_spec(write(tmp_path, **tables, my_submission={"id": [5], "y": [1]}))
+    assert found.sample is not None
+    assert found.sample.name == "sample_submission.csv"

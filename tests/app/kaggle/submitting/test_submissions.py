@@ -1,0 +1,209 @@
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.app.kaggle.submitting.submissions import check_submission, submission
+from mlxfp.support.errors import ArgumentTypeError, DataError, MissingFileError, UnknownNameError
+
+ids = st.lists(st.text("0123456789abc_-,\" é'", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
+LABELS = ["0", "1"]
+
+
+def written(path: Path, header: list[str], *columns: Any) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *zip(*columns, strict=True)])
+    return path
+
+
+def read(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("submissions")
+
+
+@given(ids, st.data())
+def test_a_submission_that_is_written_has_no_problems_and_every_id_as_it_was(folder: Path, names: list[str], data: st.DataObject):
+    kind, truth = data.draw(st.sampled_from([("integer", "1"), ("number", "0.5"), ("boolean", "true"), ("text", "cat")]))
+    values = {"integer": [0.0, 3.0], "number": [0.25, 1e-9], "boolean": [True, False], "text": ["cat", "dog, big"]}[kind]
+    column = [data.draw(st.sampled_from(values)) for _ in names]
+    sample = written(folder / "sample.csv", ["Id", "y"], data.draw(st.permutations(names)), [truth] * len(names))
+    test = written(folder / "test.csv", ["x", "Id"], range(len(names)), names)
+    made = submission({"y": column}, test=test, sample=sample)
+    made.write(folder / "mine.csv")
+    assert repr(made) == f"Submission(Id, y: {len(names)} rows)"
+    assert check_submission(folder / "mine.csv", sample=sample) == ()
+    back = read(folder / "mine.csv")
+    assert back == [["Id", "y"], *map(list, made.rows)]
+    assert [row[0] for row in back[1:]] == names
+    spell = {"integer": lambda value: str(int(value)), "boolean": lambda value: str(value).lower()}.get(kind, str)
+    assert [row[1] for row in back[1:]] == [spell(value) for value in column]
+    assert sorted(each.name for each in folder.iterdir()) == ["mine.csv", "sample.csv", "test.csv"]  # no half-written ones
+
+
+GOOD = [["id", "label"], ["001", "0"], ["002", "1"], ["003", "0"]]
+
+
+def broken(place: tuple[int, int], value: str) -> list[list[str]]:
+    return [[value if (row, column) == place else old for column, old in enumerate(values)] for row, values in enumerate(GOOD)]
+
+
+BREAKS = {
+    "header": (broken((0, 1), "Label"), ["the header is id,Label where the sample has id,label"]),
+    "id column": (broken((0, 0), "Id"), ["the header is Id,label where the sample has id,label"]),
+    "index": (
+        [["", *GOOD[0]], *([str(place), *row] for place, row in enumerate(GOOD[1:]))],
+        ["the header is ,id,label where the sample has id,label"],
+    ),
+    "missing": (GOOD[:3], ["2 rows where the sample has 3", "1 ids of the sample are missing: 003"]),
+    "double": ([*GOOD, GOOD[1]], ["4 rows where the sample has 3", "1 ids are duplicates: 001"]),
+    "extra": (broken((3, 0), "9"), ["1 ids of the sample are missing: 003", "1 ids are not in the sample: 9"]),
+    "zeros": (
+        broken((1, 0), "1"),
+        ["1 ids of the sample are missing: 001", "1 ids are not in the sample: 1 (leading zeros are lost: read ids as text)"],
+    ),
+    "decimals": (
+        broken((1, 0), "001.0"),
+        ["1 ids of the sample are missing: 001", "1 ids are not in the sample: 001.0 (ids became decimals: read ids as text)"],
+    ),
+    "float": (broken((2, 1), "1.0"), ["'label': 1 values are not whole numbers as in the sample: 1.0 in row 2"]),
+    "nan": (broken((2, 1), "nan"), ["'label': 1 values are missing or infinite: nan in row 2"]),
+    "infinite": (broken((2, 1), "inf"), ["'label': 1 values are missing or infinite: inf in row 2"]),
+    "empty": (broken((3, 1), ""), ["'label': 1 values are missing or infinite: nothing in row 3"]),
+    "word": (broken((3, 1), "yes"), ["'label': 1 values are not whole numbers as in the sample: yes in row 3"]),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_every_way_to_break_a_file_is_found(tmp_path: Path, name: str):
+    lines, problems = BREAKS[name]
+    sample = written(tmp_path / "sample.csv", GOOD[0], *zip(*GOOD[1:], strict=True))
+    mine = written(tmp_path / "mine.csv", lines[0], *zip(*lines[1:], strict=True))
+    assert list(check_submission(mine, sample=sample)) == problems
+
+
+def test_all_problems_come_at_once(tmp_path: Path):
+    sample = written(tmp_path / "sample.csv", ["id", "ok", "p"], ["1", "2"], ["True", "False"], ["0.5", "0.1"])
+    mine = written(tmp_path / "mine.csv", ["id", "p", "ok"], ["1", "1", "3"], ["0.5", "nan", "x"], ["TRUE", "1", "False"])
+    assert check_submission(mine, sample=sample) == (
+        "the header is id,p,ok where the sample has id,ok,p",
+        "3 rows where the sample has 2",
+        "1 ids are duplicates: 1",
+        "1 ids of the sample are missing: 2",
+        "1 ids are not in the sample: 3",
+        "'ok': 2 values are not spelled True or False as in the sample: TRUE in row 1",
+        "'p': 1 values are missing or infinite: nan in row 2",
+        "'p': 1 values are not numbers as in the sample: x in row 3",
+    )
+    with pytest.raises(DataError) as caught:
+        submission({"ok": [True, 2], "p": [np.inf, 0.5]}, test=written(tmp_path / "test.csv", ["id"], ["1", "9"]), sample=sample)
+    assert str(caught.value).splitlines()[1:] == [
+        "- 1 ids of the sample are missing: 2",
+        "- 1 ids are not in the sample: 9",
+        "- 'ok': 1 values are not spelled True or False as in the sample: 2 in row 2",
+        "- 'p': 1 values are missing or infinite: inf in row 1",
+    ]
+
+
+def test_the_spelling_may_be_given_where_the_sample_does_not_tell(tmp_path: Path):
+    sample = written(tmp_path / "sample.csv", ["id", "y"], ["1", "2"], ["0", "0"])
+    with pytest.raises(DataError, match=r"'y': 2 values are not whole numbers as in the sample: 0\.25 in row 1"):
+        submission({"y": [0.25, 0.5]}, test=sample, sample=sample)
+    assert submission({"y": [0.25, 1.0]}, test=sample, sample=sample, spelling={"y": "number"}).rows == (("1", "0.25"), ("2", "1.0"))
+    assert submission({"y": [0.0, 1.0]}, test=sample, sample=sample, spelling={"y": "boolean"}).rows == (("1", "False"), ("2", "True"))
+    assert submission({"y": [False, True]}, test=sample, sample=sample).rows == (("1", "0"), ("2", "1"))
+    assert submission({"y": ["a", "b"]}, test=sample, sample=sample, spelling={"y": "text"}).rows == (("1", "a"), ("2", "b"))
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sample = written(tmp_path / "sample.csv", ["id", "y"], ["1"], ["0"])
+    mine = tmp_path / "mine.csv"
+    mine.write_text("old")
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        submission({"y": [1]}, test=sample, sample=sample).write(mine)
+    assert mine.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"predictions": {}}, DataError, "- no predictions for the column 'y'"),
+        ({"predictions": {"y": [1], "z": [2]}}, DataError, "- predictions for 'z', which is not in the sample"),
+        ({"predictions": {"y": [[1]]}}, DataError, r"'y': predictions of shape \[1, 1\] for 1 rows of the test file"),
+        ({"predictions": [1]}, ArgumentTypeError, "predictions must be Mapping, got list"),
+        ({"spelling": {"x": "number"}}, UnknownNameError, "No column of the sample is named 'x'"),
+        ({"spelling": {"y": "float"}}, UnknownNameError, "No spelling is named 'float'"),
+        ({"test": "nothing.csv"}, MissingFileError, "There is no file at 'nothing.csv'"),
+        ({"test": "a\n1\n"}, DataError, "has no column 'id', the id of the sample. Columns: a"),
+        ({"sample": "id,y\n"}, DataError, "has no rows"),
+        ({"sample": ""}, DataError, "has no rows"),
+        ({"sample": "id,y\n1,2,3\n"}, DataError, "Row 1 of .* has 3 values, and the header 2"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused(tmp_path: Path, options: dict[str, Any], kind: type[Exception], message: str):
+    texts = {"test": "id\n1\n", "sample": "id,y\n1,0\n"} | {key: text for key, text in options.items() if key in ("test", "sample")}
+    paths = {}
+    for name, text in texts.items():
+        paths[name] = text if text.endswith(".csv") else tmp_path / f"{name}.csv"
+        if paths[name] != text:
+            paths[name].write_text(text)
+    with pytest.raises(kind, match=message):
+        submission(options.get("predictions", {"y": [1]}), **paths, spelling=options.get("spelling"))
+
+
+@pytest.mark.parametrize(("name", "target"), [("titanic", "Survived"), ("house_prices", "SalePrice")])
+def test_real_samples_are_met(data_folder: Path, tmp_path: Path, name: str, target: str):
+    sample = data_folder / name / ("gender_submission.csv" if name == "titanic" else "sample_submission.csv")
+    wanted = [row[1] for row in read(sample)[1:]]
+    made = submission({target: np.array(wanted, float)}, test=data_folder / name / "test.csv", sample=sample)
+    made.write(tmp_path / "submission.csv")
+    assert check_submission(tmp_path / "submission.csv", sample=sample) == ()
+    assert [float(row[1]) for row in made.rows] == [float(value) for value in wanted]
+    assert name != "titanic" or {row[1] for row in made.rows} == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "names", "written_as"),
+    [
+        ("007", ["012", "007"], ["012", "007"]),
+        ("3", ["1.0", "2.0"], ["1", "2"]),
+        ("0", ["True", "False"], ["1", "0"]),
+        ("0.5", ["yes", "2.5"], ["1", "2.5"]),
+        ("FALSE", ["yes", "0"], ["TRUE", "FALSE"]),
+        ("cat", ["1.0", "True"], ["1.0", "True"]),
+    ],
+)
+def test_names_of_classes_stay_as_they_are_or_say_the_same_as_the_sample_says_it(
+    tmp_path: Path, sample: str, names: list[str], written_as: list[str]
+):
+    model = written(tmp_path / "sample.csv", ["id", "y"], "ab", [sample, sample])
+    made = submission({"y": np.array(names)}, test=written(tmp_path / "test.csv", ["id"], "ab"), sample=model)
+    assert [value for _, value in made.rows] == written_as
+
+
+@pytest.mark.parametrize(("sample", "name"), [("0", "good"), ("True", "good"), ("0", "1.5"), ("True", "2")])
+def test_names_that_the_sample_has_no_way_to_say_are_refused(tmp_path: Path, sample: str, name: str):
+    model = written(tmp_path / "sample.csv", ["id", "y"], "a", [sample])
+    with pytest.raises(DataError, match=rf"1 values are not .* as in the sample: {name} in row 1"):
+        submission({"y": np.array([name])}, test=written(tmp_path / "test.csv", ["id"], "a"), sample=model)
+
+
+def test_files_that_are_no_csv_in_utf8_say_what_they_are(tmp_path: Path):
+    test = written(tmp_path / "test.csv", ["id"], ["1"])
+    (tmp_path / "latin.csv").write_bytes("id,y\n1,\xe9\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"not UTF-8: got the byte 0xe9.*latin\.csv"):
+        submission({"y": [1]}, test=test, sample=tmp_path / "latin.csv")
+    (tmp_path / "semi.csv").write_text("id;y\n1;0\n")
+    with pytest.raises(DataError, match=r"semi\.csv' looks like one with semicolons"):
+        submission({"y": [1]}, test=test, sample=tmp_path / "semi.csv")

@@ -1,0 +1,224 @@
+"""Uploads against a fake client that gives the server's replies; nothing here reaches a network."""
+
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from types import SimpleNamespace as Reply
+from typing import Any
+
+import pytest
+
+from mlxfp.app.kaggle.submitting import uploading
+from mlxfp.app.kaggle.submitting.uploading import Verdict, credentials_in, submit
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MissingFileError
+from mlxfp.support.progress import SETTING
+from tests.screens import Terminal
+
+SubmissionStatus = Enum("SubmissionStatus", "PENDING COMPLETE ERROR")  # as the client spells it
+
+
+class HTTPError(Exception):
+    """What the client raises for a reply other than success."""
+
+    response = Reply(text='{"message":"You must accept the rules"}', status_code=403)
+
+
+class Server:
+    """Answers an upload with `reply`, and each question about it with the next of `states`; an exception is raised."""
+
+    def __init__(self, reply: Any, *states: Any) -> None:
+        self.reply, self.states, self.calls = reply, list(states), []
+
+    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:
+        self.calls.append((file_name, message, competition))
+        return self._give(self.reply)
+
+    def competition_submissions(self, competition: str) -> Any:
+        return self._give(self.states.pop(0) if len(self.states) > 1 else self.states[0])
+
+    def _give(self, value: Any) -> Any:
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+
+ARRIVED = Reply(ref=7, message="Successfully submitted to Titanic")
+OLDER = Reply(ref=6, status=SubmissionStatus.COMPLETE, public_score="0.1", error_description=None)
+
+
+def state(status: str, score: str = "", reason: str | None = None) -> list[Any]:
+    return [None, Reply(ref=7, status=SubmissionStatus[status], public_score=score, error_description=reason), OLDER]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "submission.csv"
+    file.write_text("PassengerId,Survived\n892,0\n")
+    return file
+
+
+LOOK = "Look at https://www.kaggle.com/competitions/titanic/submissions whether it arrived, before you send it again."
+NEW_TOKEN = "Kaggle does not know the credentials: make a new token at https://www.kaggle.com/settings/api."
+CASES = {
+    "scored at once": (Server(ARRIVED, state("COMPLETE", "0.77511")), Verdict("complete", "It scored 0.77511.", 0.77511)),
+    "scored later": (
+        Server(ARRIVED, [OLDER], None, state("PENDING"), ConnectionError("reset"), state("COMPLETE", "0.5")),
+        Verdict("complete", "It scored 0.5.", 0.5),
+    ),
+    "no public score": (Server(ARRIVED, state("COMPLETE")), Verdict("complete", "It was accepted.")),
+    "refused content": (
+        Server(ARRIVED, state("ERROR", reason="Submission must have 418 rows")),
+        Verdict("error", "It could not be scored: Submission must have 418 rows"),
+    ),
+    "no reason": (Server(ARRIVED, state("ERROR")), Verdict("error", "It could not be scored: no reason was given")),
+    "still waiting": (
+        Server(ARRIVED, state("PENDING")),
+        Verdict("pending", "Submission 7 of titanic has arrived. It has not been scored yet."),
+    ),
+    "cannot ask": (
+        Server(ARRIVED, ConnectionError("reset")),
+        Verdict("pending", "Submission 7 of titanic has arrived. Its score could not be asked for: ConnectionError: reset"),
+    ),
+    "no network": (Server(ConnectionError("unreachable")), Verdict("failed", f"The upload failed: ConnectionError: unreachable. {LOOK}")),
+    "rules not accepted": (
+        Server(HTTPError("403 Client Error")),
+        Verdict(
+            "failed",
+            'The upload failed: HTTPError: 403 Client Error: {"message":"You must accept the rules"}. '
+            "Accept the rules first, at https://www.kaggle.com/competitions/titanic/rules; the competition may also be over.",
+        ),
+    ),
+    "no credentials": (Server(SystemExit(1)), Verdict("failed", f"The upload failed: SystemExit: 1. {NEW_TOKEN}")),
+    "upload broken off": (
+        Server(Reply(ref=0, message="Could not submit to competition")),
+        Verdict("failed", "The upload was refused: Could not submit to competition"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whatever_the_server_says_is_a_verdict(path: Path, name: str):
+    server, verdict = CASES[name]
+    assert submit(path, "titanic", message="try", yes=True, client=server, wait=0.05, poll=0.001) == verdict
+    assert server.calls == [(str(path), "try", "titanic")]
+
+
+class Watched(Server):
+    """Notes whether the client is asked to draw nothing."""
+
+    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:
+        self.quiet = quiet
+        return super().competition_submit(file_name, message, competition, quiet)
+
+
+@pytest.mark.parametrize(("size", "setting", "quiet"), [(1 << 23, "", False), (1 << 23, "0", True), ((1 << 23) - 1, "", True)])
+def test_a_large_upload_is_shown(path: Path, monkeypatch: pytest.MonkeyPatch, size: int, setting: str, quiet: bool):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv(SETTING, setting)
+    monkeypatch.setattr(uploading, "sleep", lambda seconds: None)
+    os.truncate(path, size)
+    server = Watched(ARRIVED, state("PENDING"), state("PENDING"), state("COMPLETE", "0.5"))
+    assert submit(path, "titanic", message="try", yes=True, client=server, wait=100.0, poll=1.0).score == 0.5
+    assert server.quiet is quiet
+
+
+def test_nothing_is_sent_without_a_yes(path: Path):
+    server = Server(ARRIVED, state("COMPLETE", "1"))
+    assert submit(path, "titanic", message="try", yes=False, client=server).status == "not sent"
+    assert server.calls == []
+
+
+def test_without_credentials_the_client_is_not_even_imported(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    found = submit(path, "titanic", message="try", yes=True)
+    assert found.status == "failed"
+    assert found.message.startswith("There are no credentials. Set KAGGLE_API_TOKEN")
+
+
+@pytest.mark.parametrize("signs_in", [True, False])
+def test_kaggles_own_client_is_signed_in_first(path: Path, monkeypatch: pytest.MonkeyPatch, signs_in: bool):
+    server = Server(ARRIVED, state("COMPLETE", "0.5"))
+
+    def authenticate() -> None:
+        server.calls.append("signed in")
+        if not signs_in:
+            raise SystemExit(1)
+
+    server.authenticate = authenticate  # type: ignore[attr-defined]  # as the client has it
+    monkeypatch.setenv("KAGGLE_API_TOKEN", "secret")
+    for name in ("kaggle", "kaggle.api"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "kaggle.api.kaggle_api_extended", Reply(KaggleApi=lambda: server))
+    assert submit(path, "titanic", message="try", yes=True).status == ("complete" if signs_in else "failed")
+    assert server.calls == (["signed in", (str(path), "try", "titanic")] if signs_in else ["signed in"])
+
+
+def test_credentials_are_found_in_the_order_of_the_client(tmp_path: Path):
+    own, other, config = tmp_path / ".kaggle", tmp_path / ".config" / "kaggle", tmp_path / "other"
+    for folder in (own, other, config):
+        folder.mkdir(parents=True)
+    named = {"KAGGLE_USERNAME": "a", "KAGGLE_KEY": "b"}
+    assert credentials_in({"KAGGLE_USERNAME": "a"}, tmp_path) is None
+    for file, environ in [
+        (own / "credentials.json", {}),
+        (other / "kaggle.json", {}),
+        (own / "kaggle.json", {}),
+        (config / "kaggle.json", {"KAGGLE_CONFIG_DIR": str(config)}),
+    ]:
+        file.write_text("{}")
+        assert credentials_in(environ, tmp_path) == str(file)
+    assert credentials_in(named, tmp_path) == "KAGGLE_USERNAME and KAGGLE_KEY"
+    (own / "access_token").write_text("t")
+    assert credentials_in(named, tmp_path) == str(own / "access_token")
+    assert credentials_in({"KAGGLE_API_TOKEN": "t", **named}, tmp_path) == "KAGGLE_API_TOKEN"
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"path": "nothing.csv"}, MissingFileError, r"There is no submission at 'nothing\.csv'"),
+        ({"competition": ""}, ArgumentError, "submit needs a competition, wait >= 0 and poll > 0, got ''"),
+        ({"poll": 0}, ArgumentError, "poll=0"),
+        ({"yes": "yes"}, ArgumentTypeError, "yes must be bool, got str"),
+        ({"message": None}, ArgumentTypeError, "message must be a string"),
+    ],
+)
+def test_mistakes_in_the_call_are_raised(path: Path, options: dict[str, Any], kind: type[Exception], message: str):
+    given = {"path": path, "competition": "titanic", "message": "try", "yes": True, "client": Server(ARRIVED), **options}
+    with pytest.raises(kind, match=message):
+        submit(**given)
+
+
+@pytest.mark.parametrize(("status", "cure"), [(400, "check the file"), (401, "new token"), (404, "No competition"), (429, "The limit")])
+def test_what_the_server_refuses_says_what_to_do(path: Path, status: int, cure: str):
+    error = HTTPError(f"{status} Client Error")
+    error.response = Reply(text="", status_code=status)  # type: ignore[misc]
+    server = Server(error, [OLDER])
+    found = submit(path, "titanic", message="try", yes=True, client=server)
+    assert found.status == "failed"
+    assert cure in found.message
+    assert len(server.calls) == 1
+
+
+class Cut(Server):
+    """Breaks the connection of the first upload; the file has arrived before that if `arrived`."""
+
+    def __init__(self, *, arrived: bool) -> None:
+        super().__init__(ARRIVED, [OLDER], state("COMPLETE", "0.5") if arrived else [OLDER], state("COMPLETE", "0.5"))
+
+    def competition_submit(self, *arguments: Any, **options: Any) -> Any:
+        reply = super().competition_submit(*arguments, **options)
+        if len(self.calls) == 1:
+            raise ConnectionResetError("reset by peer")
+        return reply
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_connection_that_breaks_never_submits_twice(path: Path, arrived: bool):
+    server = Cut(arrived=arrived)
+    assert submit(path, "titanic", message="try", yes=True, client=server, wait=0.05, poll=0.001).score == 0.5
+    assert len(server.calls) == (1 if arrived else 2)

@@ -1,0 +1,126 @@
+"""Constants, identifiers and columns that give the target away are named; honest columns, however good, are not."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mlxfp as fp
+from mlxfp.app.kaggle import ColumnSpec
+from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
+from tests.app.kaggle.estimators.tables import spec_of
+
+COUNT = 400
+LEAK = "alone avoids"
+
+
+def said(kind, y, **columns):
+    """What is said of a column, a list of numbers or of texts, next to a column of noise."""
+    random = np.random.default_rng(1)
+    types = {name: "categorical" if any(isinstance(each, str) for each in values) else "numerical" for name, values in columns.items()}
+    specs = [ColumnSpec(name="noise", type="numerical"), *(ColumnSpec(name=name, type=type) for name, type in types.items())]
+    rows = fp.from_table({"noise": random.normal(size=len(y)), **columns, "y": np.asarray(y, float)})
+    return list(column_warnings(spec_of(kind, columns=specs), rows))
+
+
+def target(kind, random=None):
+    random = np.random.default_rng(0) if random is None else random
+    return random.normal(size=COUNT) if kind == "regression" else random.integers(2 if kind == "binary" else 3, size=COUNT).astype(float)
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
+def test_a_column_that_gives_the_target_away_is_named(kind):
+    y = target(kind)
+    (message,) = said(kind, y, paid=list(np.exp(3 - y)))
+    assert message.startswith("The column 'paid' alone avoids")
+    assert "errors in 'y'. If it is not known when rows are to be predicted, the score is far too good" in message
+
+
+def test_names_and_missing_values_give_a_target_away_too():
+    y = target("multiclass")
+    assert LEAK in said("multiclass", y, status=[("open", "lost", "won")[int(each)] for each in y])[0]
+    y = target("binary")
+    assert LEAK in said("binary", y, closed=[None if each else 1.0 + place % 7 for place, each in enumerate(y)])[0]
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
+@given(seed=st.integers(0, 99), noise=st.floats(0.25, 3))
+def test_a_good_column_is_none_that_gives_the_target_away(kind, seed, noise):
+    random = np.random.default_rng(seed)
+    y = target(kind, random)
+    assert said(kind, y, good=list(y + noise * random.normal(size=COUNT))) == []
+
+
+def test_classes_that_are_rare_are_not_given_away_by_their_rarity():
+    y = np.zeros(COUNT)
+    y[:3] = 1
+    assert said("binary", y, side=["ab"[place % 2] for place in range(COUNT)]) == []
+
+
+def test_a_target_of_names_that_are_in_one_row_each_is_not_given_away_by_them():
+    assert LEAK not in "".join(said("binary", target("binary"), name=[f"n{place}" for place in range(COUNT)]))
+
+
+def test_constants_and_identifiers_are_named():
+    y, order = target("binary"), np.arange(float(COUNT))
+    (message,) = said("binary", y, same=["x"] * COUNT, three=[3.0] * COUNT)
+    assert message == "Columns with one value in all training rows, which say nothing: same, three."
+    (message,) = said("binary", y, number=list(7 + 2 * order), code=[f"k{place:04}" for place in range(COUNT)])
+    assert message.startswith("Columns that look like identifiers, another value in each row or nearly so: number, code.")
+    (message,) = said("binary", y, code=[f"k{place % 390:04}" for place in range(COUNT)])  # ten rows are duplicates
+    assert ": code. If the order" in message
+    assert said("binary", y, code=[f"k{place % 300:04}" for place in range(COUNT)]) == []
+    assert said("binary", y, text=[f"a sentence {place}" for place in range(COUNT)], size=list(order + 0.5)) == []
+
+
+def test_the_column_of_times_is_no_identifier():
+    columns = [ColumnSpec(name="day", type="text")]
+    rows = fp.from_table({"day": [f"2024-{place // 28 + 1:02}-{place % 28 + 1:02}" for place in range(300)], "y": np.arange(300.0) % 7})
+    spec = spec_of("regression", columns=columns)
+    assert len(list(column_warnings(spec, rows))) == 1
+    assert list(column_warnings(evolve(spec, time="day"), rows)) == []
+
+
+def test_a_few_rows_say_nothing():
+    assert said("binary", [0.0, 1.0] * 10, same=["x"] * 20, number=list(np.arange(20.0))) == []
+
+
+def test_many_rows_are_looked_at_evenly():
+    y = np.arange(200_000.0) % 2
+    assert LEAK in said("binary", np.random.default_rng(0).permutation(y), twice=list(2 * np.random.default_rng(0).permutation(y)))[0]
+
+
+def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
+    def reads_of(count):
+        read = []
+        columns = {f"column {number}": np.arange(COUNT) % 7 / 2 + number for number in range(count)}
+        rows = fp.from_table({**columns, "y": target("binary")})
+        spec = spec_of("binary", columns=[ColumnSpec(name=name, type="numerical") for name in columns])
+        list(column_warnings(spec, fp.pipe(rows, fp.map_chunks(lambda chunk: read.append(chunk.num_rows) or chunk))))
+        return len(read)
+
+    assert reads_of(40) == reads_of(2)
+
+
+@given(
+    st.lists(st.sampled_from(["?", "unknown", "12 kg", "1,5"]), max_size=9),
+    st.lists(st.one_of(st.integers(-999, 10**9), st.floats(-1e9, 1e9)), min_size=1, max_size=60),
+    st.integers(0, 70),
+)
+def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, numbers, first):
+    cells = [*map(str, numbers), *texts, None]
+    parts = [fp.from_table({"size": pa.array(part, pa.string())}) for part in (cells[:first], cells[first:]) if part]
+    messages = list(text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="text")]), *parts))
+    assert len(messages) == (0 < len(texts) <= (len(numbers) + len(texts)) / 10)
+    for message in messages:
+        assert message.startswith(
+            f"The column 'size' is read as texts, as {len(texts)} of its {len(numbers) + len(texts)} cells are not numbers: "
+        )
+        assert all(repr(text) in message for text in texts)
+
+
+def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():
+    rows = fp.from_table({"size": [1.0, 2.0]})
+    assert list(text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="numerical")]), rows)) == []

@@ -1,0 +1,384 @@
+"""Runs with model.name=auto: from a folder to a submission, with members that are chosen by the data and by the time."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from itertools import count, islice
+from shutil import rmtree
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+import mlxfp as fp
+from mlxfp.app.cli import main
+from mlxfp.app.kaggle import METRICS, DatasetSpec
+from mlxfp.app.kaggle.specs.catalogue import SPECS
+from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fold
+from mlxfp.app.runs.auto import running
+from mlxfp.app.runs.auto.choosing import choose
+from mlxfp.app.runs.auto.members import Facts, Member, members
+from mlxfp.app.runs.auto.results import planned
+from mlxfp.app.runs.from_config.planning import plan_problem
+from mlxfp.models import TABLE_MODELS
+from tests.app.runs.competitions import competition, table, texts, write
+
+TREES = Member("trees", {"model": {"name": "lightgbm", "arguments": {"n_estimators": 8, "min_child_samples": 2}}})
+LINEAR = Member("linear", {"model": {"name": "sklearn.linear_model:LogisticRegression", "arguments": {"C": 0.5}}})
+RIDGE = Member("linear", {"model": {"name": "sklearn.linear_model:Ridge", "arguments": {"alpha": 1.0}}})
+RESULTS = ("oof.csv", "test_predictions.csv", "submission.csv", "metrics.json", "receipt.json", "folds.csv", "spec.yaml")
+SIZES = ((48, 0), (20, 900))  # rows of the files, and where they begin
+TABLE = Facts(800, numbers=5, categories=2, texts=0, classes=2, errors="squared", packages=frozenset({"sklearn", "lightgbm"}))
+
+pytestmark = pytest.mark.skipif(not pytest.importorskip("lightgbm"), reason="needs the extra boosting")
+
+
+def rows(number, start, target):
+    """Rows with two numbers, one of them missing at times, a category, and an answer that follows from them, not always."""
+    rng = np.random.default_rng(start)
+    for place in range(start, start + number):
+        size, age, kind = rng.random(), rng.random(), rng.choice(["x", "y", "z"])
+        hidden = size + 0.5 * (kind == "x") + 0.3 * rng.normal()
+        known = {"id": place, "size": round(size, 3), "age": "" if age > 0.9 else round(age, 3), "kind": kind}
+        yield known if target is None else known | {"y": target(hidden)}
+
+
+def folder(tmp_path, target):
+    train, test = list(rows(90, 0, target)), list(rows(30, 900, None))
+    return competition(tmp_path / "ship", train, test, [{"id": row["id"], "y": 0} for row in test])
+
+
+@pytest.fixture
+def binary(tmp_path):
+    return folder(tmp_path, lambda hidden: int(hidden > 0.7))
+
+
+@pytest.fixture
+def values(tmp_path):
+    return folder(tmp_path, lambda hidden: round(100 * np.exp(hidden), 2))
+
+
+def auto(data, *overrides):
+    quick = ("validation.folds=2", "observers.minutes=null", "observers.progress=false", "observers.plots=false", "name=out")
+    return fp.runs.load_config(preset="auto", overrides=[f"data.path={data}", f"output={data.parent}", *quick, *overrides]).config
+
+
+def results(run):
+    folds = sorted(run.glob("members/*/fold-*/*"))
+    return {str(path.relative_to(run)): path.read_bytes() for path in (*(run / name for name in RESULTS), *folds)}
+
+
+def test_members_suit_the_columns_the_rows_and_the_packages():
+    def names(**changes):
+        return [member.name for member in members(evolve(TABLE, **changes))]
+
+    assert names() == ["lightgbm", "linear", "deep", "shallow", "kernel", "forest", "realmlp", "tabm"]
+    assert names(classes=0) == ["lightgbm", "linear", "deep", "kernel", "forest", "realmlp", "tabm"]
+    assert names(rows=50_000) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp"]
+    assert names(rows=50_000, gpu=True) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp", "tabm"]
+    assert names(rows=10**6) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled"]
+    assert names(texts=2) == ["lightgbm", "words", "deep", "shallow", "plain_words", "kernel", "forest", "realmlp", "tabm"]
+    assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm", "deep", "shallow", "plain_words"]
+    assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
+        *("trees", "linear", "kernel", "forest", "realmlp", "tabm")
+    ]
+    assert names(packages=frozenset({*TABLE.packages, "catboost"}))[6] == "catboost"
+    assert names(packages=frozenset()) == ["realmlp", "tabm"]
+    assert names(texts=1, packages=frozenset()) == names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
+
+
+def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_rows_there_are():
+    def networks(**changes):
+        found = {member.name: member.values for member in members(evolve(TABLE, **changes))}
+        epochs = found["realmlp"]["training"]["epochs"]
+        assert found["realmlp"]["observers"]["patience"] == epochs  # the best of all
+        return epochs, found.get("tabm", {}).get("model", {}).get("size")
+
+    assert networks() == (256, "tiny")
+    assert networks(rows=20_000) == (38, None)
+    assert networks(rows=200_000) == (16, None)
+    assert networks(rows=20_000, gpu=True) == (256, "base")
+    assert TABLE_MODELS["realmlp"].defaults["training"]["epochs"] == 256
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"rows": 50_000}, {"texts": 1}, {"classes": 0}, {"packages": frozenset({"sklearn"})}, {"packages": frozenset()}]
+)
+def test_the_options_of_each_member_are_valid(changes, binary):
+    run = fp.runs.plan(auto(binary, "training.seed=3", "validation.repeats=2"))
+    for member in members(evolve(TABLE, **changes)):
+        made = planned(run, member)
+        assert plan_problem(made) is None, member.name
+        assert (made.training.seed, made.folds.repeats, made.folder) == (3, 2, run.folder / "members" / member.name)
+
+
+def test_members_are_followed_by_the_trackers_of_the_run_under_its_name(binary):
+    run = fp.runs.plan(auto(binary, "observers.tensorboard=board", "observers.trackio=ships", "observers.mlflow=sqlite:///a.db"))
+    made = planned(run, members(TABLE)[0])
+    followed = made.trackers
+    assert (followed.tensorboard, followed.trackio, followed.mlflow) == ("board/out", "ships-out", "sqlite:///a.db")
+    assert not made.training.progress
+
+
+def test_a_run_blends_members_and_continues_to_the_same_bytes_wherever_it_stops(binary, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
+    config = auto(binary, "competition.threshold=true")
+    events = list(fp.runs.run(config))
+    weighed = [event for event in events if isinstance(event, fp.runs.Weighed)]
+    assert [event.member for event in weighed] == ["trees", "linear"]
+    assert sum(event.weight for event in weighed) == pytest.approx(1)
+    assert fp.kaggle.check_submission(events[-1].submission, sample=binary / "sample_submission.csv") == ()
+    numbers, whole = json.loads((tmp_path / "out" / "metrics.json").read_text()), results(tmp_path / "out")
+    assert 0 < numbers["threshold"] < 1
+    assert numbers["oof"] >= max(event.score for event in weighed)
+    again = list(fp.runs.run(config))
+    assert again[-1] == events[-1]
+    assert not any(isinstance(event, fp.runs.FoldEnded) for event in again)
+    rmtree(tmp_path / "out")
+    for stop in (3, 6, 9):
+        stopped = fp.runs.run(config)
+        assert len(list(islice(stopped, stop))) == stop
+        stopped.close()
+    *_, end = fp.runs.run(config)
+    assert end == events[-1]
+    assert results(tmp_path / "out") == whole
+
+
+def test_values_are_blended_predicted_again_and_exported(values, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, RIDGE))
+    *_, end = fp.runs.run(auto(values, "competition.metric=rmsle"))
+    run = tmp_path / "out"
+    numbers = json.loads((run / "metrics.json").read_text())
+    assert end.score.overall <= min(each["oof"] for each in numbers["members"].values())
+    said = [float(row["prediction"]) for row in table(run / "test_predictions.csv")]
+    assert fp.runs.predict(run, values / "test.csv")["prediction"].tolist() == said
+    made = fp.runs.export(run, tmp_path / "models")
+    assert {path.parent.name for path in made} == {name for name, each in numbers["members"].items() if each["weight"] > 0}
+    with pytest.raises(fp.errors.ArgumentError, match="has no folds of its own"):
+        fp.runs.blend([run, run], tmp_path / "both")
+    *_, alone = fp.runs.resume(run / "members" / "linear")
+    assert alone.score.overall == numbers["members"]["linear"]["oof"]
+    assert "<h2>Members</h2>" in fp.runs.report(run).read_text()
+
+
+def test_probabilities_are_calibrated_where_the_metric_asks(binary, tmp_path, monkeypatch):
+    sharp = evolve(LINEAR, values={"model": {**LINEAR.values["model"], "arguments": {"C": 1e6}}})
+    overfitted = evolve(TREES, values={"model": {"name": "lightgbm", "arguments": {"n_estimators": 300, "min_child_samples": 1}}})
+    monkeypatch.setattr(running, "members", lambda facts: (overfitted, sharp))
+    *_, end = fp.runs.run(auto(binary, "competition.metric=log_loss"))
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert end.score.overall <= min(each["oof"] for each in numbers["members"].values())
+    assert (slope := numbers["calibration"][0][0]) < 1, slope
+    said = [float(row["prediction"]) for row in table(tmp_path / "out" / "test_predictions.csv")]
+    assert fp.runs.predict(tmp_path / "out", binary / "test.csv")["prediction"].tolist() == said
+
+
+def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp_path, monkeypatch, capsys):
+    wrong = evolve(RIDGE, name="wrong")
+    monkeypatch.setattr(running, "members", lambda facts: (wrong, TREES, LINEAR, evolve(LINEAR, name="last")))
+    ticks = count(0, 100.0)
+    monkeypatch.setattr(running, "monotonic", lambda: next(ticks))  # every event takes a hundred seconds
+    assert (
+        main(["run", "--data", str(binary), "validation.folds=2", f"output={tmp_path}/runs", "observers.plots=false", "--minutes", "9.8"])
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "wrong is left out: it failed: The targets of 'ship' are binary, which needs a classifier" in said
+    assert "linear is left out: its first fold took more than its share of the time" in said
+    assert "last is left out: no time was left" in said
+    assert sorted(path.name for path in (tmp_path / "runs" / "ship" / "members").iterdir()) == ["trees"]
+    numbers = json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text())
+    assert (numbers["single"], list(numbers["left_out"])) == ("trees", ["wrong", "linear", "last"])
+    (tmp_path / "runs" / "ship" / "receipt.json").unlink()
+    monkeypatch.setattr(running, "monotonic", time.monotonic)  # what was decided stays decided, however quick the machine is now
+    assert main(["resume", str(tmp_path / "runs" / "ship")]) == 0
+    assert json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text()) == numbers
+
+
+def test_the_data_are_warned_of_once(binary, monkeypatch):
+    rows = [{**row, "same": 1} for row in table(binary / "train.csv")]
+    write(binary / "train.csv", rows)
+    write(binary / "test.csv", [{**row, "same": 1} for row in table(binary / "test.csv")])
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
+    said = [event.message for event in fp.runs.run(auto(binary)) if isinstance(event, fp.runs.Noted)]
+    assert sum("one value in all training rows, which say nothing: same" in message for message in said) == 1
+
+
+def test_rare_classes_win_more_often_where_the_metric_asks_for_it(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["a", "b", "c"], 240, p=[0.75, 0.15, 0.1])
+    known = [{"id": place, "n": round(rng.normal() + 1.2 * "abc".index(kind), 2), "y": kind} for place, kind in enumerate(kinds)]
+    test = [{"id": row["id"], "n": row["n"]} for row in known[220:]]
+    data = competition(tmp_path / "ship", known[:220], test, [{"id": row["id"], "y": "a"} for row in test])
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
+    *_, end = fp.runs.run(auto(data, "competition.metric=f1_macro", "validation.folds=4"))
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    common, *rarer = numbers["class_weights"]
+    assert max(rarer) > common
+    said = table(tmp_path / "out" / "test_predictions.csv")
+    again = fp.runs.predict(tmp_path / "out", data / "test.csv")
+    assert [[float(row[name]) for name in "abc"] for row in said] == np.stack([again[name] for name in "abc"], axis=1).tolist()
+    _, *plain = fp.runs.run(auto(data, "competition.metric=accuracy", "validation.folds=4", "name=plain"))
+    assert "class_weights" not in json.loads((tmp_path / "plain" / "metrics.json").read_text())
+    submitted = [row["y"] for row in table(end.submission)]
+    assert len({*submitted} - {"a"}) > 0
+    assert submitted.count("a") < [row["y"] for row in table(plain[-1].submission)].count("a")
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_several_targets_are_blended(kind, tmp_path, monkeypatch):
+    """Labels and values of several columns have predictions [N, T]."""
+    known = [{"id": place, "n": place * 7 % 11, "m": place * 5 % 13} for place in range(66)]
+    scale = (lambda value, limit: int(value > limit)) if kind == "multilabel" else (lambda value, limit: value * 1.5 + limit)
+    train = [{**row, "low": scale(row["n"], 5), "high": scale(row["m"] + row["n"], 11)} for row in known[:60]]
+    data = competition(tmp_path / "ship", train, known[60:], [{"id": row["id"], "low": 0.5, "high": 0.5} for row in known[60:]])
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR if kind == "multilabel" else RIDGE))
+    *_, end = fp.runs.run(auto(data))
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    better = max if kind == "multilabel" else min
+    assert end.score.overall == better([end.score.overall, *(each["oof"] for each in numbers["members"].values())])
+    assert fp.kaggle.check_submission(end.submission, sample=data / "sample_submission.csv") == ()
+
+
+@pytest.mark.parametrize(("compiling", "kept"), [(50.0, True), (70.0, False)])
+def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kept, binary, monkeypatch):
+    small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 2, "size": 8}, "observers": {"every": 1}}
+    network = Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, network))
+    clock, out = 0.0, []
+    monkeypatch.setattr(running, "monotonic", lambda: clock)
+    for event in fp.runs.run(auto(binary, "observers.minutes=1")):
+        starts = isinstance(event, fp.runs.Trained) and isinstance(event.event, fp.events.RunStarted)
+        clock += compiling if starts and event.fold == 1 else 0.0
+        out += [event.member] if isinstance(event, fp.runs.LeftOut) else []
+    assert out == ([] if kept else ["network"])
+
+
+def test_what_is_imported_once_for_all_members_is_of_no_members_time(binary, monkeypatch):
+    clock = 0.0
+
+    def imported(name):
+        nonlocal clock
+        clock += 100.0
+
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
+    monkeypatch.setattr(running, "monotonic", lambda: clock)
+    monkeypatch.setattr(running, "import_module", imported)
+    assert not any(isinstance(event, fp.runs.LeftOut) for event in fp.runs.run(auto(binary, "observers.minutes=1")))
+    assert clock == 100.0
+
+
+def test_a_run_without_any_model_fails_and_can_be_tried_again(binary, monkeypatch):
+    monkeypatch.setattr(running, "members", lambda facts: (RIDGE,))
+    with pytest.raises(fp.errors.DataError, match="No model could be trained: linear it failed: The targets of 'ship' are binary"):
+        list(fp.runs.run(auto(binary)))
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
+    *_, end = fp.runs.run(auto(binary))
+    assert end.score.overall > 0.6
+
+
+def test_a_run_on_texts_that_is_killed_ends_with_the_same_bytes(tmp_path):
+    train, test = ([{**row, "text": f"this is a {row['text']} of {row['id']}"} for row in texts(number, first)] for number, first in SIZES)
+    answers = [{**row, "y": int("cat" in row["text"])} for row in train]
+    data = competition(tmp_path / "notes", answers, test, [{"id": row["id"], "y": 0} for row in test])
+    command = (
+        "run",
+        "--data",
+        str(data),
+        "validation.folds=2",
+        f"output={tmp_path}",
+        "observers.plots=false",
+        "--minutes",
+        "30",
+        "name=out",
+    )
+    process = subprocess.Popen([sys.executable, "-m", "mlxfp", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    while not list((tmp_path / "out").glob("members/*/fold-01/result.json")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert main(command) == 0
+    killed = results(tmp_path / "out")
+    rmtree(tmp_path / "out")
+    assert main(command) == 0
+    assert results(tmp_path / "out") == killed
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["members"].keys() == {
+        "words",
+        "lightgbm",
+        "deep",
+        "shallow",
+        "plain_words",
+    }
+
+
+def oof_of(folds, targets, predictions):
+    return out_of_fold(folds, targets, [fold_predictions(fold, np.array(predictions)[fold.valid]) for fold in folds])
+
+
+SPEC: DatasetSpec = SPECS["titanic"]
+
+
+def test_the_blend_of_a_fold_does_not_depend_on_its_targets():
+    rng, folds = np.random.default_rng(0), fp.kaggle.folds.custom([0, 1, 2] * 20)
+    targets = (np.arange(60) % 7 < 3).astype(float)
+    first, second = (np.clip(targets * 0.4 + 0.3 + rng.normal(0, spread, 60), 0.01, 0.99) for spread in (0.15, 0.2))
+    turned = np.where(folds.assignments[0] == 0, 1 - targets, targets)
+    for metric in (METRICS["log_loss"], METRICS["accuracy"]):
+        made = [
+            choose(
+                SPEC, metric, {"first": oof_of(folds, truth, first), "second": oof_of(folds, truth, second)}, tune=metric.needs == "labels"
+            )
+            for truth in (targets, turned)
+        ]
+        if made[0].single is made[1].single is None:
+            here = [chosen.oof.predictions[0][folds.assignments[0] == 0] for chosen in made]
+            assert np.array_equal(*here)
+    # The greedy choice itself, not nested, would have changed:
+    assert made[0].choice != made[1].choice
+
+
+def test_the_best_member_is_submitted_where_the_blend_is_worse():
+    folds = fp.kaggle.folds.custom([0] * 4 + [1] * 4)
+    targets = np.array([0.0, 1, 0, 1] * 2)
+    steady = np.abs(targets - 0.3)
+    lucky = np.concatenate([1 - targets[:4], targets[4:]]) * 0.9 + 0.05  # wrong in the first fold, right in the second
+    chosen = choose(
+        SPEC, METRICS["accuracy"], {"steady": oof_of(folds, targets, steady), "lucky": oof_of(folds, targets, lucky)}, tune=False
+    )
+    assert chosen.single == "steady"
+    assert chosen.choice.weights == (1.0, 0.0)
+    assert chosen.blend.overall < chosen.score.overall == chosen.parts["steady"] == 1.0
+
+
+def test_a_folder_alone_is_enough_and_nothing_at_all_is_not(binary, capsys):
+    assert main(["config", "show", "--data", str(binary), "training.seed=2"]) == 0
+    shown = capsys.readouterr().out
+    assert {"name: ship", "seed: 2", "name: auto"} <= {line.strip() for line in shown.splitlines()}
+    assert main(["run"]) == 1
+    assert "There is no configuration. Give a folder of data, --data FOLDER" in capsys.readouterr().err
+
+
+def test_options_that_members_choose_are_refused(binary):
+    with pytest.raises(fp.errors.ConfigError, match=r"training.epochs: model.name=auto chooses it for each of its models; leave it out"):
+        list(fp.runs.run(auto(binary, "training.epochs=3")))
+    with pytest.raises(fp.errors.ConfigError, match="stands for several models"):
+        fp.runs.prepare(auto(binary))
+
+
+def test_another_time_limit_begins_another_run(binary, monkeypatch):
+    monkeypatch.setattr(running, "members", lambda facts: (TREES,))
+    list(fp.runs.run(auto(binary)))
+    write(binary / "train.csv", list(rows(90, 0, lambda hidden: int(hidden > 0.7))))  # the same bytes
+    with pytest.raises(fp.errors.ConfigError, match=r"observers.minutes is None there and 3.0 here"):
+        list(fp.runs.run(auto(binary, "observers.minutes=3.0")))
+
+
+def test_a_threshold_is_tuned_for_f1_and_not_for_accuracy():
+    folds, targets = fp.kaggle.folds.custom([0, 1] * 8), np.array([0.0, 0, 0, 0, 0, 0, 1, 1] * 2)
+    timid = {"timid": oof_of(folds, targets, 0.1 + 0.3 * targets)}
+    assert choose(SPEC, METRICS["f1"], timid, tune=False).score.overall == 1.0
+    assert choose(SPEC, METRICS["accuracy"], timid, tune=False).choice.after is None
+    assert choose(SPEC, METRICS["accuracy"], timid, tune=True).score.overall == 1.0

@@ -1,0 +1,164 @@
+"""What finished runs are good for: longer training, models for other programs, blends, pseudo-labels."""
+
+import json
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlxfp as fp
+from mlxfp.app.cli import main
+from mlxfp.app.run_folders.files import read_array
+from tests.app.runs.competitions import competition, configured, table, texts
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "data"
+    train = [{**row, "y": int("cat" in row["text"])} for row in texts(36)]
+    test = texts(60, 900)
+    return competition(folder, train, test, [{"id": row["id"], "y": 0} for row in test])
+
+
+def made(data, name, *overrides):
+    return list(fp.runs.run(configured(data, f"name={name}", *overrides)))
+
+
+@pytest.fixture(scope="module")
+def runs(data):
+    """Two runs that differ in their seed, and one of other folds."""
+    for name, override in (("first", "training.seed=0"), ("second", "training.seed=1"), ("other", "validation.seed=1")):
+        made(data, name, override)
+    return [data.parent / name for name in ("first", "second", "other")]
+
+
+CONSTANT = ("schedule.name=constant", "schedule.warmup=0")
+
+
+@pytest.mark.parametrize("options", [(), ("observers.patience=5",), ("observers.evaluate_every=1", "observers.checkpoint_every=1")])
+def test_a_run_that_is_extended_ends_as_one_that_was_as_long_from_the_start(data, tmp_path, options):
+    whole, part = (f"{tmp_path.name}-{name}" for name in ("whole", "part"))
+    made(data, whole, *CONSTANT, *options, "training.epochs=3")
+    made(data, part, *CONSTANT, *options, "training.epochs=1")
+    events = list(fp.runs.resume(data.parent / part, overrides=["training.epochs=3"]))
+    assert "training.epochs grows from 1 to 3" in events[0].message
+    for name in ("oof.csv", "test_predictions.csv", "submission.csv", "metrics.json"):
+        assert (data.parent / part / name).read_bytes() == (data.parent / whole / name).read_bytes()
+    (began,) = (event for event in fp.runs.resume(data.parent / part) if isinstance(event, fp.runs.Began))
+    assert (began.folds, began.done) == (2, 2)
+    with pytest.raises(
+        fp.errors.ConfigError, match=r"training\.epochs is 3 there and 2 here.*Only training\.epochs may grow: mlxfp resume"
+    ):
+        list(fp.runs.resume(data.parent / part, overrides=["training.epochs=2"]))
+
+
+def test_models_are_exported_as_other_programs_read_them(runs, data, tmp_path, capsys):
+    assert main(["export", str(runs[0]), "--out", str(tmp_path / "models")]) == 0
+    folders = [tmp_path / "models" / name for name in ("fold-01", "fold-02")]
+    assert capsys.readouterr().out.split() == [str(folder) for folder in folders]
+    for folder in folders:
+        assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "recipe.json", "tokenizer.json"}
+        model, tokenizer = fp.models.load(folder), fp.load_tokenizer(folder)
+        recipe = json.loads((folder / "recipe.json").read_text())
+        ids = tokenizer.encode("text: red cat")
+        assert model(mx.array([ids])).shape == (1, 2)
+        assert recipe["spec"]["classes"] == ["0", "1"]
+    with pytest.raises(fp.errors.ArgumentError, match=r"is not empty\. Give another folder"):
+        fp.runs.export(runs[0], tmp_path / "models")
+    rows = fp.runs.prepare(fp.runs.load_config(runs[0] / "config.yaml").config)
+    batch = next(iter(fp.pipe(rows.recipe(rows.plan.data.test), fp.batch(60), fp.collate(rows.recipe.unlabelled))))
+    chances = mx.softmax(fp.models.load(folders[0])(batch["input_ids"], batch["attention_mask"]), axis=-1)[:, 1]
+    assert np.allclose(np.array(chances), read_array(runs[0] / "fold-01" / "test.npy"), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["mean", "vote", "greedy"])
+def test_runs_are_blended_and_scored_out_of_fold(runs, data, tmp_path, method, capsys):
+    out = tmp_path / "both"
+    assert main(["blend", *map(str, runs[:2]), "--out", str(out), "--method", method]) == 0
+    said = capsys.readouterr().out
+    assert f"{out}/submission.csv is ready to submit" in said
+    assert fp.kaggle.check_submission(out / "submission.csv", sample=data / "sample_submission.csv") == ()
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["runs"] == {str(run): json.loads((run / "metrics.json").read_text())["oof"] for run in runs[:2]}
+    predicted = [[float(row["prediction"]) for row in table(run / "oof.csv")] for run in (*runs[:2], out)]
+    if method == "mean":
+        assert np.allclose(np.mean(predicted[:2], axis=0), predicted[2])
+        tests = [[float(row["prediction"]) for row in table(run / "test_predictions.csv")] for run in (*runs[:2], out)]
+        assert np.allclose(np.mean(tests[:2], axis=0), tests[2])
+
+
+def test_a_file_says_what_to_blend(runs, tmp_path, capsys):
+    file, out = tmp_path / "blend.yaml", tmp_path / "both"
+    file.write_text(f"runs:\n- {runs[0]}\n- {runs[1]}\nout: {out}\nmethod: vote\n")
+    assert main(["blend", str(file)]) == 0
+    assert json.loads((out / "metrics.json").read_text())["method"] == "vote"
+    file.write_text(f"runs: [{runs[0]}, {runs[1]}]\nmethod: men\nto: there\n")
+    assert main(["blend", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert f"method ({file}:2): expected 'mean' or 'rank' or 'vote' or 'greedy' (did you mean 'mean'?), got 'men'" in said
+    assert "out: a value is needed and there is none" in said
+    assert f"to ({file}:3): unknown key" in said
+    assert main(["blend", *map(str, runs[:2])]) == 1
+    assert "out: a value is needed and there is none" in capsys.readouterr().err
+
+
+def test_runs_of_other_folds_are_not_blended(runs, tmp_path):
+    with pytest.raises(
+        fp.errors.ConfigError, match=r"other has other folds than that in .*first, so one has trained on rows that validate the other"
+    ):
+        fp.runs.blend([runs[0], runs[2]], tmp_path / "both")
+    with pytest.raises(fp.errors.UnknownNameError, match=r"No method is named 'men'\. Did you mean 'mean'"):
+        fp.runs.blend(runs[:2], tmp_path / "both", method="men")
+
+
+def test_a_finished_run_teaches_another_fold_by_fold(runs, data):
+    config = configured(data, f"data.pseudo_labels={runs[0]}", "name=student")
+    plain, taught = (fp.runs.prepare(each) for each in (configured(data), config))
+    before, after = (fp.to_table(fp.pipe(each.splits.train, fp.select_columns(["text", "y"]))) for each in (plain, taught))
+    assert after.slice(0, len(before)).equals(before)
+    added = after.slice(len(before))
+    tests = fp.kaggle.column_values(plain.plan.data.test, "text").tolist()
+    chances = dict(zip(tests, read_array(runs[0] / "fold-01" / "test.npy"), strict=True))
+    assert 0 < len(added) <= 0.6 * len(tests)
+    assert all(label == int(chances[text] > 0.5) for text, label in zip(*added.to_pydict().values(), strict=True))
+    assert made(data, "student", f"data.pseudo_labels={runs[0]}")[-1].submission is not None
+    with pytest.raises(
+        fp.errors.ConfigError, match=r"the run in .*other has other folds than this one, so its models may have seen rows that validate"
+    ):
+        fp.runs.prepare(configured(data, f"data.pseudo_labels={runs[2]}"))
+    with pytest.raises(fp.errors.DataError, match="needs a finished run with predictions of the test rows, and nowhere holds none"):
+        fp.runs.prepare(configured(data, "data.pseudo_labels=nowhere"))
+
+
+@pytest.mark.parametrize("name", ["one_cycle", "polynomial", "plateau"])
+def test_every_schedule_can_be_asked_for(data, name):
+    options = ("schedule.patience=1", "schedule.factor=0.1", "training.epochs=4", "observers.every=1")
+    *_, end = made(data, name, f"schedule.name={name}", *options)
+    assert end.score is not None
+    log = [json.loads(line) for line in (data.parent / name / "fold-01" / "log.jsonl").read_text().splitlines()]
+    rates = [line["metrics"]["learning_rate/0"] for line in log if "learning_rate/0" in line.get("metrics", {})]
+    if name != "plateau":
+        assert max(rates) > min(rates)
+    prepared = fp.runs.prepare(configured(data, f"schedule.name={name}"))
+    held_out = {row["id"] for row in prepared.splits.valid}
+    validating = {row["id"] for place, row in enumerate(prepared.plan.rows) if place in set(prepared.fold.valid.tolist())}
+    assert (held_out == validating) == (name != "plateau")  # what decides the rate must not validate
+
+
+def test_a_plateau_lowers_the_rate(data):
+    options = ("schedule.name=plateau", "schedule.patience=1", "schedule.factor=0.1", "optimizer.learning_rate=0.3", "observers.every=1")
+    made(data, "flat", *options, "training.epochs=8")
+    log = [json.loads(line) for line in (data.parent / "flat" / "fold-01" / "log.jsonl").read_text().splitlines()]
+    rates = [line["metrics"]["learning_rate/0"] for line in log if "learning_rate/0" in line.get("metrics", {})]
+    losses = [line["metrics"]["stopping/loss"] for line in log if "stopping/loss" in line.get("metrics", {})][:-1]
+    worse = sum(loss >= min(losses[:place]) for place, loss in enumerate(losses) if place)
+    assert worse > 0
+    assert rates[0] == pytest.approx(0.3)
+    assert rates[-1] == pytest.approx(0.3 * 0.1**worse)
+
+
+def test_evaluations_come_every_n_steps(data):
+    events = made(data, "often", "observers.evaluate_every=1", "training.epochs=2", "training.size=8")
+    evaluated = [event.event.step for event in events if isinstance(event, fp.runs.Trained) and "Evaluated" in type(event.event).__name__]
+    steps = json.loads((data.parent / "often" / "fold-01" / "result.json").read_text())["steps"]
+    assert evaluated == [*range(1, steps + 1)] * 2

@@ -1,0 +1,186 @@
+"""A configuration becomes values in one place: data, folds, recipe, model, optimizer and step."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from attrs import evolve
+
+from mlxfp.app.config.classes import DataConfig, ModelConfig, OptimizerConfig, RunConfig, ScheduleConfig, TextConfig, TrainingConfig
+from mlxfp.app.config.loading import json_schema, resolve_config
+from mlxfp.app.kaggle.specs.catalogue import SPECS
+from mlxfp.app.kaggle.specs.spec_files import save_spec
+from mlxfp.app.kaggle.specs.synthetic import write_synthetic
+from mlxfp.app.runs.from_config.parts import CHOICES, competition_data, model_of, optimizer_of, recipe_of, step_of
+from mlxfp.app.tasks.objectives import objective
+from mlxfp.core.datasets import to_table
+from mlxfp.core.describing import length
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError, UnknownNameError
+from mlxfp.support.structuring import flatten, unstructure
+from mlxfp.text.tokenizers.training import train_tokenizer
+from mlxfp.training.optimization import optimizers, schedules
+from mlxfp.training.steps.state import train_state
+from tests.app.tasks.drawing import rows_of, spec_of
+
+TEXT = TextConfig(max_length=32, vocab_size=120, overflow="cut", form="key_value", numbers="none")
+ENCODER = ModelConfig(name="encoder", size="tiny")
+
+
+def test_every_choice_is_an_option_and_its_default_is_known():
+    defaults = flatten(unstructure(RunConfig()))
+    for path, names in CHOICES.items():
+        assert defaults[path] is None or defaults[path] in names
+        assert len(names) > 1
+
+
+@pytest.mark.parametrize("path", CHOICES)
+def test_an_unknown_name_is_refused_with_the_other_mistakes_and_the_schema_lists_the_names(path):
+    section, name = path.split(".")
+    known = next(iter(CHOICES[path]))
+    with pytest.raises(ConfigError) as caught:
+        resolve_config(overrides=[f"{path}={known}x", "training.epochs=0"], choices=CHOICES)
+    first, mistake, other = str(caught.value).splitlines()
+    assert first == "2 mistakes in the configuration:"
+    assert mistake.startswith(f"  {path} (command line): expected {known!r} or ")
+    assert mistake.endswith(f" (did you mean {known!r}?), got '{known}x'")
+    assert other == "  training.epochs (command line): expected at least 1, got 0"
+    schema = json_schema(CHOICES)["properties"][section]["properties"][name]
+    found = schema.get("anyOf", [schema])[0]["enum"]  # an estimator may also be a class, by the name of its module
+    assert [each for each in found if each is not None] == [*CHOICES[path]]
+    assert resolve_config(overrides=[f"{path}={known}"], choices=CHOICES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_synthetic(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
+    return tmp_path / "titanic"
+
+
+def data_of(folder: Path, *, seed: int = 0, **data):
+    return competition_data(RunConfig(data=DataConfig(**data), training=TrainingConfig(seed=seed)), folder)
+
+
+def test_a_spec_is_known_by_name_or_read_from_a_file_or_inferred(folder: Path, tmp_path: Path):
+    save_spec(evolve(SPECS["titanic"], name="own"), folder / "own.yaml")
+    specs = (None, "titanic", str(folder / "own.yaml"))
+    found = [data_of(tmp_path, path=str(folder), spec=spec) for spec in specs]
+    assert [each.spec.name for each in found] == ["titanic", "titanic", "own"]
+    assert found[1].spec == SPECS["titanic"] != found[0].spec
+    assert all(to_table(each.rows).equals(to_table(found[1].rows)) for each in found[2:])
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "message"),
+    [
+        ({}, ArgumentError, r"need a known data set: give data\.spec, such as data\.spec=titanic, or data\.path=FOLDER\."),
+        ({"path": "nowhere"}, MissingFileError, "There is no folder 'nowhere'. Give the one with the competition's files"),
+        ({"path": ".", "spec": "titanick"}, UnknownNameError, "No data set is named 'titanick'. Did you mean 'titanic'"),
+        ({"path": ".", "spec": "nowhere.yaml"}, MissingFileError, "nowhere.yaml"),
+        ({"path": ".", "spec": "broken.yaml"}, ConfigError, "broken.yaml"),
+    ],
+)
+def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch, data, kind, message: str):
+    monkeypatch.chdir(tmp_path)
+    Path("broken.yaml").write_text("name: x\nkind: binry\n")
+    with pytest.raises(kind, match=message):
+        data_of(tmp_path, **data)
+
+
+def test_synthetic_rows_are_made_for_a_known_data_set(tmp_path: Path):
+    found = data_of(tmp_path, spec="spaceship_titanic", limit=30, seed=1)
+    assert found.mismatches == ""
+    assert length(found.rows) == 30
+    assert found.path_of("sample") == tmp_path / "data" / "sample_submission.csv"
+    again = data_of(tmp_path, spec="spaceship_titanic", limit=30, seed=1)
+    assert to_table(again.rows).equals(to_table(found.rows))
+    with pytest.raises(ArgumentError, match="never replace an existing file"):
+        data_of(tmp_path, spec="spaceship_titanic", seed=2)
+
+
+def recipe_with(**changes):
+    config = RunConfig(text=evolve(TEXT, vocab_size=300, tokenizer=changes.pop("tokenizer", "wordpiece")), model=ModelConfig(**changes))
+    return recipe_of(config, spec_of(), rows_of("binary"), seed=0)
+
+
+def test_a_tokenizer_is_trained_or_read_from_its_path_or_from_the_folder_of_weights(tmp_path: Path):
+    tokenizer = train_tokenizer(from_table({"text": ["another text of ships"]}), kind="wordpiece", vocab_size=80)
+    tokenizer.save(tmp_path)
+    assert recipe_with(tokenizer=str(tmp_path)).tokenizer == recipe_with(path=str(tmp_path)).tokenizer == tokenizer
+    trained = [recipe_with(tokenizer=kind).tokenizer for kind in ("wordpiece", "bpe", "unigram")]
+    assert len({tokenizer, *trained}) == 4
+    with pytest.raises(MissingFileError, match="No tokenizer is at 'nowhere'"):
+        recipe_with(tokenizer="nowhere")
+
+
+def test_every_option_of_the_text_reaches_the_recipe():
+    text = TextConfig(
+        form="key_value",
+        template="{Name}",
+        missing="unknown",
+        numbers="raw",
+        digits=3,
+        max_length=99,
+        overflow="cut",
+        permute=True,
+        drop=0.25,
+    )
+    recipe = recipe_of(RunConfig(text=text, model=ModelConfig(numeric=True)), spec_of(), rows_of("binary"), seed=5)
+    for name in ("form", "template", "missing", "numbers", "digits"):
+        assert getattr(recipe.format, name) == getattr(text, name)
+    for name in ("max_length", "overflow", "permute", "drop"):
+        assert getattr(recipe, name) == getattr(text, name)
+    assert (recipe.seed, recipe.scales is not None) == (5, True)
+
+
+def test_every_option_of_the_training_reaches_the_step():
+    config = RunConfig(
+        text=TEXT,
+        model=ENCODER,
+        training=TrainingConfig(ema=0.5, accumulate=2, skip_nonfinite=True, compute_dtype="bfloat16", checkpoint_blocks=True),
+    )
+    recipe = recipe_of(config, spec_of(), rows_of("binary"), seed=0)
+    model, optimizer = model_of(config, recipe, seed=0), optimizer_of(config, updates=4)
+    options = step_of(config, model, objective(recipe), optimizer)._options
+    assert (options.accumulate, options.clip_norm, options.ema, options.compute_dtype) == (2, 1.0, 0.5, mx.bfloat16)
+    state = step_of(config, model, objective(recipe), optimizer).start(train_state(model, optimizer, seed=0))
+    assert "average" in state.extra
+
+
+@pytest.mark.parametrize("schedule", schedules.SCHEDULES)
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_every_option_of_optimizer_and_schedule_reaches_the_optimizer(name: str, schedule: str):
+    config = RunConfig(
+        optimizer=OptimizerConfig(name=name, learning_rate=0.25, weight_decay=0.5), schedule=ScheduleConfig(name=schedule, warmup=0.5)
+    )
+    made = optimizer_of(config, updates=4)
+    rate = schedules.by_name(schedule, 0.25, steps=4, warmup=0.5)
+    params = {"matrix": mx.array([[1.0, -2.0], [0.5, 3.0]]), "bias": mx.array([1.0, -1.0])}
+    gradients = {"matrix": mx.array([[0.1, 0.2], [-0.3, 0.4]]), "bias": mx.array([0.5, -0.5])}
+    results = []
+    for optimizer in (made, optimizers.by_name(name, rate, weight_decay=0.5)):
+        after, state = params, optimizers.start(optimizer, params)
+        for _ in range(3):
+            after, state = optimizers.update(optimizer, gradients, state, after)
+        results.append(after)
+    assert all(mx.array_equal(results[0][key], results[1][key]).item() for key in params)
+
+
+def test_adam_takes_decay_for_a_part_of_the_gradient():
+    config = RunConfig(
+        optimizer=OptimizerConfig(name="adam", learning_rate=0.1, weight_decay=0.5), schedule=ScheduleConfig(name="constant", warmup=0.0)
+    )
+    params = {"matrix": mx.array([[1.0, -2.0], [0.5, 3.0]]), "bias": mx.ones(2)}
+    gradients = {"matrix": mx.array([[0.1, 0.2], [-0.3, 0.4]]), "bias": mx.ones(2)}
+    rate, first, second = 0.1, 0.9, 0.999
+    weights, moment, square = np.array(params["matrix"]), 0.0, 0.0
+    for count in range(1, 4):  # Kingma and Ba, "Adam", 2015, algorithm 1, with the gradient of 0.5 * |w|^2 / 2 added
+        gradient = np.array(gradients["matrix"]) + 0.5 * weights
+        moment, square = first * moment + (1 - first) * gradient, second * square + (1 - second) * gradient**2
+        weights = weights - rate * (moment / (1 - first**count)) / (np.sqrt(square / (1 - second**count)) + 1e-8)
+    optimizer = optimizer_of(config, updates=4)
+    state = optimizers.start(optimizer, params)
+    for _ in range(3):
+        params, state = optimizers.update(optimizer, gradients, state, params)
+    assert np.array(params["matrix"]) == pytest.approx(weights, rel=1e-4)

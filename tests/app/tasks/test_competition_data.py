@@ -1,0 +1,216 @@
+"""A competition's data, read with a spec or without, and its folds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.app.kaggle.specs.catalogue import SPECS
+from mlxfp.app.kaggle.specs.spec_files import load_spec, save_spec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
+from mlxfp.app.kaggle.specs.synthetic import write_synthetic
+from mlxfp.app.kaggle.specs.tables import column_values
+from mlxfp.app.tasks.competition_data import CompetitionData, make_folds, read_competition
+from mlxfp.core.datasets import to_table
+from mlxfp.core.describing import length, schema
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
+from tests.app.tasks.drawing import spec_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_synthetic(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
+    return tmp_path / "titanic"
+
+
+def found_of(values: dict, **changes) -> CompetitionData:
+    """Make the data of a competition of rows in memory."""
+    return CompetitionData(spec_of(**changes), Path(), from_table(values))
+
+
+def test_a_spec_is_given_or_inferred(folder: Path):
+    named = read_competition(folder, spec=SPECS["titanic"])
+    assert named.spec == SPECS["titanic"]
+    assert "the spec says 891" in named.mismatches  # the hashes and counts are those of the real files
+    inferred = read_competition(str(folder))
+    assert (inferred.spec.name, inferred.spec.target, inferred.mismatches) == ("titanic", ("Survived",), "")
+    own = evolve(
+        SPECS["titanic"], name="own", train=FileSpec(name="train.csv"), test=None, sample=None, columns=SPECS["titanic"].columns[:2]
+    )
+    for suffix in ("yaml", "json"):
+        save_spec(own, folder / f"own.{suffix}")
+        read = read_competition(folder, spec=load_spec(folder / f"own.{suffix}"))
+        assert (read.spec, read.test, read.mismatches) == (own, None, "")
+    for found in (named, inferred):
+        assert length(found.rows) == 40
+        assert sorted(set(found.targets.tolist())) == [0, 1]
+        assert found.targets.tolist() == column_values(found.rows, "Survived").tolist()
+        assert found.test is not None
+        assert length(found.test) == 10
+        assert found.path_of("train") == folder / "train.csv"
+        assert found.metric.name == "accuracy"
+
+
+def test_a_file_stands_for_its_folder(folder: Path):
+    assert read_competition(folder / "train.csv", spec=SPECS["titanic"]).folder == folder
+    (folder / "test.csv").unlink()
+    with pytest.raises(ArgumentError, match=r"The target in .* cannot be inferred: there is no test file to compare it with"):
+        read_competition(folder / "train.csv")
+
+
+def test_a_limit_draws_rows_and_keeps_their_order(folder: Path):
+    whole, few, same, more = (
+        [int(row["PassengerId"]) for row in read_competition(folder, spec=SPECS["titanic"], limit=limit, seed=seed).rows]
+        for limit, seed in ((None, 0), (15, 0), (15, 1), (400, 0))
+    )
+    assert whole == more == [*range(1, 41)]
+    assert len(few) == len(same) == 15
+    assert few == sorted(few)
+    assert few != same
+
+
+def test_a_metric_takes_the_place_of_that_of_the_spec(folder: Path):
+    found = read_competition(folder, metric="roc_auc")
+    assert found.spec.metric == found.metric.name == "roc_auc"
+    with pytest.raises(UnknownNameError, match="No metric is named 'roc_auk'"):
+        read_competition(folder, metric="roc_auk")
+
+
+def test_a_test_file_never_shows_the_target(folder: Path):
+    text = (folder / "test.csv").read_text().splitlines()
+    (folder / "test.csv").write_text("\n".join([text[0] + ",Survived", *(f"{line}," for line in text[1:])]) + "\n")
+    found = read_competition(folder, spec=SPECS["titanic"])
+    assert found.test is not None
+    assert "Survived" not in schema(found.test).names
+    assert "Survived" in schema(found.rows).names
+
+
+def test_files_may_change_once_they_are_read(folder: Path):
+    found = read_competition(folder)
+    before = to_table(found.rows)
+    (folder / "train.csv").write_text("gone")
+    assert to_table(found.rows).equals(before)
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "message"),
+    [
+        ("nowhere", None, "There is no folder 'nowhere'. Give the one with the competition's files"),
+        (".", None, r"There is no train\.csv in"),
+        (".", SPECS["titanic"], "There is no train file at"),
+    ],
+)
+def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch, path, spec, message: str):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingFileError, match=message):
+        read_competition(path, spec=spec)
+
+
+def test_a_class_that_the_spec_lacks_names_its_row(folder: Path):
+    save_spec(evolve(SPECS["titanic"], classes=["no", "yes"]), folder / "own.yaml")
+    found = read_competition(folder, spec=load_spec(folder / "own.yaml"))
+    assert "the target 'Survived' has 2 values not among the classes 'no', 'yes'" in found.mismatches
+    with pytest.raises(DataError, match=r"The target 'Survived' must be one of the classes 'no', 'yes', got '\d' in source row 0"):
+        to_table(found.rows)
+
+
+LABELS = st.lists(st.integers(0, 1), min_size=12, max_size=40)
+
+
+@given(LABELS, st.integers(2, 4), st.integers(0, 9))
+def test_classes_are_stratified_unless_a_column_says_otherwise(labels, count: int, seed: int):
+    folds = make_folds(found_of({"y": labels}), count=count, seed=seed)
+    assert (folds.method, folds.count) == ("stratified", count)
+    sizes = [sum(labels[row] for row in fold.valid) for fold in folds]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=20, max_size=40, unique=True))
+def test_numbers_are_stratified_by_their_tenths(values):
+    folds = make_folds(found_of({"y": values}, kind="regression"), count=2)
+    assert folds.method == "stratified"
+    half = np.median(values)
+    shares = [np.mean(np.array(values)[fold.valid] > half) for fold in folds]
+    assert shares == pytest.approx([0.5, 0.5], abs=0.21)
+
+
+def test_labels_are_stratified_by_how_many_there_are():
+    folds = make_folds(found_of({"y": [0, 0, 1, 1] * 3, "z": [0, 0, 1, 1] * 3}, kind="multilabel"), count=3)
+    assert [sorted(fold.valid % 4 // 2) for fold in folds] == [[0, 0, 1, 1]] * 3
+
+
+@pytest.mark.parametrize(("kind", "method"), [("binary", "stratified_grouped"), ("regression", "grouped")])
+def test_groups_are_never_parted(kind: str, method: str):
+    groups = [place // 3 for place in range(24)]
+    found = found_of({"y": [place % 2 for place in range(24)], "ship": groups}, kind=kind, group="ship")
+    folds = make_folds(found, count=4)
+    assert folds.method == method
+    for fold in folds:
+        assert not {groups[row] for row in fold.train} & {groups[row] for row in fold.valid}
+
+
+TIMES = [
+    ["9", "10", "11", "8"],
+    [9.0, 10.0, 11.0, 8.0],
+    ["2019-01-09", "2019-10-01", "2020-01-01", "2018-12-31"],
+    ["7e0", "30", "1e2", "-5"],
+]
+
+
+@pytest.mark.parametrize("times", TIMES, ids=["texts", "numbers", "dates", "texts of odd numbers"])
+def test_what_validates_is_later_than_what_is_trained_on(times):
+    found = found_of({"y": [0, 1, 0, 1], "day": times, "g": [1, 2, 3, 4]}, time="day", group="g")
+    folds = make_folds(found, count=3)
+    assert folds.method == "time"
+    assert [(fold.train.tolist(), fold.valid.tolist()) for fold in folds] == [([3], [0]), ([0, 3], [1]), ([0, 1, 3], [2])]
+
+
+@pytest.mark.parametrize("method", ["kfold", "stratified", "grouped", "stratified_grouped"])
+def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
+    found = found_of({"y": [0, 1] * 8, "day": [*range(16)], "g": [place // 2 for place in range(16)]}, time="day", group="g")
+    folds = make_folds(found, method=method, count=2, repeats=3, seed=4)
+    assert (folds.method, folds.repeats, folds.count) == (method, 3, 2)
+    assert folds == make_folds(found, method=method, count=2, repeats=3, seed=4)
+    assert folds != make_folds(found, method=method, count=2, repeats=3, seed=5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "config", "kind", "message"),
+    [
+        ({}, {"method": "time"}, ArgumentError, r"Folds by time need a column, and the spec of 'ships' has time=None\. Name one"),
+        ({}, {"method": "grouped"}, ArgumentError, "Folds by group need a column, and the spec of 'ships' has group=None"),
+        ({"group": "sea"}, {}, ArgumentError, "has group='sea'. Name one that is in the train file"),
+        ({"time": "day"}, {"repeats": 2}, ArgumentError, r"Folds in time cannot be repeated, got repeats=2\. Leave it out\."),
+        ({"time": "odd"}, {}, ArgumentError, r"Times must be numbers or begin with their year, as in 2026-11-21, got '3/1/2020'"),
+        ({"time": "gap"}, {}, ArgumentError, "times must not be missing, got nan in row 1"),
+        ({}, {"count": 9}, ArgumentError, "at most one for each of the 4 rows, got count=9"),
+        ({}, {"method": "kfolds"}, UnknownNameError, "No fold method is named 'kfolds'. Did you mean 'kfold'"),
+        (
+            {"target": ["gone"], "kind": "regression", "metric": "rmse", "classes": []},
+            {"count": 2},
+            DataError,
+            "The target 'gone' must be finite",
+        ),
+    ],
+)
+def test_impossible_folds_are_refused(changes, config, kind, message: str):
+    rows = {"y": [0, 1, 0, 1], "day": ["1", "2", "3", "4"], "odd": ["3/1/2020", "1", "2", "3"], "gap": ["1", None, "2", "3"]}
+    with pytest.raises(kind, match=message):
+        make_folds(found_of(rows | {"gone": [1.0, None, 2.0, 3.0]}, **changes), **config)
+
+
+def test_folds_of_a_ranking_keep_its_groups():
+    about = {"train": FileSpec(name="train.csv"), "columns": [], "metric": "map_at_3"}
+    spec = DatasetSpec(name="pages", kind="ranking", target=["y"], group="query", **about)
+    found = CompetitionData(spec, Path(), from_table({"y": [0.0, 1.0, 2.0, 0.0], "query": ["a", "a", "b", "b"]}))
+    assert [sorted(fold.valid.tolist()) for fold in make_folds(found, count=2)] in ([[0, 1], [2, 3]], [[2, 3], [0, 1]])
+
+
+def test_columns_of_another_competition_say_whose_they_are(folder: Path):
+    with pytest.raises(UnknownNameError, match="is named 'Id'") as caught:
+        read_competition(folder, spec=SPECS["house_prices"])
+    assert "The columns are those of the spec of 'house_prices'; with data.spec=null they are inferred" in caught.value.__notes__[-1]

@@ -1,0 +1,132 @@
+"""What a person should know of a run's folds is said before anything is trained."""
+
+import json
+
+import numpy as np
+import pytest
+
+import mlxfp as fp
+from mlxfp.app.tasks.warnings import run_warnings
+from tests.app.runs.competitions import competition, configured
+
+SPEC = """
+name: sales
+kind: binary
+train: {name: train.csv}
+id: id
+target: [y]
+classes: ["0", "1"]
+columns: [{name: x, type: text}]
+metric: accuracy
+"""
+
+
+def rows(count):
+    return [{"id": place, "day": f"2024-01-{place + 1:02}", "x": f"word{place}", "y": place % 2} for place in range(count)]
+
+
+def said_of(data):
+    plan = fp.runs.plan(configured(data))
+    return list(run_warnings(plan.data, plan.folds, inferred=plan.inferred))
+
+
+def said(tmp_path, train, spec=SPEC):
+    return said_of(competition(tmp_path / "data", train, spec=spec))
+
+
+def test_rows_that_are_in_several_folds_are_counted(tmp_path):
+    train = rows(20)
+    for place in range(6):
+        train[place]["x"] = "the same"
+    (message,) = said(tmp_path, train)
+    assert message.startswith("6 rows are equal to a row in another fold, in all columns that a model sees")
+
+
+def test_rows_that_differ_raise_no_warning(tmp_path):
+    assert said(tmp_path, rows(20)) == []
+
+
+def test_folds_in_time_say_that_the_first_rows_are_only_trained_on(tmp_path):
+    (message,) = said(tmp_path, rows(20), f"{SPEC}time: day\n")
+    assert message.startswith("Folds go forward in time, by 'day': the first 7 rows are only trained on.")
+
+
+def test_folds_in_time_and_by_group_say_how_many_rows_that_costs(tmp_path):
+    train = [row | {"who": "again" if row["id"] in (0, 3, 18) else f"once {row['id']}"} for row in rows(20)]
+    _, message = said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
+    assert message.startswith(
+        "Groups, by 'who', that a fold validates are not trained on: that leaves out 2 of 21 earlier rows of all folds."
+    )
+
+
+def test_groups_of_all_times_are_refused_with_what_to_do(tmp_path):
+    train = [row | {"who": f"shop {row['id'] % 2}"} for row in rows(20)]
+    with pytest.raises(fp.errors.ArgumentError, match=r"leave group out\); if they have new groups, make folds by group alone"):
+        said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
+
+
+def test_a_class_that_folds_lack_is_said_by_its_name(tmp_path):
+    train = [row | {"y": int(row["id"] == 3)} for row in rows(20)]
+    (message,) = said(tmp_path, train)
+    assert message.startswith("y: Some of the 2 folds lack a class: '1' (1 row) is trained on in 1 and validated in 1.")
+    assert message.endswith("The number of folds is validation.folds.")
+
+
+@pytest.mark.parametrize("overrides", [[], ["data.limit=10"]])
+def test_rows_of_one_class_are_refused(tmp_path, overrides):
+    data = competition(tmp_path / "data", [row | {"y": 1} for row in rows(20)], spec=SPEC)
+    place = "data.limit" if overrides else "data.path"
+    with pytest.raises(
+        fp.errors.ConfigError, match=rf"{place}: the target 'y' is '1' in all \d+ training rows, so there is nothing to learn; use"
+    ):
+        fp.runs.plan(configured(data, *overrides))
+
+
+@pytest.mark.filterwarnings("ignore:There is no row to read")
+@pytest.mark.parametrize("spec", [SPEC, None])
+def test_a_file_with_a_header_only_is_refused(tmp_path, spec):
+    data = competition(tmp_path / "data", rows(2), rows(2), spec=spec)
+    (data / "train.csv").write_text("id,day,x,y\n")
+    with pytest.raises(
+        fp.errors.DataError, match=r"train\.csv' has no rows, only the names of columns\. Give a file with rows to learn from\."
+    ):
+        fp.runs.plan(configured(data))
+
+
+def test_what_duplicates_change_is_said_at_the_end(tmp_path):
+    """Copies of rows whose answers are noise: a model that remembers rows is right about them, and about nothing else."""
+    rng = np.random.default_rng(0)
+    noise = [{"x": f"{rng.integers(10**6)} {rng.integers(10**6)}", "y": int(rng.integers(2))} for _ in range(40)]
+    train = [{"id": place, **row} for place, row in enumerate([*noise, *noise[:30]])]
+    config = configured(competition(tmp_path / "data", train, spec=SPEC), "model.name=tfidf", "validation.folds=5")
+    *events, end = fp.runs.run(config)
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert numbers["without_duplicates"] < end.score.overall - 0.2
+    said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
+    assert said[-1] == (
+        f"The score is accuracy {numbers['without_duplicates']:.4f} without the rows that are equal to a row in another fold, and "
+        f"{end.score.overall:.4f} with them."
+    )
+    alone = configured(competition(tmp_path / "other", train[:40], spec=SPEC), "model.name=tfidf", "name=alone")
+    assert not any("equal to a row" in event.message for event in fp.runs.run(alone) if isinstance(event, fp.runs.Noted))
+
+
+def test_columns_to_look_at_are_named_before_anything_is_trained(tmp_path):
+    train = [{**row, "x": f"some text {row['x']}", "paid": 3 * row["y"] + row["id"] % 3, "same": 1} for row in rows(60)]
+    columns = "columns: [{name: x, type: text}, {name: paid, type: numerical}, {name: same, type: numerical}]"
+    messages = said(tmp_path, train, SPEC.replace("columns: [{name: x, type: text}]", columns))
+    assert [message.split(":")[0].split(" alone")[0] for message in messages] == [
+        "Columns with one value in all training rows, which say nothing",
+        "The column 'paid'",
+    ]
+
+
+def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
+    train = [{"id": place, "size": place % 7, "y": place * 5 % 2} for place in range(60)]
+    test = [{"id": place, "size": "unknown" if place == 63 else place % 7} for place in range(60, 80)]
+    data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
+    message = "The column 'size' is read as texts, as 1 of its 80 cells are not numbers: 'unknown'."
+    assert any(each.startswith(message) for each in said_of(data))
+    columns = "{name: size, type: categorical}"
+    (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")
+    assert not any("read as texts" in each for each in said_of(data))

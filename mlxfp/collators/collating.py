@@ -32,12 +32,10 @@ def collate(
     The stage evaluates the arrays, so a lazy array never leaves the thread that made it. The values of the dict are `mx.array` or tuples of
     strings; others raise `ArgumentTypeError`. An exception gains a note with the source rows of the group.
 
+    >>> import mlxfp as fp
     >>> import mlx.core as mx
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> sums = collate(lambda group: {"total": mx.array(sum(row["x"] for row in group))})
-    >>> [int(each["total"]) for each in pipe(from_examples([{"x": i} for i in range(4)]), batch(2), sums)]
+    >>> sums = fp.collate(lambda group: {"total": mx.array(sum(row["x"] for row in group))})
+    >>> [int(each["total"]) for each in fp.pipe(fp.from_examples([{"x": i} for i in range(4)]), fp.batch(2), sums)]
     [1, 5]
     """
     check_callable(collator=collator)

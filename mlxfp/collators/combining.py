@@ -21,10 +21,9 @@ def multimodal(collators: Sequence[Collator]) -> Collator:
 
     Raises `ArgumentError` if the batches of two collators have an array of the same name: only one of them may have labels, for instance.
 
-    >>> from mlxfp.collators.images import vision
-    >>> from mlxfp.collators.texts import text
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> collator = multimodal([text(pad_id=0, label="y"), vision()])
+    >>> collator = fp.collators.multimodal([fp.collators.text(pad_id=0, label="y"), fp.collators.vision()])
     >>> batch = collator([{"input_ids": [5, 6], "image": np.zeros((8, 8, 3), np.uint8), "y": 1}])
     >>> {name: values.shape for name, values in batch.items()}
     {'input_ids': (1, 2), 'attention_mask': (1, 2), 'labels': (1,), 'images': (1, 8, 8, 3)}

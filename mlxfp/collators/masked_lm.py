@@ -89,11 +89,10 @@ def continuations(tokenizer: Tokenizer) -> frozenset[int]:
     begin with a space, so punctuation belongs to the word that it touches, as in RoBERTa. Raises `ArgumentError` for a vocabulary that does
     not tell where words begin.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.text.tokenizers.training import train_tokenizer
-    >>> tokenizer = train_tokenizer(from_examples([{"text": "a hat, a cat"}]), kind="wordpiece", vocab_size=20)
+    >>> import mlxfp as fp
+    >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a hat, a cat"}]), kind="wordpiece", vocab_size=20)
     >>> ids = tokenizer.encode("a hat", special=False)
-    >>> [(token, number in continuations(tokenizer)) for token, number in zip(tokenizer.tokens(ids), ids)]
+    >>> [(token, number in fp.collators.continuations(tokenizer)) for token, number in zip(tokenizer.tokens(ids), ids)]
     [('a', False), ('h', False), ('##at', True)]
     """
     check_tokenizer(tokenizer=tokenizer)

@@ -48,12 +48,12 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
     `pad_multiple`. MLX compiles a step for each shape, so few shapes are fast. Raises `DataError` for a longer row, a null, a class label
     that is not a whole number or not below `classes`, and an id that is not below `vocab_size`, naming the row.
 
-    >>> collator = text(pad_id=0, label="y")
+    >>> import mlxfp as fp
+    >>> collator = fp.collators.text(pad_id=0, label="y")
     >>> batch = collator([{"input_ids": [5, 6, 7], "y": 1}, {"input_ids": [8], "y": 0}])
     >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist(), batch["labels"].tolist()
     ([[5, 6, 7], [8, 0, 0]], [[1, 1, 1], [1, 0, 0]], [1, 0])
-    >>> from mlxfp.collators.combining import multimodal
-    >>> pairs = multimodal([text(pad_id=0), text(pad_id=0, column="answer", prefix="answer_")])
+    >>> pairs = fp.collators.multimodal([fp.collators.text(pad_id=0), fp.collators.text(pad_id=0, column="answer", prefix="answer_")])
     >>> sorted(pairs([{"input_ids": [5, 6, 7], "answer": [8]}]))
     ['answer_attention_mask', 'answer_input_ids', 'attention_mask', 'input_ids']
 

@@ -33,11 +33,10 @@ class Recorded:
 class Cursor:
     """Where a run is: after `done` items of what follows a snapshot. Immutable; `iterate(dataset, cursor)` continues exactly there.
 
-    >>> from mlxfp.core.execution import iterate
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"x": 1}, {"x": 2}])
-    >>> row, cursor = next(iterate(rows))
-    >>> list(iterate(rows, Cursor.from_bytes(cursor.to_bytes())))[0][0], cursor.epoch
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": 1}, {"x": 2}])
+    >>> row, cursor = next(fp.iterate(rows))
+    >>> list(fp.iterate(rows, fp.Cursor.from_bytes(cursor.to_bytes())))[0][0], cursor.epoch
     ({'x': 2}, 0)
     """
 

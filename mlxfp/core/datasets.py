@@ -47,8 +47,8 @@ _PIPED = "Stages are functions here: fp.pipe(rows, stage, ...), or rows.pipe(sta
 class Dataset(Pipeline[Item], Generic[Item]):
     """A lazy sequence of examples, groups or batches: a source and the stages after it. A value: compare, print, pickle, reuse it.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"x": 1}, {"x": 2}])
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": 1}, {"x": 2}])
     >>> rows, rows[1], list(rows)
     (pipe(from_examples(2 rows)), {'x': 2}, [{'x': 1}, {'x': 2}])
     """
@@ -222,16 +222,16 @@ class Dataset(Pipeline[Item], Generic[Item]):
 class Wrapper(Source):
     """A source that holds one dataset, and is like it unless it says otherwise. Its positions hold cursors of the dataset.
 
+    >>> import mlxfp as fp
     >>> from mlxfp.core.execution import run, start
-    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> @frozen(repr=False)
-    ... class Twice(Wrapper):
+    ... class Twice(fp.parts.Wrapper):
     ...     def read(self, epoch, position):
     ...         for chunk, cursor in run(self.dataset, start(epoch, position)):
     ...             yield chunk.take([i // 2 for i in range(2 * chunk.num_rows)]), cursor
     ...     def size(self, count):
     ...         return 2 * count
-    >>> list(Dataset(Twice(from_examples([{"x": 1}, {"x": 2}]))))
+    >>> list(fp.Dataset(Twice(fp.from_examples([{"x": 1}, {"x": 2}]))))
     [{'x': 1}, {'x': 1}, {'x': 2}, {'x': 2}]
     """
 
@@ -304,8 +304,8 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 class Combinator:
     """A value that acts as a stage: calling it on a dataset makes `source(dataset, **options)`, a source that holds the dataset.
 
-    >>> from mlxfp.data.rows.map_filter import take
-    >>> take(3), type(take(3)) is Combinator
+    >>> import mlxfp as fp
+    >>> fp.take(3), type(fp.take(3)) is fp.parts.Combinator
     (take(count=3), True)
     """
 
@@ -359,8 +359,8 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
     Raises `PipelineError` after `batch`, and for data that is known to have no end. What goes through the rows chunk by chunk, without a
     table in memory, takes the dataset itself: `pyarrow.RecordBatchReader.from_stream(dataset)`, DuckDB, and whatever reads Arrow streams.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> to_table(from_examples([{"x": 1}, {"x": 2}])).to_pydict()
+    >>> import mlxfp as fp
+    >>> fp.to_table(fp.from_examples([{"x": 1}, {"x": 2}])).to_pydict()
     {'x': [1, 2]}
 
     See also: `from_table` for the other direction.

@@ -22,8 +22,8 @@ def schema(dataset: Pipeline[Any]) -> Schema:
 
     Reads at most the first rows: of files, to infer types, and through user functions without a declared schema.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> schema(from_examples([{"x": 1, "name": "a"}]))
+    >>> import mlxfp as fp
+    >>> fp.schema(fp.from_examples([{"x": 1, "name": "a"}]))
     x: int64
     name: string
     """
@@ -39,10 +39,8 @@ def length(dataset: Pipeline[Any]) -> int | None:
 
     Rows that `load` or `cache` keep are read for it.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> length(pipe(from_examples([{"x": i} for i in range(5)]), batch(2)))
+    >>> import mlxfp as fp
+    >>> fp.length(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
     3
     """
     check_dataset(dataset, length)
@@ -55,10 +53,8 @@ def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text")
     `format="html"` gives the diagram that a notebook shows of a dataset, without its rows: HTML of bounded size to put into a page, without
     scripts, in the colors of the page around it. Raises `UnknownNameError` for another format.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> print(explain(pipe(from_examples([{"x": 1}]), batch(2))))
+    >>> import mlxfp as fp
+    >>> print(fp.explain(fp.pipe(fp.from_examples([{"x": 1}]), fp.batch(2))))
     from_examples(1 rows)
         examples: x int64; 1 of them; random access
     batch(size=2)

@@ -43,11 +43,11 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     randomness of a fresh run; a cursor brings its own. Raises `CursorMismatchError` for a cursor of another pipeline. Warns where an epoch
     after the first has other rows, because `take`, `skip` or `select` stands behind a `shuffle`.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> numbers = from_examples([{"x": i} for i in range(4)])
-    >>> items = list(iterate(numbers))
-    >>> cursor = Cursor.from_bytes(items[1][1].to_bytes())
-    >>> [item for item, _ in iterate(numbers, cursor)]
+    >>> import mlxfp as fp
+    >>> numbers = fp.from_examples([{"x": i} for i in range(4)])
+    >>> items = list(fp.iterate(numbers))
+    >>> cursor = fp.Cursor.from_bytes(items[1][1].to_bytes())
+    >>> [item for item, _ in fp.iterate(numbers, cursor)]
     [{'x': 2}, {'x': 3}]
 
     See also: `aiterate` for `async for`.
@@ -70,10 +70,10 @@ def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
 def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
     """Yield what `iterate` yields, for `async for`: the work happens in one thread of its own. Without cursors: `async for x in dataset`.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import mlxfp as fp
     >>> import asyncio
     >>> async def total():
-    ...     return sum([item["x"] async for item, _ in aiterate(from_examples([{"x": 1}, {"x": 2}]))])
+    ...     return sum([item["x"] async for item, _ in fp.aiterate(fp.from_examples([{"x": 1}, {"x": 2}]))])
     >>> asyncio.run(total())
     3
     """

@@ -68,11 +68,10 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
     iterated over. Raises `PipelineError` for a misplaced stage, such as `shuffle` after `batch`, and `ArgumentTypeError` for an argument
     that is not a function. A missing column raises `SchemaError` when the first item is requested.
 
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> pipe(from_examples([{"x": 1}, {"x": 2}, {"x": 3}]), batch(2))
+    >>> import mlxfp as fp
+    >>> fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}, {"x": 3}]), fp.batch(2))
     pipe(from_examples(3 rows), batch(size=2))
-    >>> pipe(3, str, len)
+    >>> fp.pipe(3, str, len)
     1
 
     See also: `compose` to make one value of several stages; `iterate` for the items with their cursors.

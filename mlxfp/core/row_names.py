@@ -19,8 +19,8 @@ class Origin:
 
     `number` stands for the row in the whole pipeline, as in `Examples.rows`: where datasets are joined, it says which one, too.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> locate(from_examples([{"x": 1}, {"x": 2}]), 1)
+    >>> import mlxfp as fp
+    >>> locate(fp.from_examples([{"x": 1}, {"x": 2}]), 1)
     Origin(source=from_examples(2 rows), row=1)
     """
 

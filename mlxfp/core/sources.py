@@ -157,6 +157,7 @@ class Source(Part, ABC):
     A source of your own needs `schema` and `read`. Positions are plain values (None, bool, int, float, str, bytes, tuples of these, and
     cursors of the datasets that it holds): a cursor writes them. Chunks need no hidden columns: the rows are numbered as they are read.
 
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
     >>> import mlxfp as fp
     >>> from attrs import frozen

@@ -141,8 +141,8 @@ class Stage(Part, ABC):
 class RowWise(Stage):
     """A stage without state that turns every row into one row, independently of the other rows.
 
-    >>> import pyarrow as pa
     >>> import mlxfp as fp
+    >>> import pyarrow as pa
     >>> @frozen(repr=False)
     ... class Numbered(fp.RowWise):
     ...     start_at: int

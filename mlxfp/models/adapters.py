@@ -72,8 +72,9 @@ def lora(  # noqa: PLR0913  # all have defaults but one, and are named
     Raises `ArgumentError` for a pattern that is the name of no linear layer, and for a model that has adapters, or is divided between
     ranks: make adapters first, and call `fully_shard` on the copy.
 
-    >>> from mlxfp.models.catalogue import create
-    >>> model = lora(create("decoder", size="tiny", head="causal_lm", vocab_size=50), rank=4, layers=["*.query", "*.value"])
+    >>> import mlxfp as fp
+    >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=50)
+    >>> model = fp.models.lora(model, rank=4, layers=["*.query", "*.value"])
     >>> sorted({name.rsplit(".", 1)[1] for name, _ in tree_flatten(model.trainable_parameters())})
     ['lora_a', 'lora_b']
 

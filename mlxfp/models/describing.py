@@ -18,9 +18,9 @@ def describe(model: nn.Module) -> str:
     Equal layers that follow one another in a list share their lines. Arrays that are not trained are marked. Those of a module that is at
     several places have a line at each, and count once in the sums at the end.
 
-    >>> from mlxfp.models.encoder import Encoder, EncoderConfig
-    >>> from mlxfp.models.heads import Classifier
-    >>> print(describe(Classifier(Encoder(EncoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=3)), outputs=2)))
+    >>> import mlxfp as fp
+    >>> body = fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=3))
+    >>> print(fp.models.describe(fp.models.Classifier(body, outputs=2)))
     layer                              kind       arrays                    parameters
     output                             Linear     weight[2, 16], bias[2]            34
     body.tokens                        Embedding  weight[100, 16]                1,600

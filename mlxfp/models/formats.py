@@ -142,8 +142,8 @@ class Architecture:
     the usual settings of heads on it: of those that answer for whole rows, and of those that answer for each token. `formats` say how
     models are loaded and saved.
 
-    >>> from mlxfp.models.catalogue import MODELS
-    >>> sorted(MODELS["bert"].sizes)[:2]
+    >>> import mlxfp as fp
+    >>> sorted(fp.models.MODELS["bert"].sizes)[:2]
     ['base', 'large']
     """
 

@@ -38,9 +38,9 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     and values are cached, so each new token costs one pass over one token. Raises `ArgumentError` for an empty prompt, for an id
     outside the vocabulary, and if a prompt with its continuation would exceed the model's `max_position_embeddings`.
 
-    >>> from mlxfp.models.decoder import DecoderConfig
-    >>> model = CausalLM(Decoder(DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1), seed=0))
-    >>> [len(new) for new in generate(model, [[5, 6], [7]], max_tokens=3)]
+    >>> import mlxfp as fp
+    >>> model = fp.models.CausalLM(fp.models.Decoder(fp.models.DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1), seed=0))
+    >>> [len(new) for new in fp.models.generate(model, [[5, 6], [7]], max_tokens=3)]
     [3, 3]
 
     See also: `Decoder.extend`, for a loop of your own.

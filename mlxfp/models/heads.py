@@ -26,8 +26,8 @@ class Classifier(nn.Module):
     output, as ModernBERT does. `multi_label=True` means that each output is a yes-or-no question, not one choice among all: the logits
     are the same, but `probabilities` and `save` treat them differently.
 
-    >>> from mlxfp.models.encoder import Encoder, EncoderConfig
-    >>> model = Classifier(Encoder(EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
+    >>> import mlxfp as fp
+    >>> model = fp.models.Classifier(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
     >>> model(mx.array([[5, 6, 0]]), mx.array([[1, 1, 0]])).shape
     (1, 3)
 
@@ -83,8 +83,8 @@ class Classifier(nn.Module):
 class Regressor(nn.Module):
     """Predict one number for each row, or several.
 
-    >>> from mlxfp.models.encoder import Encoder, EncoderConfig
-    >>> model = Regressor(Encoder(EncoderConfig(vocab_size=100, hidden_size=16)))
+    >>> import mlxfp as fp
+    >>> model = fp.models.Regressor(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16)))
     >>> model(mx.array([[5, 6, 7], [8, 9, 10]])).shape
     (2,)
 
@@ -125,8 +125,8 @@ class Regressor(nn.Module):
 class TokenClassifier(nn.Module):
     """Classify each token: one linear layer on its vector.
 
-    >>> from mlxfp.models.encoder import Encoder, EncoderConfig
-    >>> model = TokenClassifier(Encoder(EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
+    >>> import mlxfp as fp
+    >>> model = fp.models.TokenClassifier(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
     >>> model(mx.array([[5, 6, 7]])).shape
     (1, 3, 3)
     """
@@ -156,8 +156,9 @@ class TokenClassifier(nn.Module):
 class MaskedLM(nn.Module):
     """Predict the tokens that were masked: a transform, then the transposed embedding of the body (tied weights), and a bias.
 
-    >>> from mlxfp.models.bert import Bert, BertConfig
-    >>> model = MaskedLM(Bert(BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)))
+    >>> import mlxfp as fp
+    >>> config = fp.models.BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    >>> model = fp.models.MaskedLM(fp.models.Bert(config))
     >>> model(mx.array([[5, 6, 7]])).shape
     (1, 3, 100)
     """
@@ -185,8 +186,8 @@ class MaskedLM(nn.Module):
 class CausalLM(nn.Module):
     """Predict the token after each token, with the transposed embedding of the body, or with an output matrix of its own.
 
-    >>> from mlxfp.models.decoder import Decoder, DecoderConfig
-    >>> model = CausalLM(Decoder(DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1)))
+    >>> import mlxfp as fp
+    >>> model = fp.models.CausalLM(fp.models.Decoder(fp.models.DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1)))
     >>> model(mx.array([[5, 6, 7]])).shape
     (1, 3, 100)
 

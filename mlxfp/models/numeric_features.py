@@ -26,10 +26,9 @@ class WithNumbers(nn.Module):
 
     Raises `ArgumentError` for a head that answers for tokens.
 
-    >>> from mlxfp.models.encoder import Encoder, EncoderConfig
-    >>> from mlxfp.models.heads import Regressor
-    >>> body = Encoder(EncoderConfig(vocab_size=100, hidden_size=16))
-    >>> model = WithNumbers(Regressor(body), 3, outputs=1)
+    >>> import mlxfp as fp
+    >>> body = fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16))
+    >>> model = fp.models.WithNumbers(fp.models.Regressor(body), 3, outputs=1)
     >>> model(mx.array([[5, 6], [7, 8]]), numbers=mx.array([[0.1, -1.0, 0.5], [0.3, 0.0, -0.2]])).shape
     (2,)
 

@@ -36,13 +36,12 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
     `MissingFileError` for missing files, `DataError` for a config that no model here has, and `CheckpointError` naming every weight
     that is missing, unexpected or of another shape.
 
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.models.bert import Bert, BertConfig
-    >>> from mlxfp.models.heads import Classifier
-    >>> body = Bert(BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
+    >>> body = fp.models.Bert(fp.models.BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
     >>> with TemporaryDirectory() as folder:
-    ...     save(folder, Classifier(body, 3))
-    ...     load(folder)(mx.array([[5, 6, 7]])).shape
+    ...     fp.models.save(folder, fp.models.Classifier(body, 3))
+    ...     fp.models.load(folder)(mx.array([[5, 6, 7]])).shape
     (1, 3)
 
     See also: `load_body`, to put another head on the body.
@@ -56,11 +55,11 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
     Otherwise as `load`.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.models.bert import Bert, BertConfig
-    >>> from mlxfp.models.heads import Classifier, MaskedLM
+    >>> import mlxfp as fp
+    >>> config = fp.models.BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
     >>> with TemporaryDirectory() as folder:
-    ...     save(folder, MaskedLM(Bert(BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))))
-    ...     Classifier(load_body(folder), 3)(mx.array([[5, 6, 7]])).shape
+    ...     fp.models.save(folder, fp.models.MaskedLM(fp.models.Bert(config)))
+    ...     fp.models.Classifier(fp.models.load_body(folder), 3)(mx.array([[5, 6, 7]])).shape
     (1, 3)
     """
     return _load(Path(folder), dtype, body_only=True)
@@ -77,9 +76,9 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     Raises `ArgumentTypeError` for other models, `ArgumentError` for a tokenizer with more tokens than the model.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.models.bert import Bert, BertConfig
+    >>> import mlxfp as fp
     >>> with TemporaryDirectory() as folder:
-    ...     save(folder, Bert(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)))
+    ...     fp.models.save(folder, fp.models.Bert(fp.models.BertConfig(vocab_size=9, hidden_size=8, num_attention_heads=2)))
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['config.json', 'model.safetensors']
     """

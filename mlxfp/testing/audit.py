@@ -75,14 +75,10 @@ def examine(loader: Loader, *, workers: int = 2, uniform: bool = False) -> tuple
     A loader that raises an error breaks the law being checked. `workers=0` leaves out the checks with workers. Orders are compared from 12
     rows on. Raises `ArgumentTypeError` for `workers` that is not an int.
 
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.running.prefetching import prefetch
-    >>> from mlxfp.data.rows.shuffling import shuffle
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> rows = from_table(pa.table({"x": range(20)}))
-    >>> examine(pipeline(lambda seed, workers: pipe(rows, shuffle(seed=seed), batch(3), prefetch(workers + 1)), rows=20))
+    >>> rows = fp.from_table(pa.table({"x": range(20)}))
+    >>> examine(pipeline(lambda seed, workers: fp.pipe(rows, fp.shuffle(seed=seed), fp.batch(3), fp.prefetch(workers + 1)), rows=20))
     ()
     """
     check_integer(workers=workers)
@@ -205,8 +201,8 @@ def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader
 def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
     """Audit a pipeline of ours: `make(seed, workers)` returns a dataset.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> pipeline(lambda seed, workers: from_examples([{"x": 0}]), rows=1).name
+    >>> import mlxfp as fp
+    >>> pipeline(lambda seed, workers: fp.from_examples([{"x": 0}]), rows=1).name
     'pipeline'
     """
     return Loader("pipeline", rows, lambda seed, epoch, workers, state: iterate(make(seed, workers), state, epoch=epoch))

@@ -54,13 +54,11 @@ def chat(  # noqa: PLR0913  # all have defaults but one, and are named
     Raises `ArgumentError` for a tokenizer without a template; `SchemaError` when the pipeline is built if a column is missing or has
     another type; `DataError`, naming the row, where the template refuses a conversation or answers cannot be found. Needs the extra `chat`.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.text.tokenizers.training import train_tokenizer
-    >>> tokenizer = train_tokenizer(from_examples([{"text": "user: assistant: hi ho"}] * 2), kind="wordpiece", vocab_size=40)
+    >>> import mlxfp as fp
+    >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "user: assistant: hi ho"}] * 2), kind="wordpiece", vocab_size=40)
     >>> text = "{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}[SEP]{% endgeneration %}{% endfor %}"
-    >>> chats = from_examples([{"messages": [{"role": "assistant", "content": "hi [SEP]"}]}])
-    >>> (row,) = pipe(chats, chat(tokenizer, template=ChatTemplate(text)))
+    >>> chats = fp.from_examples([{"messages": [{"role": "assistant", "content": "hi [SEP]"}]}])
+    >>> (row,) = fp.pipe(chats, fp.chat(tokenizer, template=fp.ChatTemplate(text)))
     >>> tokenizer.tokens(row["input_ids"])
     ['assistant', ':', 'hi', '[UNK]', '[UNK]', '[UNK]', '[SEP]']
     >>> row["prompt"]
@@ -85,11 +83,10 @@ def encode_chat(tokenizer: Tokenizer, messages: Messages, *, tools: Any = None, 
     The template is that of the tokenizer's folder, or `template`. A message that spells a special token is ordinary text. Raises
     `ArgumentError` for a tokenizer without a template, `DataError` where the template refuses the conversation.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.text.tokenizers.training import train_tokenizer
-    >>> tokenizer = train_tokenizer(from_examples([{"text": "user: hi, assistant:"}] * 2), kind="wordpiece", vocab_size=40)
-    >>> template = ChatTemplate("user: {{ messages[0].content }}[SEP]{% if add_generation_prompt %}assistant:{% endif %}")
-    >>> tokenizer.tokens(encode_chat(tokenizer, [{"role": "user", "content": "hi"}], template=template))
+    >>> import mlxfp as fp
+    >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "user: hi, assistant:"}] * 2), kind="wordpiece", vocab_size=40)
+    >>> template = fp.ChatTemplate("user: {{ messages[0].content }}[SEP]{% if add_generation_prompt %}assistant:{% endif %}")
+    >>> tokenizer.tokens(fp.encode_chat(tokenizer, [{"role": "user", "content": "hi"}], template=template))
     ['user', ':', 'hi', '[SEP]', 'assistant', ':']
     """
     check_tokenizer(tokenizer=tokenizer)

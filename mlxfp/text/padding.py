@@ -30,10 +30,9 @@ def pad(
     Raises `SchemaError` when the pipeline is built unless the column holds lists of numbers; `DataError` for a row that is longer than
     `length` or missing: `tokenize(max_length=...)` cuts rows, `pad` does not.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8, 9]}])
-    >>> [row["input_ids"] for row in pipe(rows, pad(4, pad_id=0, side="left"))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8, 9]}])
+    >>> [row["input_ids"] for row in fp.pipe(rows, fp.pad(4, pad_id=0, side="left"))]
     [[0, 0, 5, 6], [0, 7, 8, 9]]
 
     See also: `collators.text`, which pads each batch to its own longest row.

@@ -73,15 +73,13 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     Raises `SchemaError` when the pipeline is built if the column is missing or does not hold text; `DataError` for a row whose text is
     missing.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.text.tokenizers.training import train_tokenizer
-    >>> rows = from_examples([{"text": "a cat"}, {"text": "a hat, a cat"}])
-    >>> tokenizer = train_tokenizer(rows, kind="wordpiece", vocab_size=20)
-    >>> [tokenizer.tokens(row["input_ids"]) for row in pipe(rows, tokenize(tokenizer, max_length=5))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"text": "a cat"}, {"text": "a hat, a cat"}])
+    >>> tokenizer = fp.train_tokenizer(rows, kind="wordpiece", vocab_size=20)
+    >>> [tokenizer.tokens(row["input_ids"]) for row in fp.pipe(rows, fp.tokenize(tokenizer, max_length=5))]
     [['[CLS]', 'a', 'cat', '[SEP]'], ['[CLS]', 'a', 'h', '##at', '[SEP]']]
 
-    >>> [tokenizer.tokens(row["input_ids"]) for row in pipe(rows, tokenize(tokenizer, max_length=4, stride=1, special=False))][1:]
+    >>> [tokenizer.tokens(row["input_ids"]) for row in fp.pipe(rows, fp.tokenize(tokenizer, max_length=4, stride=1, special=False))][1:]
     [['a', 'h', '##at', ','], [',', 'a', 'cat']]
 
     See also: `template`, which writes rows as text; `pad` for rows of one length; `windows` for one continuous stream of tokens.

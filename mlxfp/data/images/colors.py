@@ -26,11 +26,10 @@ def color_jitter(  # noqa: PLR0913  # all are named
     hue of grey images stay.
     What is drawn depends on the seed, the epoch and the row. The column and the errors are those of `decode`.
 
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> greys = from_table({"image": np.full((3, 1, 1), 100, np.uint8)})
-    >>> [row["image"].item() for row in pipe(greys, color_jitter(seed=0, brightness=0.2))]
+    >>> greys = fp.from_table({"image": np.full((3, 1, 1), 100, np.uint8)})
+    >>> [row["image"].item() for row in fp.pipe(greys, fp.images.color_jitter(seed=0, brightness=0.2))]
     [89, 119, 97]
     """
     check_integer(seed=seed)

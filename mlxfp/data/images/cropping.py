@@ -30,11 +30,10 @@ def center_crop(size: tuple[int, int], *, image: str = "image") -> Callable[[Dat
     The column is as for `decode`, and files are decoded to RGB. Raises `DataError` naming the row and its file for an image that is smaller
     than `size`, (height, width).
 
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> numbers = from_table({"image": np.arange(16, dtype=np.uint8).reshape(1, 4, 4)})
-    >>> pipe(numbers, center_crop((2, 2)))[0]["image"][..., 0].tolist()
+    >>> numbers = fp.from_table({"image": np.arange(16, dtype=np.uint8).reshape(1, 4, 4)})
+    >>> fp.pipe(numbers, fp.images.center_crop((2, 2)))[0]["image"][..., 0].tolist()
     [[5, 6], [9, 10]]
 
     See also: `resize_short_side`, to put before it.
@@ -52,11 +51,10 @@ def random_crop(
     First, images get `padding` black pixels on each side. The part depends on the seed, the epoch and the row. The column and the errors
     are those of `center_crop`.
 
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> numbers = from_table({"image": np.tile(np.arange(16, dtype=np.uint8).reshape(1, 4, 4), (3, 1, 1))})
-    >>> [row["image"][0, 0, 0].item() for row in pipe(numbers, random_crop((2, 2), seed=0))]
+    >>> numbers = fp.from_table({"image": np.tile(np.arange(16, dtype=np.uint8).reshape(1, 4, 4), (3, 1, 1))})
+    >>> [row["image"][0, 0, 0].item() for row in fp.pipe(numbers, fp.images.random_crop((2, 2), seed=0))]
     [9, 8, 5]
     """
     check_integer(seed=seed)
@@ -82,11 +80,10 @@ def random_resized_crop(  # noqa: PLR0913  # all but the size are named
     place where all are equally likely; if none fits, the largest part in the middle whose proportions are in `ratio`. The part depends on
     the seed, the epoch and the row. The filter, the column and the errors are those of `resize`.
 
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> pictures = from_table({"image": np.zeros((1, 40, 60, 3), np.uint8)})
-    >>> pipe(pictures, random_resized_crop((32, 32), seed=0))[0]["image"].shape
+    >>> pictures = fp.from_table({"image": np.zeros((1, 40, 60, 3), np.uint8)})
+    >>> fp.pipe(pictures, fp.images.random_resized_crop((32, 32), seed=0))[0]["image"].shape
     (32, 32, 3)
 
     See also: `resize_short_side` and `center_crop`, for validation.

@@ -27,11 +27,10 @@ def decode(*, mode: Mode = "rgb", image: str = "image") -> Callable[[Dataset[Exa
     Needs Pillow (extra `vision`). Raises `SchemaError` for a column of another type, and `DataError` naming the row and its file for one
     that is damaged or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels.
 
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> white = from_table({"image": np.full((1, 2, 2, 3), 255, np.uint8)})
-    >>> pipe(white, decode(mode="grey"))[0]["image"].shape
+    >>> white = fp.from_table({"image": np.full((1, 2, 2, 3), 255, np.uint8)})
+    >>> fp.pipe(white, fp.images.decode(mode="grey"))[0]["image"].shape
     (2, 2, 1)
 
     See also: `read_images`, `resize`, `random_resized_crop`; `collators.vision`, which normalises the tensors.

@@ -22,11 +22,10 @@ def random_flip(
 
     Which images are mirrored depends on the seed, the epoch and the row. The column and the errors are those of `decode`.
 
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> pairs = from_table({"image": np.tile(np.array([[[1, 2]]], np.uint8), (4, 1, 1))})
-    >>> [row["image"][0, :, 0].tolist() for row in pipe(pairs, random_flip(seed=0))]
+    >>> pairs = fp.from_table({"image": np.tile(np.array([[[1, 2]]], np.uint8), (4, 1, 1))})
+    >>> [row["image"][0, :, 0].tolist() for row in fp.pipe(pairs, fp.images.random_flip(seed=0))]
     [[2, 1], [1, 2], [1, 2], [2, 1]]
     """
     check_integer(seed=seed)

@@ -26,11 +26,10 @@ def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image
     The column is as for `decode`, and files are decoded to RGB. Needs Pillow (extra `vision`). Raises `SchemaError` for a column of another
     type, and `DataError` naming the row and its file for one that cannot be decoded.
 
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> steps = from_table({"image": np.array([[[0, 100], [100, 200]]], np.uint8)})
-    >>> pipe(steps, resize((1, 1)))[0]["image"].tolist()
+    >>> steps = fp.from_table({"image": np.array([[[0, 100], [100, 200]]], np.uint8)})
+    >>> fp.pipe(steps, fp.images.resize((1, 1)))[0]["image"].tolist()
     [[[100]]]
 
     See also: `resize_short_side`, which keeps the proportions; `random_resized_crop`, for training.
@@ -49,11 +48,10 @@ def resize_short_side(length: int, *, antialias: bool = True, image: str = "imag
     one. The filter, the column and the errors are those of `resize`; an image that is so narrow that it would have more than
     `PIL.Image.MAX_IMAGE_PIXELS` pixels is a `DataError`, too.
 
+    >>> import mlxfp as fp
     >>> import numpy as np
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> wide = from_table({"image": np.zeros((1, 40, 60, 3), np.uint8)})
-    >>> pipe(wide, resize_short_side(20))[0]["image"].shape
+    >>> wide = fp.from_table({"image": np.zeros((1, 40, 60, 3), np.uint8)})
+    >>> fp.pipe(wide, fp.images.resize_short_side(20))[0]["image"].shape
     (20, 30, 3)
     """
     check_positive(length=length)

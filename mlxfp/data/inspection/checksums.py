@@ -24,8 +24,8 @@ def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
     and other arithmetic in floats may differ in their last bits between kinds of machines. A dataset of fewer items is hashed whole.
     Raises `DataError` for one without any.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> checksum(from_examples([{"x": 1, "name": "a"}, {"x": 2, "name": None}]), steps=2)
+    >>> import mlxfp as fp
+    >>> fp.inspect.checksum(fp.from_examples([{"x": 1, "name": "a"}, {"x": 2, "name": None}]), steps=2)
     '6014bf07b8ddd2ab3c64bfc6feafb408'
 
     See also: `fingerprint`, which hashes what a pipeline is; `diff`.

@@ -17,12 +17,9 @@ def diff(a: Dataset[Any], b: Dataset[Any]) -> str:
 
     `!` stands before a part of both that prints the same and has other content, and the difference follows. Returns "" for equal pipelines.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.rows.shuffling import shuffle
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"x": 1}])
-    >>> print(diff(pipe(rows, shuffle(seed=0), batch(2)), pipe(rows, shuffle(seed=1), batch(2))))
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": 1}])
+    >>> print(fp.inspect.diff(fp.pipe(rows, fp.shuffle(seed=0), fp.batch(2)), fp.pipe(rows, fp.shuffle(seed=1), fp.batch(2))))
       from_examples(1 rows)
     - shuffle(seed=0)
     + shuffle(seed=1)

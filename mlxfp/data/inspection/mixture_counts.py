@@ -47,14 +47,11 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     Raises `PipelineError` if there is no mixture, or if a source after it reads everything at once and so keeps no cursor of it
     (`load`, `cache`, a `shuffle` in memory); `CursorMismatchError` for a cursor of another pipeline.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.rows.mixing import mix
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> a, b = (from_examples([{"x": x}] * 50) for x in "ab")
-    >>> groups = pipe(mix([a, b], [3, 1]), batch(10))
-    >>> group, cursor = next(iterate(groups))
-    >>> [(each.wanted, each.realised, each.count) for each in mixture_proportions(groups, cursor)]
+    >>> import mlxfp as fp
+    >>> a, b = (fp.from_examples([{"x": x}] * 50) for x in "ab")
+    >>> groups = fp.pipe(fp.mix([a, b], [3, 1]), fp.batch(10))
+    >>> group, cursor = next(fp.iterate(groups))
+    >>> [(each.wanted, each.realised, each.count) for each in fp.inspect.mixture_proportions(groups, cursor)]
     [(0.75, 0.7, 7), (0.25, 0.3, 3)]
     """
     iterate(dataset, cursor)  # checks that they belong together

@@ -25,10 +25,8 @@ def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None 
     Columns of token ids are shown side by side, place by place: inputs, masks and the labels that each place is to predict, decoded if a
     tokenizer is given; a dot stands for a label that is ignored (-100). Images and sounds are told by shape, dtype and range.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> print(preview(from_examples([{"input_ids": [7, 8, 9], "labels": [-100, 9, 2], "name": "a"}])))
+    >>> import mlxfp as fp
+    >>> print(fp.inspect.preview(fp.from_examples([{"input_ids": [7, 8, 9], "labels": [-100, 9, 2], "name": "a"}])))
     example 0, source row 0
         name  'a'
         place  input_ids  labels

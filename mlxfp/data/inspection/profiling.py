@@ -41,10 +41,8 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     training step, and the result says how many bytes it sends to other ranks. Without `consume`, items are dropped at once, and the
     pipeline runs as fast as it can. A copy runs, from the start, so what `load` keeps is loaded again.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> found = profile(pipe(from_examples([{"x": i} for i in range(100)]), batch(32)))
+    >>> import mlxfp as fp
+    >>> found = fp.inspect.profile(fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.batch(32)))
     >>> [(part.part, part.count) for part in found.parts]
     [('from_examples(100 rows)', 100), ('batch(size=32)', 4), ('run loop', 4)]
     """
@@ -96,8 +94,8 @@ class PartProfile:
 class Profile:
     """Where the time of a run went: print it. Parts before a `prefetch` work at the same time as those after it, so their times overlap.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> profile(from_examples([{"x": 1}, {"x": 2}])).count
+    >>> import mlxfp as fp
+    >>> fp.inspect.profile(fp.from_examples([{"x": 1}, {"x": 2}])).count
     2
     """
 

@@ -35,12 +35,9 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     Works for batches too: the pipeline runs again up to that item, without collating. A row that stages have made of several (`pack`,
     `windows`) names the first of them. Raises `ArgumentError` if there are not so many items.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.rows.shuffling import shuffle
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> groups = pipe(from_examples([{"x": i} for i in range(100)]), shuffle(seed=0), batch(4))
-    >>> [origin.row for origin in row_origins(groups, 20)] == [row["x"] for row in list(groups)[20]]
+    >>> import mlxfp as fp
+    >>> groups = fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.shuffle(seed=0), fp.batch(4))
+    >>> [origin.row for origin in fp.inspect.row_origins(groups, 20)] == [row["x"] for row in list(groups)[20]]
     True
 
     See also: `trace_row`, which shows what becomes of a row.
@@ -113,13 +110,10 @@ def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     keeps rows lets it pass, `filter` may leave it out, and what groups rows gives a group of this one. What is random is as in the epoch. A
     part that fails ends the trace, with its error in the result. Raises `ArgumentError` if there is no such row.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.rows.map_filter import map
-    >>> from mlxfp.data.rows.shuffling import shuffle
-    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import mlxfp as fp
     >>> def square(row):
     ...     return {"x": row["x"], "y": row["x"] ** 2}
-    >>> trace_row(pipe(from_examples([{"x": i} for i in range(9)]), map(square), shuffle(seed=0)), 3)
+    >>> fp.inspect.trace_row(fp.pipe(fp.from_examples([{"x": i} for i in range(9)]), fp.map(square), fp.shuffle(seed=0)), 3)
     row 3 of from_examples(9 rows)
     from_examples(9 rows)
         x: 3

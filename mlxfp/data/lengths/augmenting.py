@@ -28,10 +28,9 @@ def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[
 
     Raises `SchemaError` for a missing column, and for a column of fixed-shape tensors, which cannot hold nulls.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"age": 22, "sex": "f", "label": 1}] * 3)
-    >>> [tuple(row.values()) for row in pipe(rows, drop_fields(0.5, ["age", "sex"], seed=0))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"age": 22, "sex": "f", "label": 1}] * 3)
+    >>> [tuple(row.values()) for row in fp.pipe(rows, fp.drop_fields(0.5, ["age", "sex"], seed=0))]
     [(None, None, 1), (None, 'f', 1), (22, None, 1)]
 
     See also: `template(seed=)`, which writes fields in random order; `drop_tokens`.
@@ -52,9 +51,9 @@ def drop_tokens(
     Raises `SchemaError` unless the columns hold lists, and `column` lists of integers; `DataError` naming a row whose lists are missing or
     differ in length.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> [row["input_ids"] for row in pipe(from_examples([{"input_ids": [1, 5, 6, 7, 8, 2]}]), drop_tokens(0.5, seed=0, keep=[1, 2]))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"input_ids": [1, 5, 6, 7, 8, 2]}])
+    >>> [row["input_ids"] for row in fp.pipe(rows, fp.drop_tokens(0.5, seed=0, keep=[1, 2]))]
     [[1, 6, 2]]
 
     See also: `replace_tokens`; `map(seed=)` for noise of your own.
@@ -77,9 +76,8 @@ def replace_tokens(
 
     Raises `SchemaError` unless the column holds lists of integers; `DataError` naming a row whose list is missing.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> [row["input_ids"] for row in pipe(from_examples([{"input_ids": [5, 6, 7, 8]}]), replace_tokens(0.5, [0], seed=1))]
+    >>> import mlxfp as fp
+    >>> [row["input_ids"] for row in fp.pipe(fp.from_examples([{"input_ids": [5, 6, 7, 8]}]), fp.replace_tokens(0.5, [0], seed=1))]
     [[0, 0, 7, 8]]
     """
     chosen = _ids(replacements, "replacements")

@@ -30,9 +30,8 @@ def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]],
 
     The last group may be short; `drop_last=True` leaves it out. Iterating yields `Examples`, a sequence of mappings over one record batch.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> [len(group) for group in pipe(from_examples([{"x": i} for i in range(5)]), batch(2))]
+    >>> import mlxfp as fp
+    >>> [len(group) for group in fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2))]
     [2, 2, 1]
 
     See also: `unbatch` for the inverse.
@@ -45,9 +44,8 @@ def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]],
 def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
     """Turn groups back into examples, in order: the inverse of `batch`.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), batch(2), unbatch()))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.batch(2), fp.unbatch()))
     [{'x': 1}, {'x': 2}]
     """
     return _Unbatch()

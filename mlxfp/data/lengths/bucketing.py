@@ -30,10 +30,9 @@ def batch_by_tokens(
     most `tokens`, so the memory that a batch needs is bounded. For a limit in bytes, divide it by the bytes that your model needs for a
     token. `max_size` also limits the number of examples. Raises `DataError` naming a row that is larger than the budget.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"input_ids": [1] * length} for length in (2, 3, 3, 8, 1)])
-    >>> [[len(row["input_ids"]) for row in group] for group in pipe(rows, batch_by_tokens(9))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"input_ids": [1] * length} for length in (2, 3, 3, 8, 1)])
+    >>> [[len(row["input_ids"]) for row in group] for group in fp.pipe(rows, fp.batch_by_tokens(9))]
     [[2, 3, 3], [8], [1]]
 
     See also: `bucket_by_length`, which groups examples of similar length.
@@ -56,10 +55,9 @@ def bucket_by_length(
     end, the remaining examples are grouped from the longest to the shortest, regardless of their buckets: only the very last group may be
     short, and `drop_last=True` leaves it out. Raises `DataError` naming a row longer than the last of `lengths`.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"input_ids": [1] * length} for length in (2, 7, 3, 8, 9, 1)])
-    >>> [[len(row["input_ids"]) for row in group] for group in pipe(rows, bucket_by_length([4, 10], size=2))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"input_ids": [1] * length} for length in (2, 7, 3, 8, 9, 1)])
+    >>> [[len(row["input_ids"]) for row in group] for group in fp.pipe(rows, fp.bucket_by_length([4, 10], size=2))]
     [[2, 3], [7, 8], [9, 1]]
 
     See also: `shape_plan`, which finds the lengths with the least padding; `lengths=` of the collators, which pads to them.

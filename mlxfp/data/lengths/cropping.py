@@ -26,10 +26,9 @@ def crop_waveforms(length: int, *, seed: int | None = None, column: str = "wavef
 
     Raises `SchemaError` unless the column holds lists or tensors [T] of numbers, and `DataError` naming a row without a waveform.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"waveform": [0.1, 0.2, 0.3, 0.4, 0.5]}, {"waveform": [0.6]}])
-    >>> [row["waveform"] for row in pipe(rows, crop_waveforms(3))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"waveform": [0.1, 0.2, 0.3, 0.4, 0.5]}, {"waveform": [0.6]}])
+    >>> [row["waveform"] for row in fp.pipe(rows, fp.audio.crop_waveforms(3))]
     [[0.2, 0.3, 0.4], [0.6]]
 
     See also: `windows`, which cuts tokens into parts and keeps them all.

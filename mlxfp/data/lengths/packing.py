@@ -54,10 +54,9 @@ def pack(
 
     Raises `SchemaError` unless the columns hold lists; `DataError` naming a row whose list is missing, or whose lists differ in length.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5, 6]}, {"input_ids": [7]}])
-    >>> for row in pipe(rows, pack(4)):
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5, 6]}, {"input_ids": [7]}])
+    >>> for row in fp.pipe(rows, fp.pack(4)):
     ...     print(row)
     {'input_ids': [1, 2, 3, 7], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
     {'input_ids': [4, 5, 6], 'segment_ids': [1, 1, 1], 'positions': [0, 1, 2]}

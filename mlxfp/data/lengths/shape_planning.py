@@ -70,13 +70,9 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     `mlxfp.data.lengths.shape_planning.Padding`. Raises `PipelineError` if the set of shapes is not finite, and for batches without
     `input_ids`.
 
-    >>> from mlxfp.collators.collating import collate
-    >>> from mlxfp.collators.texts import text
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.bucketing import bucket_by_length
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"input_ids": [1] * count} for count in (3, 2, 7, 8, 6)])
-    >>> batch_shapes(pipe(rows, bucket_by_length([4, 8], size=2), collate(text(pad_id=0, lengths=[4, 8]))))
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"input_ids": [1] * count} for count in (3, 2, 7, 8, 6)])
+    >>> fp.inspect.batch_shapes(fp.pipe(rows, fp.bucket_by_length([4, 8], size=2), fp.collate(fp.collators.text(pad_id=0, lengths=[4, 8]))))
     ((1, 4), (1, 8), (2, 4), (2, 8))
 
     See also: `shape_plan`.

@@ -30,12 +30,11 @@ def windows(
     `collators.causal` predicts each token from those before it, so a window of length L + 1 gives L predictions; `stride=L` then makes
     every prediction once. Raises `SchemaError` unless the column holds lists of integers, `DataError` naming a row whose list is missing.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}])
-    >>> [row["input_ids"] for row in pipe(rows, windows(4, separator=0))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}])
+    >>> [row["input_ids"] for row in fp.pipe(rows, fp.windows(4, separator=0))]
     [[1, 2, 3, 0], [4, 5, 0]]
-    >>> [row["input_ids"] for row in pipe(rows, windows(3, stride=2))]
+    >>> [row["input_ids"] for row in fp.pipe(rows, fp.windows(3, stride=2))]
     [[1, 2, 3], [3, 4, 5]]
 
     See also: `pack`, which does not cut documents.

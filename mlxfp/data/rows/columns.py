@@ -21,9 +21,8 @@ Row = TypeVar("Row", bound="Example | Sequence[Example]")
 def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Keep these columns, in this order; raises `SchemaError` for one that is not there.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": 1, "y": 2, "z": 3}]), select_columns(["z", "x"])))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": 1, "y": 2, "z": 3}]), fp.select_columns(["z", "x"])))
     [{'z': 3, 'x': 1}]
     """
     return _SelectColumns(as_strings("columns", columns, empty=False))
@@ -33,9 +32,8 @@ def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[R
 def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Leave these columns out; raises `SchemaError` for one that is not there.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": 1, "y": 2}]), drop_columns(["y"])))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.drop_columns(["y"])))
     [{'x': 1}]
     """
     return _DropColumns(as_strings("columns", columns, empty=False))
@@ -45,9 +43,8 @@ def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row
 def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Rename columns from the old names to the new; raises `SchemaError` if an old one is missing or a new one is taken.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": 1, "y": 2}]), rename_columns({"x": "y", "y": "x"})))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.rename_columns({"x": "y", "y": "x"})))
     [{'y': 1, 'x': 2}]
     """
     check_types(Mapping, names=names)

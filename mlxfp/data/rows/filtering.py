@@ -30,10 +30,9 @@ def filter_by(conditions: Sequence[tuple[str, Operator, Any]]) -> Callable[[Data
 
     Raises `SchemaError` when the pipeline is built, for a column that is not there or cannot be compared with the value.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"age": 22, "sex": "male"}, {"age": 38, "sex": "female"}, {"age": None, "sex": "male"}])
-    >>> list(pipe(rows, filter_by([("age", ">", 18), ("sex", "in", ["male", "other"])])))
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"age": 22, "sex": "male"}, {"age": 38, "sex": "female"}, {"age": None, "sex": "male"}])
+    >>> list(fp.pipe(rows, fp.filter_by([("age", ">", 18), ("sex", "in", ["male", "other"])])))
     [{'age': 22, 'sex': 'male'}]
 
     See also: `filter` for any function of a row.

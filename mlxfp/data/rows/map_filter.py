@@ -65,12 +65,11 @@ def map(
     With `seed`, for augmentation, `function` also gets a numpy generator for this row, valid during this call: what it draws depends on
     the seed, the epoch and the row only. Two stages with one seed draw the same numbers.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"x": 1}, {"x": 2}])
-    >>> list(pipe(rows, map(lambda row: {"y": row["x"] * 10})))
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": 1}, {"x": 2}])
+    >>> list(fp.pipe(rows, fp.map(lambda row: {"y": row["x"] * 10})))
     [{'y': 10}, {'y': 20}]
-    >>> list(pipe(rows, map(lambda row, random: {"y": row["x"] + random.integers(100)}, seed=0)))
+    >>> list(fp.pipe(rows, fp.map(lambda row, random: {"y": row["x"] + random.integers(100)}, seed=0)))
     [{'y': 32}, {'y': 55}]
     """
     check_callable(function=function)
@@ -87,11 +86,10 @@ def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema
     Each row must depend on the row in its place alone: where a chunk starts and ends means nothing. `function` gets the visible columns
     only. Without `schema`, it is the one of the result for the first rows; a chunk that differs raises `SchemaError`.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import mlxfp as fp
     >>> import pyarrow as pa, pyarrow.compute as pc
-    >>> double = map_chunks(lambda chunk: pa.record_batch({"x": pc.multiply(chunk["x"], 2)}))
-    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), double))
+    >>> double = fp.map_chunks(lambda chunk: pa.record_batch({"x": pc.multiply(chunk["x"], 2)}))
+    >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), double))
     [{'x': 2}, {'x': 4}]
     """
     check_callable(function=function)
@@ -103,9 +101,8 @@ def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema
 def filter(predicate: Callable[[dict[str, Any]], bool]) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Keep the examples for which `predicate` is true.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": i} for i in range(5)]), filter(lambda row: row["x"] % 2 == 0)))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.filter(lambda row: row["x"] % 2 == 0)))
     [{'x': 0}, {'x': 2}, {'x': 4}]
 
     See also: `filter_by` for conditions on columns, which are met by whole columns at once.
@@ -122,10 +119,9 @@ def flat_map(
 
     Schemas and errors are as for `map`. Each of the new examples has its own key, so augmentation treats them apart.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> words = flat_map(lambda row: ({"word": word} for word in row["text"].split()))
-    >>> list(pipe(from_examples([{"text": "to be"}, {"text": ""}]), words))
+    >>> import mlxfp as fp
+    >>> words = fp.flat_map(lambda row: ({"word": word} for word in row["text"].split()))
+    >>> list(fp.pipe(fp.from_examples([{"text": "to be"}, {"text": ""}]), words))
     [{'word': 'to'}, {'word': 'be'}]
     """
     check_callable(function=function)
@@ -140,9 +136,8 @@ def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
     Behind a `shuffle`, the first items are others in each epoch, so `take` and `skip` do not make parts that stay apart: `split` and
     `train_valid_test` do. Reading more than one epoch then warns, unless `redraw=True` says that this is meant.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": i} for i in range(5)]), take(2)))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.take(2)))
     [{'x': 0}, {'x': 1}]
     """
     check_positive(count=count)
@@ -153,9 +148,8 @@ def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
 def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Leave out the first `count` items; without reading them where rows can be taken by number. For `redraw` see `take`.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": i} for i in range(5)]), skip(3)))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.skip(3)))
     [{'x': 3}, {'x': 4}]
     """
     check_not_negative(count=count)

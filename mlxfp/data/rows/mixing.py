@@ -38,8 +38,8 @@ _Mark = tuple[int, int, int, Cursor | None]  # of a dataset: what it gave as `by
 def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     """Join datasets end to end; they have the same columns and types.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(concat([from_examples([{"x": 1}]), from_examples([{"x": 2}])]))
+    >>> import mlxfp as fp
+    >>> list(fp.concat([fp.from_examples([{"x": 1}]), fp.from_examples([{"x": 2}])]))
     [{'x': 1}, {'x': 2}]
     """
     joined = _joinable(datasets, "concat")
@@ -52,9 +52,9 @@ def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
 def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     """Take one item of each dataset in turn; one that has ended is left out from then on.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> a, b = (from_examples([{"x": x} for x in text]) for text in ("abc", "12"))
-    >>> "".join(row["x"] for row in interleave([a, b]))
+    >>> import mlxfp as fp
+    >>> a, b = (fp.from_examples([{"x": x} for x in text]) for text in ("abc", "12"))
+    >>> "".join(row["x"] for row in fp.interleave([a, b]))
     'a1b2c'
     """
     joined = _joinable(datasets, "interleave")
@@ -70,10 +70,10 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
     gives nothing. Shares are exact at every moment to within one item of each dataset. Raises `DataError` where a dataset that restarts
     has no items; warns where each of its epochs has other rows (see `take`).
 
+    >>> import mlxfp as fp
     >>> from itertools import islice
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> a, b = (from_examples([{"x": x}]) for x in "ab")
-    >>> "".join(row["x"] for row in islice(mix([a, b], [3, 1]), 12))
+    >>> a, b = (fp.from_examples([{"x": x}]) for x in "ab")
+    >>> "".join(row["x"] for row in islice(fp.mix([a, b], [3, 1]), 12))
     'abaaabaaabaa'
 
     See also: `mixture_proportions` for what each dataset has given.

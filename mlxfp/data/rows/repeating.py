@@ -25,9 +25,8 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
 
     Warns (`RuntimeWarning`) where every epoch has other rows, because `take`, `skip` or `select` stands behind a `shuffle`.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), repeat(2)))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.repeat(2)))
     [{'x': 1}, {'x': 2}, {'x': 1}, {'x': 2}]
     """
     if epochs is not None:

@@ -29,9 +29,8 @@ def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callabl
 
     Raises `ArgumentError` for a negative number, and at the first use for one beyond the last row.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": i} for i in range(5)]), select([3, 0, 3])))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.select([3, 0, 3])))
     [{'x': 3}, {'x': 0}, {'x': 3}]
     """
     numbers = np.asarray(indices)
@@ -56,9 +55,8 @@ def split(
     hash of its number, so sizes are right on average, and every part reads the whole stream. `stratify` names a column of which each
     value is cut in the same proportions; it needs random access. `group` names a column of which each value stays in one part.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> train, valid = pipe(from_examples([{"x": i} for i in range(10)]), split([0.8, 0.2], seed=0))
+    >>> import mlxfp as fp
+    >>> train, valid = fp.pipe(fp.from_examples([{"x": i} for i in range(10)]), fp.split([0.8, 0.2], seed=0))
     >>> len(list(train)), sorted(row["x"] for part in (train, valid) for row in part) == list(range(10))
     (8, True)
     """
@@ -78,8 +76,8 @@ class Splits:
 
     Data that comes in parts needs no more than this: `Splits(from_hf(parts["train"]), valid=from_hf(parts["validation"]))`.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> Splits(from_examples([{"x": 1}]), valid=from_examples([{"x": 2}])).test is None
+    >>> import mlxfp as fp
+    >>> fp.Splits(fp.from_examples([{"x": 1}]), valid=fp.from_examples([{"x": 2}])).test is None
     True
 
     See also: `train_valid_test`, which cuts them from one dataset.
@@ -106,10 +104,9 @@ def train_valid_test(
     `data` is a dataset: of files by `read_csv` and the other readers, of arrays by `from_table`, of Hugging Face sets by `from_hf`, of
     torch sets by `from_torch`. Raises `SchemaError` if `stratify` is not among its columns.
 
-    >>> from mlxfp.core.describing import length
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> parts = train_valid_test(from_table({"x": range(20), "label": [0, 1] * 10}), seed=0, stratify="label")
-    >>> length(parts.train), sorted(row["label"] for row in parts.valid)
+    >>> import mlxfp as fp
+    >>> parts = fp.train_valid_test(fp.from_table({"x": range(20), "label": [0, 1] * 10}), seed=0, stratify="label")
+    >>> fp.length(parts.train), sorted(row["label"] for row in parts.valid)
     (18, [0, 1])
 
     See also: `split`, which makes any number of parts.

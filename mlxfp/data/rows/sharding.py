@@ -66,9 +66,8 @@ def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset
     ranks get one row more (`ends="uneven"`); or the last incomplete round is left out ("drop"); or ranks without a row repeat the last
     one ("pad"), and a column `weight` (float32) is added, 0 for such rows and 1 for all others.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> [row["x"] for row in pipe(from_examples([{"x": i} for i in range(5)]), shard(1, 2))]
+    >>> import mlxfp as fp
+    >>> [row["x"] for row in fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.shard(1, 2))]
     [1, 3]
 
     See also: `World` for ranks that share a model.

@@ -34,9 +34,8 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
     in turn, and the buffer takes these rows. Before it, there may be stages that work on each row alone, such as `map`, `filter`
     and `tokenize`; `PipelineError` for others, and for data that is in no such files.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> [row["x"] for row in pipe(from_examples([{"x": i} for i in range(6)]), shuffle(seed=1))]
+    >>> import mlxfp as fp
+    >>> [row["x"] for row in fp.pipe(fp.from_examples([{"x": i} for i in range(6)]), fp.shuffle(seed=1))]
     [5, 2, 3, 0, 4, 1]
     """
     check_integer(seed=seed)

@@ -61,10 +61,8 @@ def load() -> Callable[[Dataset[Item]], Dataset[Item]]:
     it draw again in every epoch. After `batch` it keeps the groups, after `collate` the finished batches: both are the same in every epoch.
     Raises `PipelineError` for data that is known to have no end.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.rows.map_filter import filter
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> even = pipe(from_examples([{"x": i} for i in range(9)]), filter(lambda row: row["x"] % 2 == 0), load())
+    >>> import mlxfp as fp
+    >>> even = fp.pipe(fp.from_examples([{"x": i} for i in range(9)]), fp.filter(lambda row: row["x"] % 2 == 0), fp.load())
     >>> even[-1], even[1:3].column("x").to_pylist()
     ({'x': 8}, [2, 4])
 
@@ -89,11 +87,10 @@ def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Item]], Dataset[Ite
     `FingerprintError` if a function or value before it has no stable content, and says how to give it a name, and `PipelineError` for data
     that is known to have no end. Old folders are yours to delete.
 
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> with TemporaryDirectory() as folder:
-    ...     cached = pipe(from_examples([{"x": i} for i in range(9)]), cache(folder))
+    ...     cached = fp.pipe(fp.from_examples([{"x": i} for i in range(9)]), fp.cache(folder))
     ...     print(cached[3], len(list(Path(folder).iterdir())))
     {'x': 3} 1
 

@@ -41,11 +41,9 @@ def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Ex
     It works on everything before it, through shuffling, joining and loading, so one is enough, and a second one is refused. Put it after
     `shuffle` and before `batch`: what comes out has no random access, for its length is known only by reading.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.rows.map_filter import map
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
-    >>> list(pipe(rows, map(lambda row: {"x": int(row["x"])}), on_error("skip")))
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
+    >>> list(fp.pipe(rows, fp.map(lambda row: {"x": int(row["x"])}), fp.on_error("skip")))
     [{'x': 1}, {'x': 3}]
     """
     check_choice(("raise", "skip"), policy=policy)
@@ -59,9 +57,9 @@ def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Ex
 class SkippedRow:
     """A row that was left out: where it comes from, the stage that failed on it, and the error.
 
-    >>> from mlxfp.core.row_names import Origin
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> SkippedRow(Origin(from_examples([{"x": "two"}]).source, 0), "map(int)", "ValueError: invalid literal").stage
+    >>> import mlxfp as fp
+    >>> origin = fp.inspect.Origin(fp.from_examples([{"x": "two"}]).source, 0)
+    >>> SkippedRow(origin, "map(int)", "ValueError: invalid literal").stage
     'map(int)'
     """
 
@@ -78,14 +76,11 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     `repeat` follows, they are those of the current pass. Raises `PipelineError` if the dataset has no `on_error`, or if a stage after it
     reads everything at once and so keeps no list (`load`, `cache`, a `shuffle` in memory): put `on_error` behind that.
 
-    >>> from mlxfp.core.execution import iterate
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.rows.map_filter import map
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
-    >>> numbers = pipe(rows, map(lambda row: {"x": int(row["x"])}), on_error("skip"))
-    >>> *_, (row, cursor) = iterate(numbers)
-    >>> [(each.origin.row, each.reason) for each in skipped_rows(numbers, cursor)]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
+    >>> numbers = fp.pipe(rows, fp.map(lambda row: {"x": int(row["x"])}), fp.on_error("skip"))
+    >>> *_, (row, cursor) = fp.iterate(numbers)
+    >>> [(each.origin.row, each.reason) for each in fp.inspect.skipped_rows(numbers, cursor)]
     [(1, "ValueError: invalid literal for int() with base 10: 'two'")]
     """
     check_dataset(dataset, skipped_rows)

@@ -58,10 +58,8 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     and, when it is called, for one that draws without `key` and `offset`; `SchemaError` for a function without a declared schema, which
     could differ between parts, and for a key column that is not there or of another type; `DataError` for a row whose key is null.
 
-    >>> from mlxfp.core.pipelines import compose
-    >>> from mlxfp.data.rows.columns import rename_columns
-    >>> from mlxfp.data.rows.filtering import filter_by
-    >>> expensive = lift(compose(filter_by([("fare", ">", 8)]), rename_columns({"fare": "price"})))
+    >>> import mlxfp as fp
+    >>> expensive = fp.lift(fp.compose(fp.filter_by([("fare", ">", 8)]), fp.rename_columns({"fare": "price"})))
     >>> expensive(pa.table({"name": ["Ann", "Bob"], "fare": [7.25, 8.05]})).to_pylist()
     [{'name': 'Bob', 'price': 8.05}]
     >>> expensive.schema(pa.schema({"name": pa.string(), "fare": pa.float64()})).names

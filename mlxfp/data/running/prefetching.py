@@ -50,9 +50,8 @@ def prefetch(
     before Python exits. Raises `WorkerError` where a process ends, as when the system kills it for its memory, naming the rows that it
     worked on, and for what cannot be sent to one, naming the stage.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), prefetch(2)))
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.prefetch(2)))
     [{'x': 1}, {'x': 2}]
 
     See also: `profile`, which says how full the queue was and how busy the workers were.

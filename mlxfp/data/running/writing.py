@@ -69,13 +69,11 @@ def write(
     pipeline or of files that have changed, `PipelineError` after `collate`, for data without an end, and where what `on_error` left out
     cannot be listed, and `FingerprintError` if a function before it has no stable content.
 
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.rows.map_filter import filter
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> even = pipe(from_examples([{"x": i} for i in range(9)]), filter(lambda row: row["x"] % 2 == 0))
+    >>> even = fp.pipe(fp.from_examples([{"x": i} for i in range(9)]), fp.filter(lambda row: row["x"] % 2 == 0))
     >>> with TemporaryDirectory() as folder:
-    ...     manifest = write(even, folder, rows_per_file=4)
+    ...     manifest = fp.write(even, folder, rows_per_file=4)
     ...     [(each.name, each.rows) for each in manifest.files]
     [('part-00000.arrow', 2), ('part-00001.arrow', 2), ('part-00002.arrow', 1)]
 

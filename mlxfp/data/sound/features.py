@@ -35,10 +35,9 @@ def log_mel(
     `rate` names the column of sample rates, as `read_audio` makes it. Where the rows have it, `DataError` names the first row with another
     rate than that of `spectrogram`, and its file. None: rates are not compared. Raises `SchemaError` unless `waveform` holds numbers.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"waveform": [0.5] * 800}])
-    >>> (row,) = pipe(rows, log_mel(LogMel(8000, size=200, hop=80, mels=20)))
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"waveform": [0.5] * 800}])
+    >>> (row,) = fp.pipe(rows, fp.audio.log_mel(fp.audio.LogMel(8000, size=200, hop=80, mels=20)))
     >>> list(row), len(row["features"]), len(row["features"][0])
     (['features'], 11, 20)
 

@@ -1,6 +1,5 @@
 """Remote files, named by an address such as `s3://bucket/train.csv`: found and opened through fsspec."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from glob import has_magic
@@ -20,8 +19,7 @@ from mlxfp.support.optional import optional
 # smaller ones wait too often for an answer (some 50 ms from an object store).
 _AHEAD = 1 << 22
 
-_WAITS = (0.1, 0.5, 2.0, 8.0)  # seconds before a request is sent again
-_LONGEST_WAIT = 60.0  # seconds that a server may ask for
+_ATTEMPTS, _WAIT = 5, 0.1  # requests, and seconds before the second one; each wait is four times as long as the one before
 _SILENCE = 60.0  # seconds without a byte of an answer after which a request over HTTP has failed
 _PASSING = (408, 429)  # of HTTP: a timeout, too many requests; besides 500 and more, where the server fails
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
@@ -127,7 +125,7 @@ class _Retried(RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         left = max(0, self.size - self.at)
         wanted = left if size < 0 else min(size, left)
-        data = _retried(lambda: self._read(wanted), f"byte {self.at:,} of {self.size:,} of {self.address}", between=self._reopen)
+        data = _retried(lambda: self._read(wanted), f"byte {self.at:,} of {self.size:,} of {self.address}")
         self.at += wanted
         return data
 
@@ -137,15 +135,18 @@ class _Retried(RawIOBase):
         super().close()
 
     def _read(self, size: int) -> bytes:
-        self.file.seek(self.at)
-        data: bytes = self.file.read(size)
+        if self.file.closed:
+            self.file = self.opens()
+        try:
+            self.file.seek(self.at)
+            data: bytes = self.file.read(size)
+        except Exception:
+            self.file.close()  # the next attempt opens the file again
+            raise
         if len(data) < size:
+            self.file.close()
             raise ConnectionError(f"the answer ends after {len(data):,} of {size:,} bytes")
         return data
-
-    def _reopen(self) -> None:
-        self.file.close()
-        self.file = self.opens()
 
 
 @frozen
@@ -165,24 +166,23 @@ class _Unsized:
         return getattr(self.file, name)
 
 
-def _retried(call: Callable[[], A], place: str, *, between: Callable[[], object] | None = None) -> A:
-    """Call a function again, after a longer wait each time, while it fails for a reason that may pass; raise `DataError` at last."""
-    failed = False
-    for wait in (*_WAITS, None):
-        try:
-            if failed and between is not None:
-                between()
-            return call()
-        except Exception as raised:
-            error = _reason(raised)
-            if not _may_pass(error):
-                raise
-            if wait is None:
-                raise _unreadable(error, len(_WAITS) + 1, place) from raised
-            failed = True
-            asked = str((getattr(error, "headers", None) or {}).get("Retry-After", ""))
-            time.sleep(min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait)
-    raise AssertionError
+def _retried(call: Callable[[], A], place: str) -> A:
+    """Call a function again while it fails for a reason that may pass. Raises `DataError` after the last attempt."""
+    tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {place}")
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(_ATTEMPTS),
+        wait=tenacity.wait_exponential(multiplier=_WAIT, exp_base=4),
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, Exception) and _may_pass(_reason(error))),  # no interrupt
+        reraise=True,
+    )
+    try:
+        result: A = attempts(call)
+    except Exception as raised:
+        error = _reason(raised)
+        if not _may_pass(error):
+            raise
+        raise _unreadable(error, _ATTEMPTS, place) from raised
+    return result
 
 
 def _reason(error: Exception) -> Exception:

@@ -35,16 +35,9 @@ _Row = tuple[str, dict[str, bytes | None]]  # the key, and the bytes of each fil
 _Rows = Generator[_Row, None, None]
 
 _KEY = "key"
-_COMPRESSED = {  # by their first bytes: what it is, and what to do
-    b"\x1f\x8b": ("gzip", "Name it .tar.gz"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "Name it .tar.zst"),
-    b"\xfd7zXZ": ("xz", "Unpack it"),
-    b"BZh": ("bzip2", "Unpack it"),
-}
 _ROWS_AT_ONCE = 64  # of a chunk, as of images in a folder
 _BYTES_AT_ONCE = 16 << 20  # of a chunk, which then ends earlier
 _MOST_BYTES = 1 << 30  # of a file, which is a value of a row
-_MOST_OF_SPARSE = 1 << 28  # of a file with holes: a small archive may declare any size
 
 
 @explain_call
@@ -59,7 +52,7 @@ def read_tar(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Ex
     Rows of plain local archives can be taken in any order: their headers are read once, when they are first needed. Compressed ones, and
     remote ones as in `s3://bucket/a.tar` (extra `remote`), are read in order, and a run that resumes reads them up to its row again.
 
-    Reading raises `DataError` naming archive and file for one that is damaged, ends early, is a link or a duplicate, and for a key
+    Reading raises `DataError` naming archive and file for one that is damaged, ends early, is a link, sparse or a duplicate, and for a key
     that comes back later; `SchemaError` for an extension that the first rows lack; `MissingFileError` where a path matches no file.
 
     >>> import tarfile
@@ -188,7 +181,6 @@ class _Archive:
     file: FileStamp
     keys: tuple[str, ...]
     spans: dict[str, NDArray[np.int64]]  # by extension, where the bytes of each row begin and how many they are, int64[N, 2]; -1: none
-    sparse: dict[int, Any]  # by where they begin, the parts of files with holes: (offset in the file, size) each
 
     def firsts(self) -> dict[str, str]:
         """Return the extensions, each with the first key that has it."""
@@ -202,18 +194,11 @@ class _Archive:
         return key, {name: self._bytes(opened, start, size, f"{key}.{name}") for name, (start, size) in spans.items() if size >= 0}
 
     def _bytes(self, opened: BinaryIO | FileIO, start: int, size: int, name: str) -> bytes:
-        parts = self.sparse.get(start, [(0, size)])
-        content, at = bytearray(size if start in self.sparse else 0), start
-        for offset, length in parts:
-            opened.seek(at)
-            data = opened.read(length) or b""
-            if len(data) < length:
-                raise _damaged(f"got {len(data):,} of {length:,} bytes of {name!r}", self.file)
-            if start not in self.sparse:
-                return data
-            content[offset : offset + length] = data
-            at += length
-        return bytes(content)
+        opened.seek(start)
+        data = opened.read(size) or b""
+        if len(data) < size:
+            raise _damaged(f"got {len(data):,} of {size:,} bytes of {name!r}", self.file)
+        return data
 
 
 @lru_cache(maxsize=16)
@@ -221,19 +206,15 @@ def _read_archive(file: FileStamp) -> _Archive:
     """Read the headers of a plain archive."""
     keys: list[str] = []
     spans: dict[str, list[tuple[int, int, int]]] = {}
-    sparse: dict[int, Any] = {}
     with FileIO(file.path) as opened, closing(_members(opened, "r:", file, frozenset())) as members:
         for row, (key, files) in enumerate(_grouped(((name, member) for name, member, _ in members), file)):
             keys.append(key)
             for extension, member in files.items():
-                parts: Any = member.sparse
-                stored = member.size if parts is None else sum(size for _, size in parts)
-                if member.offset_data + stored > file.size:
-                    raise _damaged(f"it has {file.size:,} bytes, and {member.name!r} goes on to {member.offset_data + stored:,}", file)
-                if parts is not None:
-                    sparse[member.offset_data] = parts
+                end = member.offset_data + member.size
+                if end > file.size:
+                    raise _damaged(f"it has {file.size:,} bytes, and {member.name!r} goes on to {end:,}", file)
                 spans.setdefault(extension, []).append((row, member.offset_data, member.size))
-    return _Archive(file, tuple(keys), {name: _table(found, len(keys)) for name, found in spans.items()}, sparse)
+    return _Archive(file, tuple(keys), {name: _table(found, len(keys)) for name, found in spans.items()})
 
 
 def _table(found: list[tuple[int, int, int]], count: int) -> NDArray[np.int64]:
@@ -316,16 +297,15 @@ def _split(name: str) -> tuple[str, str] | None:
 
 
 def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
-    if not member.isreg():
-        what = "a link" if member.islnk() or member.issym() else "not a file"
+    if not member.isreg() or member.sparse is not None:
+        what = "a link" if member.islnk() or member.issym() else "not a file" if member.sparse is None else "a sparse file"
         raise DataError(
             f"A tar archive has no bytes for a part of a row: {member.name!r} is {what}, in {file.path}. Write it again with the files "
-            "themselves, as with tar --dereference --hard-dereference."
+            "themselves, as with tar --dereference --hard-dereference, and without --sparse."
         )
-    most = _MOST_BYTES if member.sparse is None else _MOST_OF_SPARSE
-    if not 0 <= member.size <= most:
+    if not 0 <= member.size <= _MOST_BYTES:
         raise DataError(
-            f"A file in a tar archive is too large for a row: {member.name!r} has {member.size:,} bytes, at most {most:,} in "
+            f"A file in a tar archive is too large for a row: {member.name!r} has {member.size:,} bytes, at most {_MOST_BYTES:,} in "
             f"{file.path}. Cut it into parts."
         )
     try:
@@ -381,13 +361,7 @@ def _to_chunk(rows: Sequence[_Row], schema: Schema) -> RecordBatch:
 
 
 def _damaged(reason: str, file: FileStamp) -> DataError:
-    kind, cure = ("", "") if _is_read_in_order(file) else _compression(file)
-    if kind:
-        return DataError(f"A tar archive is compressed by {kind}, which its name does not say, in {file.path}. {cure}.")
-    return DataError(f"A tar archive is damaged or ends early: {reason}, in {file.path}. Copy or write it again.")
-
-
-def _compression(file: FileStamp) -> tuple[str, str]:
-    with open_bytes(file.path) as opened:
-        begin = opened.read(max(map(len, _COMPRESSED)))
-    return next((found for mark, found in _COMPRESSED.items() if begin.startswith(mark)), ("", ""))
+    return DataError(
+        f"A tar archive is damaged or ends early: {reason}, in {file.path}. Copy or write it again. If it is compressed, its name must end "
+        "in .tar.gz or .tar.zst."
+    )

@@ -56,8 +56,8 @@ def log_loss(
 def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None) -> "PowerOfMean":
     """Measure e to the power of the mean `log_loss`: the number of equally likely tokens with the same uncertainty.
 
-    >>> from mlxfp.evaluation.metrics import compute
-    >>> round(compute({"perplexity": perplexity(mx.zeros((1, 3, 50)), mx.array([[7, 8, -100]]))})["perplexity"], 3)
+    >>> import mlxfp as fp
+    >>> round(fp.metrics.compute({"perplexity": fp.metrics.perplexity(mx.zeros((1, 3, 50)), mx.array([[7, 8, -100]]))})["perplexity"], 3)
     50.0
     """
     return PowerOfMean(*log_loss(logits, labels, ignore_index=ignore_index, example_weights=example_weights))
@@ -72,8 +72,8 @@ def f1(
     "macro" averages the F1 of the classes that occur among the labels or the predictions, "micro" pools all rows, which is the
     accuracy, "binary" is the F1 of class 1 of two.
 
-    >>> from mlxfp.evaluation.metrics import compute
-    >>> compute({"f1": f1(mx.eye(2)[mx.array([0, 0, 1, 1])], mx.array([0, 0, 0, 1]), average="binary")})
+    >>> import mlxfp as fp
+    >>> fp.metrics.compute({"f1": fp.metrics.f1(mx.eye(2)[mx.array([0, 0, 1, 1])], mx.array([0, 0, 0, 1]), average="binary")})
     {'f1': 0.6666666666666666}
     """
     check_choice(("macro", "micro", "binary"), average=average)
@@ -98,8 +98,8 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     scores of all examples are kept, 24 bytes each, until `compute` sorts them. `compute` raises `DataError` without positives or without
     negatives, and for other labels.
 
-    >>> from mlxfp.evaluation.metrics import compute
-    >>> compute({"auc": roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
+    >>> import mlxfp as fp
+    >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
     scores, labels = check_same_shape("roc_auc", scores, labels)

@@ -33,8 +33,8 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
 
     For logarithms, `mx.log1p(predictions)` and `mx.log1p(targets)`, it is the metric that competitions call RMSLE.
 
-    >>> from mlxfp.evaluation.metrics import compute
-    >>> compute({"rmse": rmse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))})
+    >>> import mlxfp as fp
+    >>> fp.metrics.compute({"rmse": fp.metrics.rmse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))})
     {'rmse': 1.4142135623730951}
     """
     predictions, targets = check_same_shape("rmse", predictions, targets)
@@ -49,8 +49,8 @@ def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | 
     `compute` knows their mean: sums of squares would lose the variance of large targets. `compute` raises `DataError` if all targets are
     equal.
 
-    >>> from mlxfp.evaluation.metrics import compute
-    >>> compute({"r2": r2(mx.array([1.0, 2.0, 4.0]), mx.array([1.0, 2.0, 3.0]))})
+    >>> import mlxfp as fp
+    >>> fp.metrics.compute({"r2": fp.metrics.r2(mx.array([1.0, 2.0, 4.0]), mx.array([1.0, 2.0, 3.0]))})
     {'r2': 0.5}
     """
     predictions, targets = check_same_shape("r2", predictions, targets)

@@ -168,9 +168,9 @@ def create_table_model(  # noqa: PLR0913  # all have defaults but three, and are
     `steps` and `examples` are those of `RealMLP`, and a `TabM` has no use for them. `arguments` are other fields of its config, such as
     `sigma` of a `RealMLP`. Raises `UnknownNameError` for unknown names, and `ConfigError` for arguments that do not fit.
 
-    >>> from mlxfp.models.tables.columns import NumberColumn
-    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),))
-    >>> create_table_model("realmlp", columns, TableTarget("class", 2), size="tiny")(mx.zeros((3, 1))).shape
+    >>> import mlxfp as fp
+    >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
+    >>> fp.models.create_table_model("realmlp", columns, fp.models.TableTarget("class", 2), size="tiny")(mx.zeros((3, 1))).shape
     (3, 2)
 
     See also: `RealMLP` and `TabM`, for options without a name here.

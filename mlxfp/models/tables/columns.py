@@ -117,9 +117,10 @@ class TableColumns(RowWise):
     a column for each in `categories`, and then one for each column of numbers with a flag: 1 where the number is there, 2 where it is
     missing. `texts` are columns of texts, and `numbers` also has those that they make.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"age": 40.0, "sex": "m"}, {"age": None, "sex": "x"}])
     >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),), (CategoryColumn("sex", ("f", "m")),))
-    >>> [row["categories"].tolist() for row in columns(from_examples([{"age": 40.0, "sex": "m"}, {"age": None, "sex": "x"}]))]
+    >>> [row["categories"].tolist() for row in columns(rows)]
     [[2], [0]]
 
     See also: `TABLE_MODELS`, the networks that read these arrays.

@@ -27,9 +27,9 @@ class RealMLPConfig:
     Columns with more than `one_hot` categories are embedded in `embedding_size` numbers. `steps` is how many training steps there will be:
     dropout fades out in the second half of them; None: it does not.
 
-    >>> from mlxfp.models.tables.columns import NumberColumn
-    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),))
-    >>> RealMLPConfig(columns=columns, target=TableTarget("class", 2)).hidden_sizes
+    >>> import mlxfp as fp
+    >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
+    >>> fp.models.RealMLPConfig(columns=columns, target=fp.models.TableTarget("class", 2)).hidden_sizes
     (256, 256, 256)
     """
 
@@ -66,9 +66,9 @@ class RealMLP(nn.Module):
     With `examples`, a batch of `numbers` and `categories` of training rows, the weights are drawn as published: each neuron has a
     standard deviation of 1 over these rows, and is 0 between some of them. Without, biases start at 0.
 
-    >>> from mlxfp.models.tables.columns import NumberColumn
-    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),))
-    >>> model = RealMLP(RealMLPConfig(columns=columns, target=TableTarget("class", 3)), seed=0)
+    >>> import mlxfp as fp
+    >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
+    >>> model = fp.models.RealMLP(fp.models.RealMLPConfig(columns=columns, target=fp.models.TableTarget("class", 3)), seed=0)
     >>> model(mx.zeros((2, 1))).shape
     (2, 3)
 

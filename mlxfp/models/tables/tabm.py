@@ -18,9 +18,9 @@ from mlxfp.support.checks import check_positive, check_types
 class TabMConfig:
     """The columns, the target and the sizes of a `TabM`; the defaults are those of its authors. The columns need bins.
 
-    >>> from mlxfp.models.tables.columns import NumberColumn
-    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
-    >>> TabMConfig(columns=columns, target=TableTarget("class", 2)).members
+    >>> import mlxfp as fp
+    >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
+    >>> fp.models.TabMConfig(columns=columns, target=fp.models.TableTarget("class", 2)).members
     32
     """
 
@@ -46,9 +46,9 @@ class TabM(nn.Module):
     layer. `members` gives the answers of each: train on the mean of their losses. A call gives the answer of all: the mean of values, or
     the logits of the mean of their probabilities. Categories are one-hot; missing and unseen ones are zeros.
 
-    >>> from mlxfp.models.tables.columns import NumberColumn
-    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
-    >>> model = TabM(TabMConfig(columns=columns, target=TableTarget("class", 3), hidden_size=8), seed=0)
+    >>> import mlxfp as fp
+    >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
+    >>> model = fp.models.TabM(fp.models.TabMConfig(columns=columns, target=fp.models.TableTarget("class", 3), hidden_size=8), seed=0)
     >>> model.members(mx.zeros((5, 1))).shape, model(mx.zeros((5, 1))).shape
     ((5, 32, 3), (5, 3))
 

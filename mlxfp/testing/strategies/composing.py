@@ -100,12 +100,12 @@ def _columns(names: list[str]) -> st.SearchStrategy[Any]:
 def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dataset[Any]:
     """Make whole, valid pipelines, with stages in any order: filters, shuffles, `batch` and `unbatch`, nested repeats.
 
+    >>> import mlxfp as fp
     >>> from hypothesis import given, settings
-    >>> from mlxfp.testing.laws import assert_resumable
     >>> @settings(max_examples=5)
-    ... @given(pipelines())
+    ... @given(fp.testing.strategies.pipelines())
     ... def every_cursor_is_exact(dataset):
-    ...     assert_resumable(dataset)
+    ...     fp.testing.laws.assert_resumable(dataset)
     >>> every_cursor_is_exact()
     """
     dataset: Dataset[Any] = draw(sources(max_rows=max_rows))

@@ -40,14 +40,13 @@ def template(
     Raises `SchemaError` when the pipeline is built, for missing columns and for formats that do not fit a column's type; while running,
     `DataError` for a value that does not fit its format, and for a missing value under `policy="raise"`.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"Age": 22, "Fare": 7.25}, {"Age": None, "Fare": 71.2833}])
-    >>> [row["text"] for row in pipe(rows, template("Aged {Age}, paid {Fare:.2f}."))]
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"Age": 22, "Fare": 7.25}, {"Age": None, "Fare": 71.2833}])
+    >>> [row["text"] for row in fp.pipe(rows, fp.template("Aged {Age}, paid {Fare:.2f}."))]
     ['Aged 22, paid 7.25.', 'Aged unknown, paid 71.28.']
-    >>> [row["text"] for row in pipe(rows, template("Aged {Age}, paid {Fare:.2f}.", policy="drop"))]
+    >>> [row["text"] for row in fp.pipe(rows, fp.template("Aged {Age}, paid {Fare:.2f}.", policy="drop"))]
     ['Aged 22, paid 7.25.', 'paid 71.28.']
-    >>> [row["text"] for row in pipe(rows, template("Aged {Age}, paid {Fare:.2f}.", seed=1))]
+    >>> [row["text"] for row in fp.pipe(rows, fp.template("Aged {Age}, paid {Fare:.2f}.", seed=1))]
     ['paid 7.25, Aged 22.', 'Aged unknown, paid 71.28.']
 
     See also: `tokenize`, which turns the sentences into token ids; `drop_fields`, which hides values at random.

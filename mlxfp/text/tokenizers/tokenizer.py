@@ -50,10 +50,9 @@ class Tokenizer:
     has none for padding), they raise `ArgumentError`; `pad_token` and so on are then None. `attrs.evolve(tokenizer, pad_token="<pad>")`
     gives a role to a token of the vocabulary. `chat_template` is how a model writes conversations, for `chat`; most models have none.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.text.tokenizers.training import train_tokenizer
-    >>> rows = from_examples([{"text": "A cat, a hat."}, {"text": "A cat in a hat."}])
-    >>> tokenizer = train_tokenizer(rows, kind="wordpiece", vocab_size=40, lowercase=True)
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"text": "A cat, a hat."}, {"text": "A cat in a hat."}])
+    >>> tokenizer = fp.train_tokenizer(rows, kind="wordpiece", vocab_size=40, lowercase=True)
     >>> tokenizer.tokens(tokenizer.encode("A cat!"))
     ['[CLS]', 'a', 'cat', '[UNK]', '[SEP]']
     >>> tokenizer.decode(tokenizer.encode("A cat")), tokenizer.pad_id

@@ -49,9 +49,9 @@ def train_tokenizer(
     little text it is smaller. Reads the dataset once, for WordPiece twice. Raises `ArgumentError` for a `vocab_size` that cannot hold the
     text's characters (byte-level: all bytes), `DataError` for a missing text or an empty dataset.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"text": "low lower lowest"}, {"text": "new newer newest"}])
-    >>> tokenizer = train_tokenizer(rows, vocab_size=270)
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"text": "low lower lowest"}, {"text": "new newer newest"}])
+    >>> tokenizer = fp.train_tokenizer(rows, vocab_size=270)
     >>> tokenizer.decode(tokenizer.encode("never seen: 漢字"))
     'never seen: 漢字'
     >>> tokenizer.tokens(tokenizer.encode("lowest", special=False))

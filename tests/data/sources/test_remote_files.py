@@ -200,7 +200,6 @@ class Failing(Server):
             self.close_connection = True
         elif fault:
             self.send_response(int(fault))
-            self.send_header("Retry-After", "0")
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
@@ -304,7 +303,7 @@ def test_over_http_only_the_columns_of_parquet_that_are_needed_are_fetched():
 @pytest.mark.parametrize("faults", [["reset"], ["503"], ["429"], ["short"], ["reset", "502", "short", "429"]])
 def test_a_connection_that_fails_now_and_then_is_tried_again(monkeypatch: pytest.MonkeyPatch, faults: list[str]):
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
-    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(remote_files, "_WAIT", 0.0)
     monkeypatch.setattr(remote_files, "_AHEAD", 1 << 15)
     data = ("x\tt\n" + "".join(f"{i}\t{'word ' * 20}\n" for i in range(10_000))).encode()
     with served(data, Failing, faults=faults) as (address, _):
@@ -323,14 +322,14 @@ def test_a_connection_that_fails_now_and_then_is_tried_again(monkeypatch: pytest
 )
 def test_a_connection_that_stays_broken_is_named_and_a_short_body_is_never_the_end(monkeypatch: pytest.MonkeyPatch, fault: str, said: str):
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
-    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(remote_files, "_WAIT", 0.0)
     monkeypatch.setattr(remote_files, "_AHEAD", 1 << 15)
     data = LINES.encode() * 20
     with served(data, Failing, faults=[fault]) as (address, _):
         stream = remote_files.open_remote(f"{address}/a.tsv")
         assert stream.read(1000) == data[:1000]
         monkeypatch.setattr(Failing, "do_GET", lambda self: (setattr(type(self), "asked", 2), DO_GET(self)))
-        with pytest.raises(DataError, match=rf"A remote file cannot be read: {said}.*, after 3 attempts, from byte 1,000 of .*a\.tsv\."):
+        with pytest.raises(DataError, match=rf"A remote file cannot be read: {said}.*, after 5 attempts, from byte 1,000 of .*a\.tsv\."):
             stream.read(len(data))
 
 
@@ -339,9 +338,9 @@ DO_GET = Failing.do_GET
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Wait for servers 0.3 seconds, three times; yield what ends the silence of the server."""
+    """Wait for servers 0.3 seconds, five times; yield what ends the silence of the server."""
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
-    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(remote_files, "_WAIT", 0.0)
     monkeypatch.setattr(remote_files, "_AHEAD", 1 << 15)
     monkeypatch.setattr(remote_files, "_SILENCE", 0.3)
     over = threading.Event()
@@ -361,7 +360,7 @@ def test_a_server_that_never_answers_is_named_after_a_bounded_time(impatient: th
     with served(b"", Silent, over=impatient) as (address, _):
         name = f"{address}/a.{'parquet' if read is read_parquet else 'tsv'}"
         with pytest.raises(
-            DataError, match=rf"A remote file cannot be read: the server does not answer, after 3 attempts, from {name}\. Look"
+            DataError, match=rf"A remote file cannot be read: the server does not answer, after 5 attempts, from {name}\. Look"
         ):
             list(read(name))
 
@@ -390,13 +389,14 @@ def test_what_a_user_configures_for_http_stays(monkeypatch: pytest.MonkeyPatch):
     assert remote_files._http_options("memory://https://a.csv") == {}
 
 
-def test_what_is_forbidden_is_not_tried_again(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("error", [PermissionError("not yours"), KeyboardInterrupt()])
+def test_what_is_forbidden_or_interrupted_is_not_tried_again(error: BaseException):
     calls = []
 
-    def forbidden() -> None:
+    def failing() -> None:
         calls.append(1)
-        raise PermissionError("not yours")
+        raise error
 
-    with pytest.raises(PermissionError, match="not yours"):
-        remote_files._retried(forbidden, "memory://a.csv")
+    with pytest.raises(type(error)):
+        remote_files._retried(failing, "memory://a.csv")
     assert len(calls) == 1

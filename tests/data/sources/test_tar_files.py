@@ -1,6 +1,5 @@
 """Archives of WebDataset: rows are the files of one key, read by number or in order, and damage is named."""
 
-import bz2
 import gzip
 import importlib
 import io
@@ -124,13 +123,13 @@ def test_long_names_and_large_numbers_are_read_in_every_form(tmp_path: Path):
         assert list(read_tar(path)) == [{"key": name, "txt": b"1", "cls": b"2"}]
 
 
-def sparse_archive(size: int = 10_000) -> bytes:
+def sparse_archive() -> bytes:
     """An archive in GNU's old format of files with holes: 512 bytes at 4096, and an end."""
     member = tarfile.TarInfo("a.bin")
     member.size = 512
     head = bytearray(member.tobuf(tarfile.GNU_FORMAT))
     head[156:157] = tarfile.GNUTYPE_SPARSE
-    for place, number in ((386, 4096), (398, 512), (410, size), (422, 0), (483, size)):
+    for place, number in ((386, 4096), (398, 512), (410, 10_000), (422, 0), (483, 10_000)):
         head[place : place + 12] = b"%011o\0" % number
     head[148:156] = b" " * 8
     head[148:156] = b"%06o\0 " % sum(head)
@@ -138,16 +137,9 @@ def sparse_archive(size: int = 10_000) -> bytes:
 
 
 @every_suffix
-def test_a_file_with_holes_has_zeros_there(tmp_path: Path, suffix: str):
+def test_a_sparse_file_is_refused(tmp_path: Path, suffix: str):
     path = save(tmp_path / f"a{suffix}", sparse_archive())
-    (row,) = read_tar(path)
-    assert row["bin"] == bytes(4096) + b"x" * 512 + bytes(10_000 - 4096 - 512)
-
-
-@every_suffix
-def test_a_file_with_holes_that_declares_a_huge_size_takes_no_memory(tmp_path: Path, suffix: str):
-    path = save(tmp_path / f"a{suffix}", sparse_archive(2**32))
-    with pytest.raises(DataError, match=r"too large for a row: 'a\.bin' has 4,294,967,296 bytes, at most 268,435,456 in .*a\.tar"):
+    with pytest.raises(DataError, match=r"'a\.bin' is a sparse file, in .*a\.tar.*without --sparse\."):
         list(read_tar(path))
 
 
@@ -196,12 +188,10 @@ def test_an_archive_that_ends_early_is_named(tmp_path: Path, suffix: str, cut: i
         list(read_tar(save(tmp_path / f"a{suffix}", data), columns=["txt"]))
 
 
-@pytest.mark.parametrize(
-    ("compress", "words"), [(gzip.compress, "gzip.*Name it .tar.gz"), (lzma.compress, "xz.*Unpack"), (bz2.compress, "bzip2")]
-)
-def test_a_compressed_archive_without_its_suffix_is_named(tmp_path: Path, compress: Any, words: str):
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+def test_a_compressed_archive_without_its_suffix_is_refused(tmp_path: Path, compress: Any):
     (tmp_path / "a.tar").write_bytes(compress(archive([("a.txt", b"1")])))
-    with pytest.raises(DataError, match=f"compressed by {words}"):
+    with pytest.raises(DataError, match=r"damaged.*a\.tar\. .*If it is compressed, its name must end in \.tar\.gz or \.tar\.zst\."):
         list(read_tar(tmp_path / "a.tar"))
 
 

@@ -15,8 +15,8 @@ from attrs import define, field
 from mlxfp.core.chunks import RecordBatch, concat_chunks
 from mlxfp.core.running.runners import RUNNER, Jobs
 from mlxfp.core.running.segments import Job, Result, Segment
-from mlxfp.core.running.steps import NO_HOOKS
-from mlxfp.core.sources import Position, Task
+from mlxfp.core.running.steps import NO_HOOKS, are_costly
+from mlxfp.core.sources import ChunkTask, Position, Task
 from mlxfp.data.rows.calling import context_until
 from mlxfp.support.errors import WorkerError
 
@@ -178,6 +178,11 @@ class _Flow:
     def _submit(self, entry: _Entry) -> None:
         """Give the next rows of a job to a worker."""
         rows, first = entry.job.task.rows, entry.begun
+        if isinstance(entry.job.task, ChunkTask) and not are_costly(entry.job.segment.steps):  # read already: nothing for a worker
+            entry.futures, entry.all_given = [Inline().submit(entry.job, lambda: False)], True
+            with self._changed:
+                self._unread += _bytes(entry.futures[0])
+            return
         size = self._size(rows)
         stop = rows if self._whole or rows - first < 1.5 * size else first + size  # few rows more are not worth a piece of their own
         part = None if (first, stop) == (0, rows) else entry.job.part(first, stop)

@@ -6,6 +6,7 @@ Rows carry two hidden columns: `__row__`, int64, the number of the row in the so
 from mlxfp.core.chunks import Example, one_chunk, row_keys, set_column, set_field, source_rows
 from mlxfp.core.datasets import Combinator, Wrapper
 from mlxfp.core.execution import read_all
+from mlxfp.core.nodes import flat_parts
 from mlxfp.core.sources import SourceTraits
 from mlxfp.core.stages import Traits
 from mlxfp.support.randomness import fold_into_rows
@@ -16,6 +17,7 @@ __all__ = [
     "SourceTraits",
     "Traits",
     "Wrapper",
+    "flat_parts",
     "fold_into_rows",
     "one_chunk",
     "read_all",

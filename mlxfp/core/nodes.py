@@ -99,7 +99,14 @@ def children(part: object) -> tuple[Any, ...]:
 
 
 def flat_parts(dataset: Any) -> Iterator[Any]:
-    """Yield sources and stages as they were written, in the order in which a pipe names them; what joins several datasets is one part."""
+    """Yield the source and the stages of a dataset in the order of `pipe`, through shuffle, repeat and prefetch.
+
+    A source that joins several datasets is one part.
+
+    >>> import mlxfp as fp
+    >>> list(flat_parts(fp.pipe(fp.from_examples([{"x": 1}]), fp.shuffle(seed=0), fp.batch(2))))
+    [from_examples(1 rows), shuffle(seed=0), batch(size=2)]
+    """
     held = children(dataset.source)
     if len(held) == 1:
         yield from flat_parts(held[0])

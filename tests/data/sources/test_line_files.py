@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _PEAK_AFTER_EACH = """
 import resource, sys
-from mlxfp.data.sources.columns import settled, type_code
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text

@@ -11,7 +11,7 @@ from pyarrow import RecordBatch
 
 from mlxfp import Dataset, Tokenizer, from_table, pipe, to_table, tokenize
 from mlxfp.app.kaggle.rows.row_to_text import RowToText
-from mlxfp.parts import one_chunk, read_all
+from mlxfp.parts import flat_parts, one_chunk, read_all
 from mlxfp.support.checks import check_choice, check_positive, check_text, check_types
 from mlxfp.support.errors import DataError
 
@@ -89,7 +89,7 @@ def token_budget(
     check_positive(max_length=max_length)
     check_text(column=column)
     check_choice(get_args(Overflow), overflow=overflow)
-    writer = next((stage for stage in dataset.stages if isinstance(stage, RowToText) and stage.into == column), None)
+    writer = next((part for part in flat_parts(dataset) if isinstance(part, RowToText) and part.into == column), None)
     tokens = pipe(dataset, tokenize(tokenizer, column=column, into=_IDS))
     counted = [dict(_count(chunk, tokenizer, writer)) for chunk in read_all(tokens, reader="token_budget")]
     if not sum(len(counts[""]) for counts in counted):

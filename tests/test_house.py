@@ -1,4 +1,7 @@
-"""Small folders and files, no import cycle, kinds and networks in one table. What names of modules must not be is in test_import.py."""
+"""Small folders and files, no import cycle, kinds and networks in one table, tests with the names of modules and without private names.
+
+What names of modules must not be is in properties/project/test_import.py.
+"""
 
 import re
 from graphlib import CycleError, TopologicalSorter
@@ -11,12 +14,14 @@ import mlxfp as fp
 
 PACKAGE = Path(fp.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+TESTS = Path(__file__).parent
+CROSSING = ("properties", "typing", "browser")  # folders of suites that cross modules
 
 
 def crowded_folders():
     """Name the folders with more than 20 Python files."""
-    folders = {file.parent for file in FILES}
-    return ["/".join(folder.relative_to(PACKAGE).parts) for folder in sorted(folders) if len(list(folder.glob("*.py"))) > 20]
+    folders = {file.parent for file in FILES} | {file.parent for file in TESTS.rglob("*.py")}
+    return [folder.as_posix() for folder in sorted(folders) if len(list(folder.glob("*.py"))) > 20]
 
 
 def test_no_folder_has_more_than_20_files():
@@ -26,6 +31,16 @@ def test_no_folder_has_more_than_20_files():
 def test_no_file_has_more_than_400_lines():
     lengths = {str(file.relative_to(PACKAGE)): len(file.read_text(encoding="utf-8").splitlines()) for file in FILES}
     assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_files_of_tests_have_the_names_of_modules_or_are_among_the_properties():
+    """A file of tests is about a module, or about a folder of modules."""
+    modules = {file.relative_to(PACKAGE).with_suffix("") for file in FILES} | {file.relative_to(PACKAGE).parent for file in FILES}
+    tested = {module.with_name("test_" + module.name.lstrip("_")) for module in modules if module.name}
+    tested |= {module / f"test_{module.name}" for module in modules if (PACKAGE / module).is_dir()}
+    named = {file.relative_to(TESTS).with_suffix("") for file in TESTS.rglob("test_*.py")}
+    others = {name.as_posix() for name in named - tested if name.parts[0] not in CROSSING}
+    assert others == {"test_house"}
 
 
 def import_cycle(*, without_type_checking):

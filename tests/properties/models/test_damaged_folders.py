@@ -16,7 +16,7 @@ import tests
 from mlxfp.models import load, load_body
 from mlxfp.support.errors import DataError, MlxfpError
 
-REFERENCES = Path(__file__).parent / "references"
+REFERENCES = Path(__file__).parents[2] / "models/references"
 ODD: tuple[Any, ...] = (None, True, 0, -1, 1, 7, 2**31, 10**12, 2**64, 1e300, 0.5, "", "x", [], [1], {}, {"a": 1})
 
 
@@ -37,7 +37,7 @@ def try_values(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in REFERENCES.iterdir()))
 def test_no_value_of_a_config_ends_the_process(name: str):
-    code = f"from tests.models.test_damaged_folders import try_values; try_values({name!r})"
+    code = f"from tests.properties.models.test_damaged_folders import try_values; try_values({name!r})"
     root = Path(tests.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}: {done.stderr[-2000:]}"

@@ -21,15 +21,15 @@ from mlxfp.runners import ranks as on_ranks
 from mlxfp.support.blas import THREAD_VARIABLES, free_cores
 from mlxfp.support.errors import ArgumentError
 from tests.compiling import nothing_compiled
-from tests.rank_programs import WRITTEN, breaking, measured, train
+from tests.properties.ranks.rank_programs import WRITTEN, breaking, measured, train
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from mlxfp.runtime import use_fast_blas
 use_fast_blas(threads=1)
 from mlxfp.distributed import connect
-from tests.rank_programs import CASES
+from tests.properties.ranks.rank_programs import CASES
 CASES[sys.argv[1]](connect(backend="ring", limit=100), sys.argv[2])
 """
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MLX_DISABLE_COMPILE": "1"}  # compiling would take longer than all the rest
@@ -186,15 +186,6 @@ def test_a_run_on_the_machines_of_a_hostfile(tmp_path):
     assert failed.returncode == 1
     assert "Not all ranks have ended well, so the run has not." in failed.stderr
     assert "Exit code 255 is that of ssh, which could not reach a machine" in failed.stderr
-
-
-def test_who_starts_ranks_leaves_the_cores_to_them():
-    before = os.times()
-    with start(["-n", "2", "--backend", "ring", "--", "sleep", "3"]) as process:
-        assert process.wait(60) == 0
-    used = os.times()
-    # It imports MLX in half a second; that of MLX alone works all the time.
-    assert used.children_user + used.children_system - before.children_user - before.children_system < 2
 
 
 STARTS = """

@@ -24,7 +24,7 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.testing.laws import assert_plans_agree, assert_runners_agree
 from tests.collators.groups import groups
-from tests.collators.test_battery import Case, every_collator
+from tests.properties.collators.test_battery import Case, every_collator
 
 MEL = LogMel(8000, size=64, hop=32, mels=8)
 TWO = prefetch(3, workers=2)

@@ -48,7 +48,7 @@ from mlxfp.testing.laws import assert_runners_agree
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, tables
 from tests.data.left_running import no_thread_left, run_script
-from tests.data.test_battery import COMPLETE, MEMBERS, SIX_ROWS, SOURCES, Member, every_member, every_source
+from tests.properties.data.test_battery import COMPLETE, MEMBERS, SIX_ROWS, SOURCES, Member, every_member, every_source
 
 NUMBERS = pa.schema({"x": pa.int64()})
 THREADS = st.builds(lambda depth, workers: prefetch(depth, workers=workers), st.integers(1, 16), st.integers(2, 4))

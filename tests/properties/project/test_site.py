@@ -13,7 +13,7 @@ import mlxfp as fp
 from tests.app.reports.finished import finished
 from tests.app.reports.test_reports import sure_of_yes
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

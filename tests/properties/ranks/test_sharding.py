@@ -33,8 +33,8 @@ from mlxfp.training.steps.sharding import axes_in, names_of
 from mlxfp.training.steps.state import train_state, trees_of
 from mlxfp.training.steps.steps import train_step
 from tests.compiling import nothing_compiled
-from tests.sharded_programs import CASES, OPTIONS, go_on, train
-from tests.test_ranks import ENVIRONMENT, ROOT, started
+from tests.properties.ranks.sharded_programs import CASES, OPTIONS, go_on, train
+from tests.properties.ranks.test_ranks import ENVIRONMENT, ROOT, started
 from tests.training.samples import deep, group, loss
 
 PROGRAM = """
@@ -42,7 +42,7 @@ import sys
 from mlxfp.runtime import use_fast_blas
 use_fast_blas(threads=1)
 from mlxfp.distributed import connect
-from tests.sharded_programs import CASES
+from tests.properties.ranks.sharded_programs import CASES
 ranks = connect(backend=sys.argv[4], limit=100, tensor=int(sys.argv[3]))
 with ranks.waiting():
     CASES[sys.argv[1]](ranks, sys.argv[2])

@@ -22,9 +22,9 @@ from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import mse
 from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step
-from tests.test_docs import blocks
+from tests.properties.project.test_docs import blocks
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/mlx-lm.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/mlx-lm.md"
 STEPS = 3
 KINDS = ["whole", "lora", "quantized lora"]
 

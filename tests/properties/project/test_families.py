@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import mlxfp as fp
-from tests.test_import import run_python
+from tests.properties.project.test_import import run_python
 
 FAMILIES = [name for name in fp.__all__ if isinstance(getattr(fp, name), ModuleType)]
 

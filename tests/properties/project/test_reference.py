@@ -10,7 +10,7 @@ from types import GenericAlias, ModuleType
 
 import mlxfp as fp
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def load_maker():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 PLACES = sorted(
     [
         *(file.parent for file in ROOT.glob("mlxfp/*/__init__.py")),

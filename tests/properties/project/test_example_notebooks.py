@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 from tests.compiling import nothing_compiled
 
-NOTEBOOKS = sorted(Path(__file__).parents[1].glob("examples/*.ipynb"))
+NOTEBOOKS = sorted(Path(__file__).parents[3].glob("examples/*.ipynb"))
 
 
 @pytest.fixture(scope="module", autouse=True)

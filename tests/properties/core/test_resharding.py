@@ -8,7 +8,7 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.support.errors import ArgumentError, CursorMismatchError
-from tests.rank_programs import ROWS, shared
+from tests.properties.ranks.rank_programs import ROWS, shared
 
 
 def cursor_after(count, dataset):

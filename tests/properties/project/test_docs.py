@@ -19,7 +19,7 @@ import pytest
 
 from tests.compiling import nothing_compiled, still_uncompiled  # noqa: F401  # a fixture for all tests of this file
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)

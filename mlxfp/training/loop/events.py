@@ -8,8 +8,8 @@ from attrs import field, frozen
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.training.loop.running_metrics import RunningMetrics
-from mlxfp.training.optimization.learning_rates import rates_among
-from mlxfp.training.steps.state import TrainState, leaves_of
+from mlxfp.training.optimization.learning_rates import learning_rates
+from mlxfp.training.steps.state import TrainState
 
 __all__ = [
     "CheckpointSaved",
@@ -59,7 +59,7 @@ class Event:
     @property
     def learning_rates(self) -> list[float]:
         """The learning rates in the state: one, or one for each group of parameters; none where the optimizer has none."""
-        return rates_among(*leaves_of(self.state), inside="opt.")  # to make the trees of a state takes longer
+        return learning_rates(self.state.opt)
 
     def derive(self, kind: type[E], *own: Any) -> E:
         """Make another event of the same moment: `event.derive(Evaluated, {"accuracy": 0.9})`.

@@ -1,6 +1,5 @@
 """The learning rates in the state of an optimizer, and those that the optimizer itself gives."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,18 +12,13 @@ from mlxfp.support.trees import TreeDef, flatten, paths
 
 def learning_rates(opt: Any) -> list[float]:
     """Read the learning rates of an optimizer's state: one, or one for each group of parameters."""
-    return rates_among(*flatten(opt), inside="")
-
-
-def rates_among(structure: TreeDef, leaves: Sequence[mx.array], *, inside: str) -> list[float]:
-    """Read the learning rates among the leaves of a tree: those of the optimizer's state whose path begins with `inside`."""
-    rates: list[Any] = [leaves[place].item() for place in _places(structure, inside)]
-    return rates
+    structure, leaves = flatten(opt)
+    return [leaves[index].item() for index in _rate_indices(structure)]
 
 
 @lru_cache(maxsize=16)  # logs ask at every reading of the metrics
-def _places(structure: TreeDef, inside: str) -> tuple[int, ...]:
-    return tuple(place for place, path in enumerate(paths(structure)) if path.startswith(inside) and is_rate(path))
+def _rate_indices(structure: TreeDef) -> tuple[int, ...]:
+    return tuple(index for index, path in enumerate(paths(structure)) if is_rate(path))
 
 
 def is_rate(path: str) -> bool:

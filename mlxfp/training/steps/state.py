@@ -1,6 +1,5 @@
 """The state of a training run, as a value."""
 
-from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -9,7 +8,7 @@ from mlx import nn, optimizers
 
 from mlxfp.support.checks import check_not_negative, explain_call
 from mlxfp.support.html import element, fragment, table
-from mlxfp.support.trees import TreeDef, flatten, unflatten
+from mlxfp.support.trees import flatten
 from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.sharding import Shards, shards_of
 from mlxfp.training.steps.transforms import functional
@@ -29,10 +28,6 @@ def _same_bits(a: mx.array, b: mx.array) -> bool:
 
 # A tree of arrays as attrs compares it. Arrays have no hash, so neither has a state.
 _ARRAYS = cmp_using(eq=same_arrays, class_name="Arrays")
-
-
-_TREES = ("params", "buffers", "opt", "extra")
-Leaves = tuple[TreeDef, list[mx.array]]  # of the trees of a state
 
 
 def _brief(tree: Any) -> str:
@@ -59,17 +54,6 @@ class TrainState:
     seed: int
     extra: Any = field(factory=dict, eq=_ARRAYS, repr=False)
     shards: Shards | None = field(default=None, repr=False)
-    _leaves: Leaves | Callable[[], Leaves] | None = field(default=None, init=False, eq=False, repr=False)
-
-    def __getattr__(self, name: str) -> Any:
-        """Put the trees of a state together that `state_of_leaves` made, when the first one is asked for."""
-        if name not in _TREES:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if self._leaves is not None:
-            for each, tree in unflatten(*leaves_of(self)).items():
-                object.__setattr__(self, each, tree)
-            object.__setattr__(self, "_leaves", None)  # a caller may put other arrays into the trees
-        return object.__getattribute__(self, name)
 
     def _repr_html_(self) -> str:
         """Show in a notebook how much each tree holds; nothing is computed for it."""
@@ -80,43 +64,13 @@ class TrainState:
 
 
 def evaluate_state(state: TrainState) -> None:
-    """Compute the arrays of a state: those that are not computed yet cannot be read in another thread."""
-    mx.eval(leaves_of(state)[1])  # not the state itself: MLX does nothing with a value whose type it does not know
+    """Compute the arrays of a state: arrays that are not computed yet cannot be read in another thread."""
+    mx.eval(trees_of(state))  # not the state itself: MLX ignores values of unknown types
 
 
 def trees_of(state: TrainState) -> dict[str, Any]:
     """Return the trees of arrays of a state by name: what a step computes, and what a checkpoint holds."""
-    return {name: getattr(state, name) for name in _TREES}
-
-
-def leaves_of(state: TrainState) -> Leaves:
-    """Return `flatten(trees_of(state))`. A state that a step has made has it."""
-    held = state._leaves  # noqa: SLF001  # of this file
-    return held() if callable(held) else held or flatten(trees_of(state))
-
-
-def promise_of(state: TrainState) -> Callable[[], Leaves] | None:
-    """Return the function that the state was made of by `state_of_leaves`; None if it was not, or if its trees have been made."""
-    held = state._leaves  # noqa: SLF001  # of this file
-    return held if callable(held) else None
-
-
-def state_of_leaves(made: Leaves | Callable[[], Leaves], step: int, seed: int, *, shards: Shards | None = None) -> TrainState:
-    """Make the state whose `leaves_of` these are. Its trees, with a dict for each layer, are made when one is asked for.
-
-    A function that returns the leaves stands for those that are not computed yet: it is called when they are asked for.
-
-    >>> leaves = flatten({"params": [0], "buffers": {}, "opt": {}, "extra": {}})[0], [mx.zeros(2)]
-    >>> state_of_leaves(leaves, 3, 0) == state_of_leaves(lambda: leaves, 3, 0)
-    True
-    """
-    state = TrainState.__new__(TrainState)
-    put = object.__setattr__  # it is frozen
-    put(state, "step", step)
-    put(state, "seed", seed)
-    put(state, "shards", shards)
-    put(state, "_leaves", made)
-    return state
+    return {"params": state.params, "buffers": state.buffers, "opt": state.opt, "extra": state.extra}
 
 
 @explain_call

@@ -38,7 +38,7 @@ from mlxfp.training.steps.precision import cast_floating, check_masters, lower_i
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
 from mlxfp.training.steps.sharding import check_shards, parts_in, shards_of
 from mlxfp.training.steps.shared_arrays import shared_places, warn_of_tied_arrays, with_shared
-from mlxfp.training.steps.state import TrainState, leaves_of, state_of_leaves, trees_of
+from mlxfp.training.steps.state import TrainState, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -147,9 +147,10 @@ class TrainStep:
         self._loss = loss
         self.optimizer = deepcopy(optimizer)  # the caller may change it, and it is read whenever a new shape is traced
         self._options = options
-        first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
-        self._plain, _ = flatten(trees_of(first))
-        self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
+        trees = {"params": model.params, "buffers": model.buffers, "opt": start(optimizer, model.params), "extra": {}}
+        self._plain, _ = flatten(trees)
+        self._structure, _ = flatten({**trees, "extra": options.kept(model.params)})
+        self._keeps = self._structure != self._plain
         self._ties = ties(self._structure)
         self._copy = None if options.ranks is None else options.ranks.world.copy  # another mask on each
         self._parts = parts_in(options.shards, model.params, model.buffers)
@@ -157,7 +158,7 @@ class TrainStep:
         self._outside_arrays: list[mx.array] = []  # of these modules, as the compiled step has them
         self._bytes_sent = 0
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
-        self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[list[mx.array], Metrics]]] = {}
+        self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[Trees, Metrics]]] = {}
 
     @property
     def ranks(self) -> Ranks | None:
@@ -202,31 +203,25 @@ class TrainStep:
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
-        leaves = self._leaves(state)
+        trees = trees_of(self._checked(state))
         if self._outside:
             self._check_outside()
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
         try:
-            after, metrics = run(leaves, step_key(state.seed, state.step, self._copy), arrays)
+            after, metrics = run(trees, step_key(state.seed, state.step, self._copy), arrays)
         except Exception as error:
-            add_batch_note(error, "loss", batch, compiled=self._options.compile)
+            if flatten(trees)[0] == self._structure:
+                add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
         mx.async_eval(after, metrics)
-        return state_of_leaves((self._structure, after), state.step + 1, state.seed, shards=self._options.shards), metrics
+        return TrainState(**after, step=state.step + 1, seed=state.seed, shards=self._options.shards), metrics
 
-    def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
-        key, run = (structure, updates), partial(self._flat, structure, updates=updates)
+    def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[Trees, Metrics]]:
+        key, run = (structure, updates), partial(self.pure, structure, updates=updates)
         self._runs[key] = self._compiler.get(key, run) if self._options.compile else run
         return self._runs[key]
-
-    def _flat(
-        self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
-    ) -> tuple[list[mx.array], Metrics]:
-        """Do what `pure` does, from leaves to leaves: MLX needs for trees as long as for a layer of them."""
-        trees, metrics = self.pure(structure, unflatten(self._structure, leaves), key, arrays, updates=updates)
-        return flatten(trees)[1], metrics
 
     def look(self, state: TrainState, batch: Batch) -> None:
         """Apply the loss without compiling it, and compute nothing but the ids and labels that it makes of the batch.
@@ -238,7 +233,7 @@ class TrainStep:
 
     def pure(self, structure: TreeDef, trees: Trees, key: mx.array, arrays: list[mx.array], *, updates: bool) -> tuple[Trees, Metrics]:
         """Make one step that is not compiled, from and to `trees_of(state)`; a batch is `arrays` of a `structure`."""
-        self._check_structure(flatten(trees)[0])
+        self._check_trees(trees)
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
@@ -271,7 +266,7 @@ class TrainStep:
             after = self._updated(after, gradients, counts)
         if options.ranks is not None:
             self._bytes_sent = options.ranks.bytes_sent - before
-        self._check_structure(flatten(after)[0])
+        self._check_trees(after)
         return after, metrics
 
     def _add_up_squares(self, squares: list[mx.array]) -> mx.array:
@@ -336,28 +331,17 @@ class TrainStep:
         kept: dict[str, Any] = where_tree(counts, after, trees, tied=self._ties)
         return kept
 
-    def _leaves(self, state: TrainState) -> list[mx.array]:
-        """Return the leaves of a state, before the first step with what this one keeps; make sure that it fits this step."""
+    def _checked(self, state: TrainState) -> TrainState:
+        """Return a state that has what the options keep; raise an error if the state is of a model divided in another way."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        found, leaves = leaves_of(state)
-        if found is self._structure:  # of a state that this step has made
-            return leaves
         if state.shards != self._options.shards:
             model, given = ("whole" if each is None else each.said for each in (self._options.shards, state.shards))
             raise ArgumentError(
                 f"The model of the step is {model}, and the state is {given}. Make both from one model: train_state(model, optimizer) "
                 "after shard_linear and fully_shard."
             )
-        if found == self._plain != self._structure:
-            return leaves_of(self.start(state))[1]
-        if found != self._structure and flatten(trees_of(evolve(state, extra={})))[0] == self._plain:
-            differs = difference(self._structure, found)
-            raise ArgumentError(
-                f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
-            )
-        self._check_structure(found)
-        return leaves
+        return self.start(state) if self._keeps and not state.extra else state
 
     def _check_outside(self) -> None:
         arrays = [array for module in self._outside for array in flatten(module.parameters())[1]]
@@ -370,10 +354,16 @@ class TrainStep:
                 '"Models that train in turn" in the docs), or pass compile=False.'
             )
 
-    def _check_structure(self, found: TreeDef) -> None:
-        if found != self._structure:
-            differs = difference(self._structure, found)
-            raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
+    def _check_trees(self, trees: Trees) -> None:
+        structure = flatten(trees)[0]
+        if structure == self._structure:
+            return
+        differs = difference(self._structure, structure)
+        if flatten({**trees, "extra": {}})[0] == self._plain:
+            raise ArgumentError(
+                f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
+            )
+        raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
 
 
 @define(eq=False)
@@ -393,4 +383,4 @@ class Consumer:
         ranks = self.step.ranks
         with nullcontext() if ranks is None else ranks.waiting():
             self.state, metrics = self.step(self.state, batch)
-            mx.eval(leaves_of(self.state)[1], metrics)
+            mx.eval(trees_of(self.state), metrics)

@@ -10,7 +10,7 @@ from mlxfp.training.losses import mse
 from mlxfp.training.observers.rate_plateaus import scaled_rates
 from mlxfp.training.optimization.learning_rates import learning_rates
 from mlxfp.training.optimization.optimizers import start
-from mlxfp.training.steps.state import TrainState, leaves_of, same_arrays, train_state
+from mlxfp.training.steps.state import TrainState, same_arrays, train_state
 from mlxfp.training.steps.steps import train_step
 
 PARAMS = {"learning_rate": mx.ones(2), "layers": [{"w": mx.zeros((2, 2))}, {"w": mx.ones((2, 2))}]}  # an unlucky name among them
@@ -44,18 +44,6 @@ def test_events_of_a_run_have_the_rates_of_their_states(name):
     for event in fit(step, train_state(model, optimizer), batches):
         assert event.learning_rates == learning_rates(event.state.opt) == [0.5] * (2 if name == "groups" else 1)
         assert event.derive(Warned, "").learning_rates == event.learning_rates
-
-
-def test_to_read_the_rates_no_trees_are_made_of_the_state_of_a_step():
-    model, optimizer = nn.Linear(2, 1), optimizers.Adam(0.5)
-    step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
-    state, _ = step(train_state(model, optimizer), {"x": mx.ones((4, 2)), "y": mx.ones((4, 1))})
-    structure, leaves = leaves_of(state)
-    assert Stepped(state, None, 0, {}).learning_rates == [0.5]
-    assert leaves_of(state)[1] is leaves
-    assert state.opt["learning_rate"].item() == 0.5
-    assert leaves_of(state)[1] is not leaves  # trees were made now, which a caller may change
-    assert leaves_of(state)[0] == structure
 
 
 def test_a_parameter_of_that_name_is_not_a_rate():

@@ -71,3 +71,34 @@ def test_only_the_table_of_kinds_tells_kinds_of_targets_apart():
 def test_networks_for_tables_are_named_in_their_files_and_their_table_alone():
     others = files_with("(?i)realmlp|tabm") - {"models/tables/realmlp.py", "models/tables/tabm.py"}
     assert others == {"models/__init__.py", "models/tables/catalogue.py", "app/tasks/tables.py"}  # the last in its examples
+
+
+# Files of tests that set a private constant or import a private name, and why there is no public way.
+PRIVATE = {
+    "app/cli/test_configuring.py": "values with origins are written and read for a hundred configurations, without a command for each",
+    "data/running/test_caching.py": "a file of a cache holds 64 MB and at least 1,024 rows",
+    "data/sources/test_remote_files.py": "a server that falls silent is waited for, and each wait is longer than the one before",
+    "properties/data/test_workers.py": "the folder in memory belongs to the machine, where other processes have files",
+    "properties/ranks/test_ranks.py": "ports that are free, and the threads of ranks, belong to the machine",
+    "properties/ranks/test_sharding.py": "MLX divides only real groups of ranks, which a message needs no processes for",
+    "test_distributed.py": "ranks that fail or hang are played by values",
+    "test_runtime.py": "a shim for a library of C is built and loaded in processes of its own",
+    "text/engines/test_engines.py": "engines get columns of 4 KB and more, after 1 MB, and the laws draw short ones",
+    "text/memos.py": "whether the words of a tokenizer are kept does not show in its ids",
+}
+
+
+def private_uses(code):
+    """List the constants that code sets although they are private, and the private names that it imports from mlxfp."""
+    constants = re.findall(r'setattr\(\w[\w.]*, "(_[A-Z]\w*)"|setattr\("mlxfp[\w.]*\.(_[A-Z0-9_]+)"', code)
+    imports = re.findall(r"^ *from mlxfp[\w.]* import ([^(\n]+|\([^)]*\))", code, re.MULTILINE)
+    return [first or second for first, second in constants] + re.findall(r"\b_(?!_)\w+", " ".join(imports))
+
+
+def test_tests_leave_private_names_alone():
+    files = {
+        file.relative_to(TESTS).as_posix(): file.read_text(encoding="utf-8") for file in TESTS.rglob("*.py") if file.name != "test_house.py"
+    }
+    assert {name for name, code in files.items() if private_uses(code)} == PRIVATE.keys()
+    assert private_uses('patch.setattr(writing, "_BYTES", 3)') == ["_BYTES"]
+    assert private_uses("from mlxfp.data import (\n    a,\n    _b,\n)") == ["_b"]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mlxfp.core.describing import explain, schema
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.running.error_rows import on_error
-from mlxfp.data.sources import line_files
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.support.errors import ArgumentTypeError, DataError, MlxfpError, SchemaError, UnknownNameError
@@ -232,9 +231,8 @@ def test_large_floats_are_no_identifiers(tmp_path: Path, value: str):
         (["9007199254740993", "1.5"], pa.string()),
     ],
 )
-def test_a_scan_of_csv_finds_types_that_fit_all_rows(tmp_path: Path, values: list[str], kind: pa.DataType, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(line_files, "_SAMPLE", 64)
-    path = write(tmp_path / "a.csv", "x,y\n" + f"{values[0]},a\n" * 100 + f"{values[1]},b\n")
+def test_a_scan_of_csv_finds_types_that_fit_all_rows(tmp_path: Path, values: list[str], kind: pa.DataType):
+    path = write(tmp_path / "a.csv", "x,y\n" + f"{values[0]},{'a' * 10_000}\n" * 110 + f"{values[1]},b\n")
     dataset = read_csv(path, schema="scan")
     assert schema(dataset) == pa.schema({"x": kind, "y": pa.string()})
     assert repr(dataset.source) == f"read_csv({str(path)!r}, schema='scan')"

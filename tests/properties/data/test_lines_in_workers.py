@@ -1,6 +1,7 @@
 """CSV and JSON lines are parsed where a worker runs: the records are counted before, and must become as many rows."""
 
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import attrs
@@ -17,7 +18,6 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import ChunkTask
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import map
-from mlxfp.data.running import pools
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.csv_files import read_csv
@@ -115,9 +115,13 @@ def test_a_bad_record_is_the_same_error_and_is_skipped_alike(tmp_path: Path):
     assert len([*skipped_rows(TWO(kept), cursor)]) == 1
 
 
-def test_rows_of_a_block_are_shared_where_they_are_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pools, "_SECONDS", 1e-6)  # a row each
-    assert_runners_agree(pipe(read_csv(numbered(tmp_path, 50)), map(dict), batch(4)), TWO)
+def slowly(row: Any) -> Any:
+    sleep(0.01)
+    return row
+
+
+def test_rows_of_a_block_are_shared_where_they_are_slow(tmp_path: Path):
+    assert_runners_agree(pipe(read_csv(numbered(tmp_path, 30)), map(slowly), batch(4)), TWO)
 
 
 def test_columns_of_folders_are_there(tmp_path: Path):

@@ -1,13 +1,11 @@
 """Tables of thousands of columns, as competitions have: the work grows with the number of columns, not with its square."""
 
-import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import mlxfp
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
@@ -19,7 +17,6 @@ from mlxfp.support.checks import as_strings, check_columns
 from mlxfp.text.templates.templates import template
 
 COUNT = 300
-FILES = sorted(Path(mlxfp.__file__).parent.rglob("*.py"))
 
 
 class Name(str):
@@ -53,30 +50,6 @@ def test_names_are_looked_up_and_not_searched_for(work: Callable[[list[str]], An
     wanted, Name.compared = names(), 0
     work(wanted)
     assert Name.compared < 10 * COUNT
-
-
-def loops(tree: ast.AST) -> Iterator[list[ast.AST]]:
-    """Yield what a loop or a comprehension evaluates for each of its items."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-            parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-            yield [*parts, *(test for each in node.generators for test in each.ifs)]
-        elif isinstance(node, ast.For):
-            yield list(node.body)
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_no_list_of_all_names_is_made_for_each_name(file: Path):
-    """`schema.names` and `table.column_names` are new lists each time."""
-    asked = [
-        ast.unparse(part)
-        for parts in loops(ast.parse(file.read_text("utf-8")))
-        for part in parts
-        for node in ast.walk(part)
-        if isinstance(node, ast.Compare)
-        and any(isinstance(side, ast.Attribute) and side.attr in {"names", "column_names"} for side in node.comparators)
-    ]
-    assert asked == []
 
 
 def test_blocks_of_a_wide_file_hold_many_of_its_rows(tmp_path: Path):

@@ -36,7 +36,7 @@ from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running import pools, processes
+from mlxfp.data.running import processes
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
@@ -468,9 +468,8 @@ def test_the_content_of_rows_adds_up(data, table):
         assert content_bits(chunk) == content_bits(chunk.slice(0, cut)) + content_bits(chunk.slice(cut))
 
 
-def test_pieces_are_in_order_however_long_they_take(monkeypatch):
-    monkeypatch.setattr(pools, "_SECONDS", 1e-6)  # a row each
-    uneven = map(lambda row: time.sleep(0.003 * (row["x"] % 3)) or row, schema=NUMBERS)
+def test_pieces_are_in_order_however_long_they_take():
+    uneven = map(lambda row: time.sleep(0.02 * (row["x"] % 3)) or row, schema=NUMBERS)
     assert [row["x"] for row in pipe(numbers(60), uneven, prefetch(1, workers=4))] == list(range(60))
 
 

@@ -1,4 +1,4 @@
-"""Bugs of the sort that people write, planted in collators, loaders, models and losses that need no MLX, and which of them the laws find.
+"""Bugs of the sort that people write, planted in collators and loaders that need no MLX, and which of them the laws find.
 
 A new kind of bug joins with a function and a line in a table.
 """
@@ -325,9 +325,6 @@ def fills_the_last(seed: int, epoch: int, workers: int) -> Any:
     return batches([*order, *order[: -len(order) % SIZE]])
 
 
-UNSEEDED = np.random.default_rng(0)
-
-
 def within_blocks(seed: int, epoch: int, workers: int) -> Any:
     random = np.random.default_rng([seed, epoch])
     return batches(np.concatenate([random.permutation(4) + first for first in range(0, ROWS, 4)]))
@@ -392,23 +389,16 @@ LOADERS: dict[str, tuple[audit.Loader, str, dict[str, Any]]] = {
         "permutation",
         {},
     ),
-    "never reshuffled": (loader(lambda seed, epoch, _: well(seed, 0, 0)), "orders", {}),
     "seed ignored": (loader(lambda seed, epoch, _: well(0, epoch, 0)), "orders", {}),
-    "seed + epoch": (loader(lambda seed, epoch, _: well(0, seed + epoch, 0)), "orders", {}),
-    "resumed late": (loader(resumed=lambda place: place + 1), "resume", {}),
-    "resumed early": (loader(resumed=lambda place: place - 1), "resume", {}),
     "resumed in the order of epoch 0": (loader(epoch_of=0), "resume", {}),
     "workers interleaved": (loader(interleaved), "workers", {}),
     "each worker reads all": (loader(lambda seed, epoch, workers: well(seed, epoch, 0) * (workers or 1)), "workers", {}),
-    "global random numbers": (loader(lambda seed, epoch, _: batches(UNSEEDED.permutation(ROWS))), "determinism", {}),
     "starts again after the last": (of(starts_again_after_the_last), "resume", {}),
     "fails after the last": (of(fails_after_the_last), "resume", {}),
     "state changed in place": (of(changes_its_state), "resume", {}),
     "shuffled within blocks": (loader(within_blocks), "uniform", {"uniform": True}),
     "given state changed": (of(changes_the_state_given), "resume", {}),
     "rows held across batches": (of(Packing()), "resume", {}),
-    "shuffled twice only": (loader(lambda seed, epoch, _: well(seed, min(epoch, 1), 0)), "orders", {}),
-    "reversed every other epoch": (loader(lambda seed, epoch, _: batches(permutation(seed, 0)[:: (-1) ** epoch])), "orders", {}),
     "begun at another row": (loader(lambda seed, epoch, _: batches(np.roll(permutation(seed, 0), epoch))), "orders", {}),
     "batches shuffled, not rows": (
         loader(lambda seed, epoch, _: permutation(seed, epoch, ROWS // 4).repeat(4).reshape(-1, 4) * 4 + np.arange(4)),
@@ -423,49 +413,3 @@ LOADERS: dict[str, tuple[audit.Loader, str, dict[str, Any]]] = {
 @pytest.mark.parametrize(("planted", "law", "asked"), LOADERS.values(), ids=LOADERS)
 def test_bugs_of_loaders(planted: audit.Loader, law: str, asked: dict[str, Any]):
     assert law in {finding.law for finding in audit.examine(planted, **asked)}
-
-
-def test_a_loader_that_is_right_breaks_no_law():
-    assert audit.examine(loader(), uniform=True) == ()
-
-
-IDS, MASK = mx.array([[3, 4, 5], [6, 7, 0]]), mx.array([[1, 1, 1], [1, 1, 0]])
-
-
-def mean_over_padding(ids: Any, mask: Any) -> Any:
-    return (ids * mask).mean(axis=1)
-
-
-def normalised_over_rows(ids: Any, mask: Any) -> Any:
-    total = (ids * mask).sum(axis=1)
-    return total - total.mean()
-
-
-def looks_ahead(ids: Any) -> Any:
-    return ids[..., None] + ids.sum(axis=1)[:, None, None]
-
-
-def leaks(ids: Any, mask: Any = None, **where: Any) -> Any:
-    return ids.cumsum(axis=1)[..., None]
-
-
-def mean_instead_of_sum(predictions: Any, targets: Any) -> Any:
-    return mx.square(predictions - targets).mean(), mx.array(float(len(targets)))
-
-
-MODELS: dict[str, tuple[Callable[[], None], str]] = {
-    "mean over padding": (lambda: laws.assert_ignores_padding(mean_over_padding, IDS, MASK), "padding changes no output"),
-    "normalised over rows": (lambda: laws.assert_rows_stand_alone(normalised_over_rows, IDS, MASK), "rows do not see each other"),
-    "looks ahead": (lambda: laws.assert_causal(looks_ahead, IDS, 1, changed=IDS + 1), "the future does not matter"),
-    "documents leak": (lambda: laws.assert_documents_stand_alone(leaks, [[3, 4], [5]], 4), "documents in a row do not see each other"),
-    "mean instead of sum": (
-        lambda: laws.assert_adds_up(mean_instead_of_sum, (mx.arange(5.0), mx.zeros(5)), [2, 3]),
-        "a loss adds up",
-    ),
-}
-
-
-@pytest.mark.parametrize(("law", "says"), MODELS.values(), ids=MODELS)
-def test_bugs_of_models_and_losses(law: Callable[[], None], says: str):
-    with pytest.raises(AssertionError, match=says):
-        law()

@@ -18,7 +18,7 @@ from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.text.encoding.framing import find_frame
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizing import _TokenizeLong, tokenize
+from mlxfp.text.tokenizing import tokenize
 from tests.text.corpora import TEXTS, framings, trained
 
 TWICE = 7  # the frame that writes a text twice
@@ -67,12 +67,12 @@ def test_the_law_catches_pieces_that_are_off(monkeypatch: pytest.MonkeyPatch):
     assert_cut_alike(stage, texts, reference(tokenizer, texts, 8, 2, "right", special=False))
     with pytest.raises(AssertionError):
         assert_cut_alike(stage, texts, reference(tokenizer, texts, 8, 3, "right", special=False))
-    whole = _TokenizeLong._cut
+    whole = type(stage)._cut
 
     def without_last(self: Any, ragged: Any) -> Any:
         return tuple(part[:-1] for part in whole(self, ragged))
 
-    monkeypatch.setattr(_TokenizeLong, "_cut", without_last)
+    monkeypatch.setattr(type(stage), "_cut", without_last)
     with pytest.raises(AssertionError):
         assert_cut_alike(stage, texts, reference(tokenizer, texts, 8, 2, "right", special=False))
 

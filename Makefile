@@ -13,14 +13,14 @@ PYTEST   := $(PYTHON) -m pytest
 PARALLEL := --numprocesses=auto --dist=worksteal
 COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 # The tests that measure it. To measure doubles their time, so `make test` does not.
-MEASURED := tests/core tests/data mlxfp/core mlxfp/data
+MEASURED := tests/core tests/data tests/properties/core tests/properties/data mlxfp/core mlxfp/data
 
 # With other versions of the packages that mlxfp needs, these extras and the tests of these folders are enough.
 EXTRAS := testing vision audio chat remote processes
 empty  :=
 comma  := ,
 INSTALL_TESTS = ".[$(BACKEND),$(subst $(empty) $(empty),$(comma),$(EXTRAS))]" pytest pytest-randomly pytest-cov pytest-xdist
-NARROW := tests/core tests/data tests/text tests/collators
+NARROW := $(foreach room,core data text collators,tests/$(room) tests/properties/$(room))
 
 .PHONY: help demo test coverage test-thorough test-lowest test-newest test-browser check format bench docs clean compiler
 

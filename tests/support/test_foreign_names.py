@@ -11,7 +11,7 @@ import mlxfp as fp
 from mlxfp.support import foreign_names
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.foreign_names import ARGUMENTS, argument_hint, name_hint, plain
-from tests.test_families import FAMILIES
+from tests.properties.project.test_families import FAMILIES
 
 ROWS = fp.from_examples([{"text": "a", "x": 1}, {"text": "b", "x": 2}])
 

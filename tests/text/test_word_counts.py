@@ -3,7 +3,6 @@
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from mlxfp.text import word_counts
 from mlxfp.text.word_counts import fit_word_counts
 
 TEXTS = ["a good film", "good, good film", "bad film", "so bad", "a film"]
@@ -29,9 +28,8 @@ def test_components_keep_what_rows_share():
     assert made.dtype == np.float32
 
 
-def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(word_counts, "_PARTS", 20)
-    fitted = fit_word_counts(TEXTS, most=3)
+def test_memory_is_bounded():
+    fitted = fit_word_counts([f"{text} " * 200_000 for text in TEXTS], most=3)
     assert [(counts.analyzer, len(counts.kept)) for counts, _ in fitted] == [("words", 3)]  # the texts are long, so no parts of words
     assert np.all(np.diff(fitted[0][0].kept) > 0)
 

@@ -17,7 +17,7 @@ from mlxfp.app.runs.from_config.parts import CHOICES
 from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError
 from mlxfp.support.structuring import unstructure
 from mlxfp.support.yaml_files import write_document
-from tests.app.config.test_configurations import configs
+from tests.properties.app.test_configurations import configs
 
 
 @settings(max_examples=20)  # the parser takes its time

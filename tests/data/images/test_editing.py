@@ -16,7 +16,6 @@ from mlxfp.core.datasets import unoptimized
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.images import editing
 from mlxfp.data.images.colors import color_jitter
 from mlxfp.data.images.cropping import center_crop, random_crop, random_resized_crop
 from mlxfp.data.images.decoding import decode
@@ -90,17 +89,15 @@ def test_neighbours_that_run_as_one_give_what_they_give_one_after_the_other(name
 @given(
     names=st.lists(st.sampled_from(list(MEMBERS)), min_size=1, max_size=3),
     mode=st.sampled_from(["rgb", "grey"]),
-    together=st.sampled_from([1, 60, 1 << 20]),
+    size=st.sampled_from([(9, 9), (400, 500)]),  # all images together, or one or two of them
 )
-def test_images_of_one_size_become_what_they_become_one_by_one(names: list[str], mode: Any, together: int):
+def test_images_of_one_size_become_what_they_become_one_by_one(names: list[str], mode: Any, size: tuple[int, int]):
     several = [smooth((9, 8, 3), seed) for seed in range(5)]
     each = pipe(files(several), decode(mode=mode))  # of no known size
-    whole = pipe(from_table({"image": np.stack(pixels_of(each))}), resize((9, 9)))
+    whole = pipe(from_table({"image": np.stack(pixels_of(each))}), resize(size))
     stages = [MEMBERS[name][0] for name in names]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(editing, "_BYTES_TOGETHER", together)
-        found = pixels_of(pipe(whole, *stages))
-    apart = pipe(each, resize((9, 9)), *stages)
+    found = pixels_of(pipe(whole, *stages))
+    apart = pipe(each, resize(size), *stages)
     assert all(np.array_equal(made, expected) for made, expected in zip(found, pixels_of(unoptimized(apart)), strict=True))
 
 

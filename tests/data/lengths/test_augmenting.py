@@ -10,7 +10,6 @@ from mlxfp.core.describing import schema
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
-from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.map_filter import map
 from mlxfp.data.rows.sharding import shard
@@ -19,17 +18,12 @@ from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,
-    assert_described,
-    assert_lazy,
     assert_plans_agree,
     assert_prints,
-    assert_pure_stages,
-    assert_random_access,
-    assert_resumable,
     assert_told_apart,
     assert_value,
 )
-from mlxfp.testing.strategies import rechunkings, tables, token_lists
+from mlxfp.testing.strategies import tables, token_lists
 from mlxfp.text.templates.templates import template
 
 RATES = st.sampled_from([0, 0.1, 0.5, 0.9, 1])
@@ -62,19 +56,6 @@ def test_replaced_tokens_are_among_the_replacements_and_the_others_as_they_were(
             assert noisy == old or (noisy in new and old not in keep and rate > 0)
             assert rate < 1 or (noisy in new) == (old not in keep)
     assert [row["places"] for row in found] == [list(range(len(row))) for row in rows]
-
-
-@given(rows=token_lists(), data=st.data(), epoch=st.integers(0, 2))
-def test_noise_obeys_the_laws_of_stages(rows, data, epoch):
-    chunks, others = data.draw(rechunkings(texts(rows))), data.draw(rechunkings(texts(rows)))
-    for stage in (drop_tokens(0.5, seed=1, aligned=["places"]), replace_tokens(0.5, range(100, 110), seed=1)):
-        assert_chunks_do_not_matter(stage, chunks, others, epoch=epoch)
-        assert_lazy(stage, chunks)
-        dataset = stage(from_table(texts(rows)))
-        assert_pure_stages(dataset, epoch=epoch)
-        assert_described(dataset)
-        assert_random_access(dataset, np.arange(len(rows))[::-1].copy(), epoch=epoch)
-        assert_resumable(pipe(dataset, shuffle(seed=0), batch(2)), epoch=epoch)
 
 
 def test_columns_that_nobody_needs_need_not_be_read_for_noise():
@@ -114,7 +95,7 @@ def assert_drops_fields(before, after, columns, rate):
 
 
 @given(table=tables(min_columns=1), data=st.data(), rate=RATES, seed=st.integers(0, 9), epoch=st.integers(0, 2))
-def test_dropping_fields_obeys_its_law_and_those_of_stages(table, data, rate, seed, epoch):
+def test_dropping_fields_obeys_its_law(table, data, rate, seed, epoch):
     names = [name for name in table.column_names if not isinstance(table.schema.field(name).type, pa.FixedShapeTensorType)]
     assume(names)
     columns = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
@@ -122,10 +103,6 @@ def test_dropping_fields_obeys_its_law_and_those_of_stages(table, data, rate, se
     dataset = stage(from_table(table))
     found = [row for row, _ in iterate(dataset, epoch=epoch)]
     assert_drops_fields(list(from_table(table)), found, columns, rate)
-    assert_chunks_do_not_matter(stage, data.draw(rechunkings(table)), data.draw(rechunkings(table)), epoch=epoch)
-    assert_pure_stages(dataset, epoch=epoch)
-    assert_described(dataset)
-    assert_resumable(pipe(dataset, shuffle(seed=0), batch(2)), epoch=epoch)
 
 
 def test_the_law_of_dropping_fields_catches_an_emptied_text_and_another_column():

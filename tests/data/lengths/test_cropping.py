@@ -9,23 +9,14 @@ from hypothesis import strategies as st
 from mlxfp.core.describing import schema
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.cropping import crop_waveforms
-from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing.laws import (
-    assert_chunks_do_not_matter,
-    assert_described,
-    assert_lazy,
     assert_prints,
-    assert_pure_stages,
-    assert_random_access,
-    assert_resumable,
     assert_told_apart,
     assert_value,
 )
-from mlxfp.testing.strategies import rechunkings
 
 SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=8)
 COLUMNS = {
@@ -59,19 +50,6 @@ def test_a_part_is_a_run_of_samples(sizes, length, seed, epoch, kind):
         starts = [start for start in range(len(before) - len(part) + 1) if before[start : start + len(part)] == part]
         assert starts
         assert seed is not None or (len(before) - len(part)) // 2 in starts
-
-
-@given(sizes=SIZES, data=st.data(), epoch=st.integers(0, 2))
-def test_crops_obey_the_laws_of_stages(sizes, data, epoch):
-    chunks, others = data.draw(rechunkings(sounds(sizes))), data.draw(rechunkings(sounds(sizes)))
-    for stage in (crop_waveforms(3, seed=1), crop_waveforms(3)):
-        assert_chunks_do_not_matter(stage, chunks, others, epoch=epoch)
-        assert_lazy(stage, chunks)
-        dataset = stage(from_table(sounds(sizes)))
-        assert_pure_stages(dataset, epoch=epoch)
-        assert_described(dataset)
-        assert_random_access(dataset, np.arange(len(sizes))[::-1].copy(), epoch=epoch)
-        assert_resumable(pipe(dataset, shuffle(seed=0), batch(2)), epoch=epoch)
 
 
 def test_every_place_is_as_likely_in_each_epoch_and_the_middle_never_moves():

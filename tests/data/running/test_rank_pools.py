@@ -1,4 +1,4 @@
-"""Ranks that write together, here as threads: tests/test_ranks.py has real processes."""
+"""Ranks that write together, here as threads: tests/properties/ranks/test_ranks.py has real processes."""
 
 import threading
 from contextlib import closing
@@ -11,7 +11,7 @@ from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner
 from mlxfp.data.running.writing import write
 from mlxfp.support.errors import ArgumentError, DataError, RankError
-from tests.rank_programs import ROWS, WRITTEN
+from tests.properties.ranks.rank_programs import ROWS, WRITTEN
 
 
 class Thread:

@@ -30,7 +30,6 @@ from mlxfp.data.rows.map_filter import filter, flat_map, map, take
 from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running import part_files
 from mlxfp.data.running.caching import load
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.part_files import write_arrow
@@ -176,14 +175,13 @@ def test_what_is_not_finished_is_not_read(tmp_path: Path):
         list(read_arrow(tmp_path))
 
 
-def test_large_rows_are_written_in_chunks_that_do_not_depend_on_how_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(part_files, "_BYTES", 70 * 80)
-    tensors = pa.record_batch({"x": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(5000.0)), 10)})
-    for cuts in ([0, 500], [0, 3, 70, 71, 300, 500], range(0, 501, 5)):
+def test_large_rows_are_written_in_chunks_that_do_not_depend_on_how_they_came(tmp_path: Path):
+    tensors = pa.record_batch({"x": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(5_000_000.0)), 10_000)})  # 40 MB
+    for cuts in ([0, 500], [0, 3, 419, 420, 500], range(0, 501, 5)):
         path = tmp_path / str(len(cuts))
         write_arrow(path, tensors.schema, [tensors.slice(a, b - a) for a, b in pairwise(cuts)])
         file = pa.ipc.open_file(str(path))
-        assert [file.get_batch(i).num_rows for i in range(file.num_record_batches)] == [70] * 7 + [10]
+        assert [file.get_batch(i).num_rows for i in range(file.num_record_batches)] == [419, 81]  # 32 MB, and the rest
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
 

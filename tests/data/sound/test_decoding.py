@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.data.sound.decoding import _plain_wav, decode, resample
+from mlxfp.data.sound.decoding import decode, resample
 from mlxfp.support.errors import DataError
 
 soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed: the extra audio")
@@ -252,7 +252,8 @@ def test_a_plain_wav_file_has_the_samples_that_libsndfile_finds(samples, channel
     data = bytearray(wave(np.array(samples[: len(samples) // channels * channels], "<i2").tobytes(), channels=channels))
     for place, value in changes.items():
         data[place] = value
-    plain = _plain_wav(bytes(data[: len(data) - cut]))
-    if plain is not None:
+    with suppress(DataError):
+        waveform, rate = decode(bytes(data[: len(data) - cut]), "a.wav")
         with soundfile.SoundFile(BytesIO(data[: len(data) - cut])) as file:
-            assert (plain[0].tolist(), plain[1]) == (file.read(dtype="float32", always_2d=True).tolist(), file.samplerate)
+            expected = file.read(dtype="float32", always_2d=True).mean(axis=1)
+            assert (waveform.tolist(), rate) == (expected.tolist(), file.samplerate)

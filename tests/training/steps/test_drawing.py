@@ -286,12 +286,6 @@ def test_a_loss_gets_a_key_where_it_has_three_parameters_without_a_default():
     assert given == ["default"]
 
 
-def test_the_naive_way_draws_the_same_numbers_in_every_step():
-    model = Vae()
-    naive = mx.compile(lambda x: model(x)[0])
-    assert naive(group()["x"]).tolist() == naive(group()["x"]).tolist()
-
-
 @pytest.mark.parametrize("name", ["vae", "diffusion with a key"])
 def test_evaluations_draw_the_same_numbers_every_time_and_others_for_every_batch(name):
     module, objective = CASES[name]

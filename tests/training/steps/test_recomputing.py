@@ -102,15 +102,6 @@ def test_blocks_may_take_and_give_any_tree_and_keep_statistics():
     assert not np.array_equal(np.array(after.params["scale"]), np.array(state.params["scale"]))
 
 
-def test_attrs_values_lose_their_gradients_in_the_stock_way():
-    def square(pair):
-        return pair.x * pair.x
-
-    naive = mx.grad(lambda x: mx.checkpoint(square)(Pair(x, x)).sum())(mx.array(3.0))
-    assert naive.item() == 0.0
-    assert mx.grad(lambda x: square(Pair(x, x)).sum())(mx.array(3.0)).item() == 6.0
-
-
 def test_frozen_blocks_and_frozen_parts_of_blocks_stay():
     model = deep()
     model.blocks[0].freeze()

@@ -24,23 +24,6 @@ from mlxfp.training.steps.transforms import functional
 from tests.training.samples import group, loss, net, setting
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.1])
-def test_a_step_is_pure_and_compiled_equals_eager(clip_norm):
-    step, state = setting(clip_norm=clip_norm)
-    assert_pure_step(step, state, group())
-    assert_compiled_equals_eager(step, state, group())
-
-
-@pytest.mark.parametrize("clip_norm", [None, 0.1])
-def test_a_step_is_pure_without_compiling_too(clip_norm):
-    step, state = setting(clip_norm=clip_norm)
-    mx.disable_compile()
-    try:
-        assert_pure_step(step, state, group())
-    finally:
-        mx.enable_compile()
-
-
 def test_the_law_catches_a_step_that_edits_the_state():
     step, state = setting()
 

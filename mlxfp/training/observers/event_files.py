@@ -1,4 +1,4 @@
-"""TensorBoard: event files, as it reads them."""
+"""Event files of TensorBoard."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any]
     """
     check_types((str, os.PathLike), folder=folder)
     optional("tensorboard", extra="tensorboard", needed_by="observers.log_tensorboard")
-    begin = partial(begin_files, os.fspath(folder))
+    begin = partial(begin_tensorboard_run, folder)
     return on_first_rank(ranks, partial(track, source="log_tensorboard", begin=begin, params=dict(params or {})))
 
 
@@ -82,8 +82,16 @@ class EventFiles:
         self.writer.add_event(self.event(wall_time=time(), **content))
 
 
-def begin_files(folder: str, *, step: int = 0) -> EventFiles:
-    """Begin event files in a folder, of a run that begins at a step: what is there from later steps is not shown any more."""
+def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> EventFiles:
+    """Begin event files in a folder, for a run that begins at a step; TensorBoard hides the numbers of later steps in older files.
+
+    >>> import mlxfp as fp
+    >>> run = fp.observers.begin_tensorboard_run("runs/baseline")  # doctest: +SKIP
+    >>> run.log_metrics([("accuracy", 0.8, 0)])  # doctest: +SKIP
+
+    See also: `log_tensorboard`, `Tracker`.
+    """
+    optional("tensorboard", extra="tensorboard", needed_by="observers.begin_tensorboard_run")
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -91,7 +99,7 @@ def begin_files(folder: str, *, step: int = 0) -> EventFiles:
     names = [path.name for path in Path(folder).glob(f"{_PREFIX}*")]
     while any(name > f"{_PREFIX}{int(time())}" for name in names):
         sleep(0.05)  # TensorBoard reads files in the order of their names, which begin with the second
-    writer = EventFileWriter(folder)
+    writer = EventFileWriter(os.fspath(folder))
     log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     first = step + 1 if step else 0  # the numbers of the step that a checkpoint was written after are there
     writer.add_event(event_pb2.Event(wall_time=time(), step=first, session_log=log))

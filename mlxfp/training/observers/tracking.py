@@ -1,4 +1,4 @@
-"""What the observers of experiment trackers share: for each run here a run there, and what goes wrong there never ends the run here."""
+"""The protocol of experiment trackers and the loop of the observers: an error of a tracker never ends the training."""
 
 import logging
 from collections import deque
@@ -10,6 +10,7 @@ from math import isfinite
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mlxfp.support.errors import failure_text
 from mlxfp.training.loop.events import EpochEnded, Event, Stepped, Stopped, Warned
 from mlxfp.training.observers.logs import numbers_of
 from mlxfp.training.steps.state import evaluate_state
@@ -17,11 +18,17 @@ from mlxfp.training.steps.state import evaluate_state
 _LOGGER = logging.getLogger("mlxfp")
 _TRIES = 3  # failed jobs in a row, after which a server is taken for dead: each job waits for it
 
-Number = tuple[str, float, int]  # its name, its value, and its step
+Number = tuple[str, float, int]  # name, value and step of a metric
 
 
 class Tracker(Protocol):
-    """A run in a tracker. Each method raises whatever the tracker raises; all are called in one thread, in order."""
+    """A run in an experiment tracker. Methods raise the errors of the tracker; an observer calls the methods in one thread, in order.
+
+    >>> import mlxfp as fp
+    >>> def log_score(run: fp.observers.Tracker, score: float) -> None:
+    ...     run.log_metrics([("score", score, 0)])  # name, value and step
+    ...     run.end("FINISHED")
+    """
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log the settings of the run."""
@@ -30,10 +37,10 @@ class Tracker(Protocol):
         """Log finite numbers."""
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric with the characters that the tracker takes."""
+        """Return the name of a metric with the characters that the tracker accepts."""
 
     def last_steps(self) -> Mapping[str, int]:
-        """Return the last step of each metric that the run has from before it was continued, and is not to be logged again."""
+        """Return the last logged step of each metric of a continued run: an observer logs later steps only."""
 
     def end(self, status: str) -> None:
         """Mark the run as FINISHED, KILLED or FAILED."""
@@ -70,11 +77,6 @@ def track(
             for message in worker.failures():
                 yield event.derive(Warned, message)
             yield event
-
-
-def failure_text(source: str, error: BaseException | None) -> str:
-    """Describe an error of a tracker in one line."""
-    return f"{source}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _metric_name(event: Event, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Trackio: for each run here a run there."""
+"""Runs in Trackio."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -33,8 +33,8 @@ def log_trackio(
     See also: `log_mlflow`, `log_tensorboard`, `log_metrics`.
     """
     check_text(**{key: value for key, value in {"project": project, "name": name, "group": group}.items() if value is not None})
-    trackio = optional("trackio", extra="trackio", needed_by="observers.log_trackio")
-    begin = partial(begin_run, trackio, project, name=name, group=group, params=dict(params or {}))
+    optional("trackio", extra="trackio", needed_by="observers.log_trackio")
+    begin = partial(begin_trackio_run, project, name=name, group=group, params=dict(params or {}))
     return on_first_rank(ranks, partial(track, source="log_trackio", begin=begin, params={}))
 
 
@@ -64,28 +64,30 @@ class TrackioRun:
     def log_metrics(self, values: Sequence[Number]) -> None:
         """Log finite numbers of one step."""
         for step in dict.fromkeys(step for _, _, step in values):
-            self.run.log({name: value for name, value, own in values if own == step}, step=step)
+            self.run.log({name: value for name, value, at in values if at == step}, step=step)
 
     def end(self, status: str) -> None:
         """Write what is left; Trackio has no status of runs."""
         self.run.finish()
 
 
-def begin_run(  # noqa: PLR0913  # where the run is, and how it is called
-    trackio: Any,
-    project: str,
-    *,
-    name: str | None = None,
-    group: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    step: int = 0,
+def begin_trackio_run(
+    project: str, *, name: str | None = None, group: str | None = None, params: Mapping[str, Any] | None = None, step: int = 0
 ) -> TrackioRun:
-    """Begin a run in a project, which is created if it does not exist; after step 0, go on with the last run of that name."""
+    """Begin a run in a project of Trackio, which is created if necessary; after step 0, go on with the last run of this `name`.
+
+    >>> import mlxfp as fp
+    >>> run = fp.observers.begin_trackio_run("titanic", name="baseline")  # doctest: +SKIP
+    >>> run.log_metrics([("accuracy", 0.8, 0)])  # doctest: +SKIP
+
+    See also: `log_trackio`, `Tracker`.
+    """
+    trackio: Any = optional("trackio", extra="trackio", needed_by="observers.begin_trackio_run")
     storage, reserved = trackio.sqlite_storage.SQLiteStorage, trackio.utils.RESERVED_KEYS
     storage.init_db(project)  # raises where it cannot write: later it only warns
     known = {str(run.name) for run in trackio.Api().runs(project)}
-    again = step > 0 and name in known
+    resumed = step > 0 and name in known
     texts = {key.lstrip("_"): value if isinstance(value, bool | int | float) else str(value) for key, value in (params or {}).items()}
     quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
-    run = trackio.init(project, name=name, group=group, config=texts, resume="must" if again else "never", **quiet)
-    return TrackioRun(run, storage, reserved, again)
+    run = trackio.init(project, name=name, group=group, config=texts, resume="must" if resumed else "never", **quiet)
+    return TrackioRun(run, storage, reserved, resumed)

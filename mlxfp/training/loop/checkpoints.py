@@ -51,6 +51,9 @@ class Checkpoint:
 
     `history` has the evaluations so far, `running` the metrics of the epoch so far, and `config` what was saved with them. `optimizer` has
     the settings of the optimizer that trained the state, where they are known.
+
+    >>> Checkpoint(TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)).state.step
+    3
     """
 
     state: TrainState

@@ -293,7 +293,7 @@ def test_the_lock_of_a_process_that_was_killed_when_all_was_written_is_removed(t
 ENDED = """
 import os, sys
 import mlxfp as fp
-from mlxfp.core import atomic_files
+from mlxfp.support import atomic_files
 sync, left = atomic_files._sync, 0
 def ending(path):
     global left

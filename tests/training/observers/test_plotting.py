@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from mlxfp.core import _optional
 from mlxfp.core.pipelines import pipe
+from mlxfp.support import optional as optional_imports
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, MissingFileError
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import plotting
@@ -82,7 +82,7 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr(_optional, "import_module", missing)
+    monkeypatch.setattr(optional_imports, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"plot_run needs matplotlib\. Install it with: pip install \"mlxfp\[plots\]\""):
         plot_run(log, tmp_path / "run.png")
 

@@ -6,8 +6,8 @@ from math import inf, nan
 
 import pytest
 
-from mlxfp.core import _optional
 from mlxfp.core.pipelines import pipe
+from mlxfp.support import optional as optional_imports
 from mlxfp.support.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
 from mlxfp.training import observers
@@ -188,7 +188,7 @@ def test_a_missing_package_is_named_when_the_observer_is_made(tracker, monkeypat
     def missing(name):
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr(_optional, "import_module", missing)
+    monkeypatch.setattr(optional_imports, "import_module", missing)
     with pytest.raises(MissingExtraError, match=rf"log_{tracker.package} needs {tracker.package}\. .*mlxfp\[{tracker.extra}\]"):
         tracker.observer("missing")
 

@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
-from mlxfp.core import _optional
 from mlxfp.core.pipelines import pipe
+from mlxfp.support import optional as optional_imports
 from mlxfp.support.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.training.loop.checkpoints import load_state
 from mlxfp.training.loop.events import Warned
@@ -127,7 +127,7 @@ def test_mistakes_are_named_when_the_observer_is_made(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr(_optional, "import_module", missing)
+    monkeypatch.setattr(optional_imports, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"observers\.log_mlflow needs mlflow\. Install it with: pip install \"mlxfp\[tracking\]\""):
         log_mlflow("runs")
 

@@ -13,7 +13,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import flatten, paths, tree_map
 from mlxfp.training.steps.state import same_arrays
 from mlxfp.training.steps.transforms import functional, jit
-from tests.core.test_trees import Frozen, Pair, nodes
+from tests.support.test_trees import Frozen, Pair, nodes
 from tests.training.samples import Net, group, net
 
 ARRAYS = st.lists(st.integers(0, 3), max_size=2).map(mx.zeros)

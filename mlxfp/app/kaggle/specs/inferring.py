@@ -1,5 +1,6 @@
 """Inferring a spec from the files of a competition."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -57,11 +58,16 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     See also: `check_spec`; `save_spec`, to edit the proposal as a file.
     """
     files = find_files(path)
-    cells = read_cells(files[0])
+    cells = _without_index(read_cells(files[0]))
     if not cells.num_rows:
         raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
-    test, sample = (None if file is None else read_strings(file) for file in files[1:])
+    test, sample = (None if file is None else _without_index(read_strings(file)) for file in files[1:])
     return _spec_of(path, files, (cells, test, sample), target)
+
+
+def _without_index(table: pa.Table) -> pa.Table:
+    """Return a table without the index that pandas writes into Parquet files."""
+    return table.select([name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)])
 
 
 def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], target: str | Sequence[str] | None) -> DatasetSpec:
@@ -118,7 +124,8 @@ def find_files(path: str | Path) -> Files:
     samples = [file for file in files if "submission" in file.name.lower()]
     if len(samples) > 1:  # some may be the user's own submissions
         samples = [file for file in samples if "sample" in file.name.lower()]
-    return train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None
+    # "sample_submission (1).csv" is a second download; a longer name is a variant of the shortest
+    return train, next(iter(tests), None), min(samples, key=lambda file: len(file.name), default=None)
 
 
 def _file(path: Path, table: pa.Table) -> FileSpec:

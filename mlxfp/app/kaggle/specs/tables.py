@@ -1,20 +1,27 @@
-"""A column of a dataset, read whole: what folds, labels and submissions need of it."""
+"""A column of a dataset as one NumPy array, for folds, labels and submissions."""
 
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp import Dataset, select_columns, to_table
+from mlxfp.support.arrow_types import decoded
 
 
 def column_values(rows: Dataset[Any], column: str) -> NDArray[Any]:
-    """Read one column as a numpy array [N]; a missing number is NaN, a missing string None.
+    """Read one column as a NumPy array [N]. A missing number is NaN, a missing string or category is None.
 
-    Raises `SchemaError` if it is not there.
+    Raises `SchemaError` for a missing column.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> column_values(from_examples([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]), "x").tolist()
-    [1, 2]
+    >>> import mlxfp as fp
+    >>> fp.kaggle.column_values(fp.from_examples([{"x": 1, "y": "a"}, {"x": 2, "y": None}]), "y").tolist()
+    ['a', None]
     """
-    return np.asarray(to_table(select_columns([column])(rows)).column(column).to_numpy())
+    return plain_array(to_table(select_columns([column])(rows)).column(column))
+
+
+def plain_array(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column as a NumPy array [N]. Dictionaries are decoded first: NumPy would read the code of a missing value as a category."""
+    return np.asarray(decoded(column.combine_chunks()).to_numpy(zero_copy_only=False))

@@ -9,6 +9,7 @@ from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from mlxfp import Dataset, Splits, drop_columns, from_table, schema, to_table
+from mlxfp.app.kaggle.specs.tables import plain_array
 from mlxfp.app.kaggle.validation.cross_validation import Fit, Predict
 from mlxfp.app.kaggle.validation.scoring import finite_numbers
 from mlxfp.support.checks import check_callable, check_columns, check_text, check_types
@@ -102,7 +103,7 @@ def _fit_both(  # noqa: PLR0913, PLR0917  # those of `pseudo_label`
     check_columns([name for name in train.column_names if name != target], schema(unlabelled).names, "pseudo_label")
     taught = teacher(parts)
     check_callable(**{"what teacher returns": taught})  # a model given as a fit returns predictions here
-    rows, labels = confidence.choose(taught(unlabelled), train.column(target).to_numpy())
+    rows, labels = confidence.choose(taught(unlabelled), plain_array(train.column(target)))
     added = to_table(unlabelled).take(pa.array(rows)).append_column(target, pa.array(labels))
     weights = pa.array(np.repeat([1.0, weight], [len(train), len(added)]))
     both = pa.concat_tables([train, added.select(train.column_names)], promote_options="permissive").append_column("weight", weights)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,3 +204,19 @@ def test_a_submission_of_the_user_is_not_taken_for_the_sample(tmp_path: Path):
     found = infer_spec(write(tmp_path, **tables, my_submission={"id": [5], "y": [1]}))
     assert found.sample is not None
     assert found.sample.name == "sample_submission.csv"
+
+
+def test_a_second_download_of_the_sample_is_not_taken_for_the_sample(tmp_path: Path):
+    tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
+    spec = infer_spec(write(tmp_path, **tables, **{"sample_submission (1)": {"id": [5, 6], "y": [0, 0]}}))
+    assert spec.sample is not None
+    assert spec.sample.name == "sample_submission.csv"
+
+
+def test_the_index_of_pandas_in_a_parquet_file_is_no_column(tmp_path: Path):
+    for name, table in {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS}.items():
+        columns = {column: list(values) for column, values in table.items()}
+        index = {"__index_level_0__": list(range(len(columns["id"])))}
+        pq.write_table(pa.table(columns | index), tmp_path / f"{name}.parquet")
+    spec = infer_spec(tmp_path)
+    assert (spec.target, [column.name for column in spec.columns]) == (("y",), ["size", "colour"])

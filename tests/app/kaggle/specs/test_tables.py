@@ -16,6 +16,13 @@ def test_all_values_of_a_column_are_read_however_they_are_chunked(values: list[s
     assert column_values(from_table(pieces), "y").tolist() == values
 
 
+@given(st.lists(st.none() | st.sampled_from("uvw"), max_size=20), st.integers(1, 5))
+def test_a_missing_category_is_none(values: list[str | None], size: int):
+    table = pa.table({"x": range(len(values)), "c": pa.array(values, pa.string()).dictionary_encode()})
+    pieces = pa.Table.from_batches(table.to_batches(max_chunksize=size), schema=table.schema)
+    assert column_values(from_table(pieces), "c").tolist() == values
+
+
 def test_missing_numbers_are_nan():
     assert np.isnan(column_values(from_table({"x": [None, 1]}), "x")).tolist() == [True, False]
 

@@ -20,12 +20,12 @@ _PREFIX = "events.out.tfevents."
 
 
 def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Observer:
-    """Write event files for TensorBoard: the metrics by step, with the names that `log_mlflow` gives them, and `params` as HPARAMS.
+    """Write event files for TensorBoard: the metrics by step, with the names of `log_mlflow`, and `params` as HPARAMS.
 
     Each run needs a folder of its own; `tensorboard --logdir` takes the folder around them. A run from step 0 replaces what the folder
     shows, and one that continues from a checkpoint replaces what came after it. Event files hold float32. With `ranks`, only rank 0 writes.
 
-    The files are written in a thread: an error there becomes a `Warned` event, once for each message, and a warning of the logger
+    The files are written in a thread: an error becomes a `Warned` event, once for each message, and a warning of the logger
     `mlxfp`, and the training goes on. TensorFlow is not needed. Raises `MissingExtraError` if tensorboard is not installed.
 
     >>> log_tensorboard(7)
@@ -42,16 +42,15 @@ def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any]
 
 @frozen
 class EventFiles:
-    """Event files of a run. Each method raises whatever the file system raises."""
+    """Event files of a run, as a `Tracker`. Methods raise the errors of the file system."""
 
     writer: Any
-    event: Any  # the kinds of messages
+    event: Any  # classes of messages, with the next three
     summary: Any
     settings: Any
     metadata: Any
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Write the settings of the run."""
         if params:
             start = self.settings.SessionStartInfo()
             for name, value in params.items():
@@ -61,18 +60,16 @@ class EventFiles:
             self._write(summary=self.summary(value=[self.summary.Value(tag=self.metadata.SESSION_START_INFO_TAG, metadata=metadata)]))
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric: TensorBoard takes any."""
         return metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return nothing: what is written again replaces what was there."""
+        """Return nothing: later event files replace the steps of earlier files."""
         return {}
 
     def log_metrics(self, values: Sequence[Number]) -> None:
-        """Write finite numbers."""
         for name, value, step in values:
             self._write(step=step, summary=self.summary(value=[self.summary.Value(tag=name, simple_value=value)]))
-        self.writer.flush()  # so that a killed run leaves its numbers, and errors are raised
+        self.writer.flush()  # a killed run keeps the numbers, and errors are raised here
 
     def end(self, status: str) -> None:
         """Close the file; TensorBoard has no status of runs."""

@@ -25,7 +25,7 @@ from mlxfp.training.steps.state import TrainState
 
 _SQLITE = "sqlite:///"
 _ODD = re.compile(r"[^\w./: -]")
-_LONGEST = 6000  # characters of a setting that MLflow keeps
+_LONGEST = 6000  # characters of a setting in MLflow
 _PATIENCE = 10.0  # seconds for a server to answer
 
 
@@ -40,18 +40,18 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
     model: str | None = None,
     ranks: Ranks | None = None,
 ) -> Observer:
-    """Keep an MLflow run: `params` at its start, the metrics by step, the files and folders in `artifacts` at its end, and the model.
+    """Log a run to MLflow: `params` at the start, the metrics by step, the files and folders of `artifacts` and the model at the end.
 
-    Steps are batches. The metrics of steps are called `train/loss` and so on, those of epochs `epoch/loss`, those of evaluations have
-    their own names. `uri` is the tracking server, such as `sqlite:///mlflow.db`, and by default what MLflow is configured for. The
-    experiment is created if it does not exist; one in SQLite has its files next to the database. `parent` is the id of the run in
-    which this one is nested, as in cross-validation. A run that continues from a checkpoint goes on in the last run with this `name` and
-    `parent`, and what that has already is not logged again. With `model` the last state is logged as an MLflow model (`state.safetensors`,
-    for `load_state`) and registered under that name. With `ranks`, only rank 0 keeps a run.
+    Steps are batches. Metrics of steps are called `train/loss` etc., metrics of epochs `epoch/loss` etc.; metrics of evaluations keep the
+    name. `uri` is the tracking server, such as `sqlite:///mlflow.db`; the default is the configuration of MLflow. A missing experiment is
+    created; the files of an experiment in SQLite are next to the database. `parent` is the id of the parent of a nested run, as in
+    cross-validation. After a checkpoint, logging goes on in the last run with this `name` and `parent`, without duplicates. With `model`,
+    the last state is logged as an MLflow model (`state.safetensors`, for `load_state`) and registered under this name. With `ranks`, only
+    rank 0 logs.
 
-    MLflow works in a thread of its own and never fails or slows the training: an error there becomes a `Warned` event, once for each
-    message, and a warning of the logger `mlxfp`; after three failed calls in a row nothing more is sent. The end of a run waits for
-    MLflow. Raises `MissingExtraError` if it is not installed.
+    A separate thread calls MLflow, so MLflow never fails or slows the training: an error becomes a `Warned` event, once for each message,
+    and a warning of the logger `mlxfp`. Logging stops after three failed calls in a row. The end of a run waits for MLflow. Raises
+    `MissingExtraError` if MLflow is not installed.
 
     >>> log_mlflow("titanic", uri="sqlite:///mlflow.db", params={"learning_rate": 1e-3}, parent=7)
     Traceback (most recent call last):
@@ -70,7 +70,7 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
 
 @frozen
 class MlflowRun:
-    """A run in MLflow, and what can be logged in it. Each method raises whatever MLflow raises."""
+    """A run in MLflow, as a `Tracker` with files and models. Methods raise the errors of MLflow."""
 
     mlflow: Any  # the module
     client: Any
@@ -78,23 +78,21 @@ class MlflowRun:
     resumed: bool = False
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Log the settings of the run; long ones are cut, since MLflow would refuse all of them. A run that goes on has them."""
+        """Log the settings of a new run. Long values are cut: MLflow would refuse all settings."""
         if self.resumed:
             return
         entries = [self.mlflow.entities.Param(_name(name), str(value)[:_LONGEST]) for name, value in params.items()]
         self.client.log_batch(self.id, params=entries)
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric with the characters that MLflow takes."""
         return _name(metric)
 
     def last_steps(self) -> dict[str, int]:
-        """Return the last step of each metric that the run has."""
         names = self.client.get_run(self.id).data.metrics if self.resumed else ()
         return {name: max(metric.step for metric in self.client.get_metric_history(self.id, name)) for name in names}
 
     def log_metrics(self, values: Iterable[Number]) -> None:
-        """Log finite numbers. Two NaN at one step would break the tables of MLflow."""
+        """Log finite numbers: two NaN at one step would break the tables of MLflow."""
         now = int(time() * 1000)
         metrics = [self.mlflow.entities.Metric(_name(name), value, now, step) for name, value, step in values]
         self.client.log_batch(self.id, metrics=metrics)
@@ -111,7 +109,7 @@ class MlflowRun:
             self.register(name, folder, weights="state.safetensors")
 
     def register(self, name: str, folder: str, **flavor: str) -> None:
-        """Log the files in a folder as a model, and register it; `flavor` says what they are."""
+        """Log the files in a folder as a model, and register it; `flavor` describes the files."""
         model = self.mlflow.models.Model(artifact_path="model", run_id=self.id)
         model.add_flavor("mlxfp", **flavor).save(f"{folder}/MLmodel")
         self.client.log_artifacts(self.id, folder, "model")
@@ -120,7 +118,6 @@ class MlflowRun:
         self.client.create_model_version(name, f"runs:/{self.id}/model", self.id)
 
     def end(self, status: str) -> None:
-        """Mark the run as FINISHED, KILLED or FAILED."""
         self.client.set_terminated(self.id, status)
 
     def end_children(self, status: str) -> None:

@@ -54,10 +54,10 @@ def track(
     params: Mapping[str, Any],
     at_end: Sequence[Callable[..., object]] = (),
 ) -> Iterator[Event]:
-    """Pass events on, and log their numbers; `source` is the name of the observer, for its warnings.
+    """Yield the events and log the numbers of the events; warnings begin with `source`, the name of the observer.
 
-    `begin(step=...)` begins a run, or goes on with one where the first event has a step: that of a run that continues. The functions of
-    `at_end` get the tracker, and the last state as `state`.
+    `begin(step=...)` gets the step of the first event: after step 0, a run continues. The functions of `at_end` get the tracker, and the
+    last state as `state`.
     """
     with ExitStack() as stack:
         worker: _Worker | None = None
@@ -66,11 +66,11 @@ def track(
                 worker = stack.enter_context(_Worker(source, partial(begin, step=event.step)))
                 worker.submit(lambda run: run.log_params(params))
             numbers = [(_metric_name(event, name), float(value), event.step) for name, value in numbers_of(event).items()]
-            finite = [number for number in numbers if isfinite(number[1])]  # of the others, no tracker has a curve
+            finite = [number for number in numbers if isfinite(number[1])]  # no tracker draws infinity or NaN
             if finite:
                 worker.log(finite)
             if isinstance(event, Stopped):
-                evaluate_state(event.state)  # here: another thread can only read arrays that are computed
+                evaluate_state(event.state)  # in this thread: the other thread must not compute arrays
                 for job in at_end:
                     worker.submit(partial(job, state=event.state))
                 wait(worker.jobs)
@@ -85,23 +85,21 @@ def _metric_name(event: Event, name: str) -> str:
 
 
 class _Worker:
-    """Calls a tracker in one thread, in order, and keeps errors instead of raising them."""
+    """A thread that calls a tracker in order. Errors are kept, not raised."""
 
     def __init__(self, source: str, begin: Callable[[], Tracker]) -> None:
-        """Begin the run in the tracker."""
         self._source = source
         self._pool = ThreadPoolExecutor(1, f"mlxfp-{source}")
         self._run = self._pool.submit(begin)
         self._last: Mapping[str, int] | None = None
         self.jobs: deque[Future[Any]] = deque([self._run])
-        self._said: set[str] = set()
+        self._messages: set[str] = set()
         self._failed = 0  # jobs in a row
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Tell the tracker how the run ended."""
         status = "FINISHED" if error is None else "KILLED" if isinstance(error, GeneratorExit | KeyboardInterrupt) else "FAILED"
         self.submit(lambda run: run.end(status))
         wait(self.jobs)
@@ -109,11 +107,11 @@ class _Worker:
         self._pool.shutdown()
 
     def submit(self, job: Callable[[Any], object]) -> None:
-        """Do something with the run, later; if it could not begin, nothing."""
+        """Call the job with the run, later; skip the job if the run could not begin."""
         self.jobs.append(self._pool.submit(self._do, job))
 
     def log(self, numbers: Sequence[Number]) -> None:
-        """Log numbers, but for those that a run that continues has already."""
+        """Log numbers, except numbers that a continued run already has."""
         self.submit(partial(self._log, numbers=numbers))
 
     def _log(self, run: Tracker, numbers: Sequence[Number]) -> None:
@@ -136,11 +134,11 @@ class _Worker:
         self._failed = 0
 
     def failures(self) -> Iterator[str]:
-        """Return the errors of the jobs that are done, each message once."""
+        """Yield the errors of finished jobs, each message once."""
         while self.jobs and self.jobs[0].done():
             error = self.jobs.popleft().exception()
             message = failure_text(self._source, error)
-            if error is not None and message not in self._said:
-                self._said.add(message)
+            if error is not None and message not in self._messages:
+                self._messages.add(message)
                 _LOGGER.warning(message)
                 yield message

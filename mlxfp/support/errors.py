@@ -241,3 +241,8 @@ def without_generated_frames() -> Iterator[None]:
             else:
                 frame = frame.tb_next
         raise
+
+
+def failure_text(source: str, error: BaseException | None) -> str:
+    """Describe an error of another program in one line."""
+    return f"{source}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"

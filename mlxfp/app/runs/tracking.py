@@ -1,4 +1,4 @@
-"""A run in experiment trackers: in each a run with one for each fold. Errors of a tracker never end the run."""
+"""Runs in experiment trackers, with a nested run for each fold. An error of a tracker never ends a run."""
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from attrs import frozen
 
@@ -17,29 +17,24 @@ from mlxfp.app.run_folders.files import read_json, write_json
 from mlxfp.app.run_folders.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, RECEIPT, SYNTHETIC
 from mlxfp.app.runs.events import Noted, RunEvent
 from mlxfp.app.runs.plans import Trackers
-from mlxfp.observers import Observer
+from mlxfp.observers import Observer, Tracker
+from mlxfp.support.errors import failure_text
 from mlxfp.support.optional import optional
-from mlxfp.training.observers import event_files, trackio_runs
-from mlxfp.training.observers.mlflow_runs import MlflowRun, begin_run, connect
-from mlxfp.training.observers.tracking import Number, Tracker, failure_text
 
 T = TypeVar("T")
+
+Number = tuple[str, float, int]  # name, value and step of a metric
 
 _NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # files of a run that its predictions do not need
 
 
-class TrackedRun(Protocol):
-    """A run in one tracker. Methods raise whatever the tracker raises."""
+@frozen
+class TrackedRun:
+    """A run in one tracker. The functions raise the errors of the tracker."""
 
-    @property
-    def name(self) -> str:
-        """The name of the tracker."""
-
-    def observer(self, fold: int) -> Observer:
-        """Return the observer that keeps the run of a fold, if the tracker answers."""
-
-    def end(self, metrics: Sequence[Number], files: Sequence[Path]) -> None:
-        """Log the results of the whole run, and its files where the tracker keeps files."""
+    tracker: str
+    observer: Callable[[int], Observer]  # from the number of a fold to the observer that logs the fold
+    end: Callable[[Sequence[Number], Sequence[Path]], object]  # logs the results and the files of the whole run
 
 
 @frozen
@@ -51,11 +46,11 @@ class Tracking:
 
     def fold(self, number: int) -> Generator[RunEvent, None, tuple[Observer, ...]]:
         """Return the observers that keep the runs of a fold; report a tracker that does not answer: the next fold tries it again."""
-        made: list[Observer] = []
+        tracked: list[Observer] = []
         for run in self.runs:
-            observer = yield from _attempt(self.folder, run.name, partial(run.observer, number))
-            made += [] if observer is None else [observer]
-        return tuple(made)
+            observer = yield from _attempt(self.folder, run.tracker, partial(run.observer, number))
+            tracked += [] if observer is None else [observer]
+        return tuple(tracked)
 
     def ended(self, metrics: Sequence[Number], outputs: Iterable[Path | None] = ()) -> Iterator[RunEvent]:
         """Log the results of the whole run and its files, with `outputs` those that not every run has."""
@@ -63,101 +58,85 @@ class Tracking:
         files = [path for path in paths if path is not None and path.is_file()]
         known = [metric for metric in metrics if isfinite(metric[1])]
         for run in self.runs:
-            yield from _attempt(self.folder, run.name, partial(run.end, known, files))
+            yield from _attempt(self.folder, run.tracker, partial(run.end, known, files))
 
 
 def track(chosen: Trackers, folder: Path, experiment: str) -> Generator[RunEvent, None, Tracking]:
-    """Begin the run in each tracker, or find it again where the run continues; yield what went wrong, and return the tracking.
+    """Begin the run in each tracker, or go on with the run of a folder; yield the failures, and return the tracking.
 
     Raises `MissingExtraError` for a tracker that is not installed.
     """
-    made: list[TrackedRun] = []
+    runs: list[TrackedRun] = []
     if chosen.mlflow is not None:
-        mlflow = optional("mlflow", extra="tracking", needed_by="observers.mlflow")
-        found = yield from _attempt(folder, "MLflow", partial(_in_mlflow, mlflow, chosen, folder, experiment, chosen.mlflow))
-        made += [] if found is None else [found]
+        optional("mlflow", extra="tracking", needed_by="observers.mlflow")
+        run = yield from _attempt(folder, "MLflow", partial(_track_in_mlflow, chosen, folder, experiment, chosen.mlflow))
+        runs += [] if run is None else [run]
     if chosen.trackio is not None:
-        made.append(_InTrackio(optional("trackio", extra="trackio", needed_by="observers.trackio"), chosen, chosen.trackio))
+        optional("trackio", extra="trackio", needed_by="observers.trackio")
+        runs.append(_track_in_trackio(chosen, chosen.trackio))
     if chosen.tensorboard is not None:
         optional("tensorboard", extra="tensorboard", needed_by="observers.tensorboard")
-        made.append(_InTensorboard(chosen, Path(chosen.tensorboard) / chosen.name))
-    return Tracking(folder, tuple(made))
+        runs.append(_track_in_tensorboard(chosen, Path(chosen.tensorboard) / chosen.name))
+    return Tracking(folder, tuple(runs))
 
 
-@frozen
-class _InMlflow:
-    """The parent run in MLflow, with a child for each fold."""
-
-    mlflow: Any  # the module
-    run: Trackers
-    folder: Path
-    experiment: str
-    uri: str
-    parent: str
-    name: str = "MLflow"
-
-    def observer(self, fold: int) -> Observer:
-        connect(self.mlflow, self.uri)
-        params = {"fold": fold, **self.run.params}
-        return observers.log_mlflow(self.experiment, uri=self.uri, name=f"fold {fold}", parent=self.parent, params=params)
-
-    def end(self, metrics: Sequence[Number], files: Sequence[Path]) -> None:
-        run = MlflowRun(self.mlflow, connect(self.mlflow, self.uri), self.parent)
-        run.log_metrics(metrics)
-        run.log_files(files)
-        if (name := self.run.mlflow_model) is not None:
-            with TemporaryDirectory() as copy:
-                copytree(self.folder, copy, ignore=ignore_patterns(*_NO_MODEL), dirs_exist_ok=True)
-                run.register(name, copy, run=".")
-        run.end("FINISHED")
-
-
-def _in_mlflow(mlflow: Any, chosen: Trackers, folder: Path, experiment: str, uri: str) -> _InMlflow:
-    """Begin the parent run, or find it again. Children that a killed process left running are marked as killed."""
-    # MLflow tries a request to a server that has died for four minutes, and there is one for every entry of the log.
+def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) -> TrackedRun:
+    """Begin a parent run with a child for each fold, or go on with the parent. Children that a killed process left are marked as killed."""
+    # MLflow tries a request to a dead server for four minutes, and every entry of the log is a request.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    begin = partial(observers.begin_mlflow_run, experiment, uri=uri)
     file = folder / MLFLOW
     known: Mapping[str, Any] = read_json(file) if file.is_file() else {}
     if known.get("uri") == uri:
-        MlflowRun(mlflow, connect(mlflow, uri), known["run"]).end_children("KILLED")  # raises if the run is not there
-        return _InMlflow(mlflow, chosen, folder, experiment, uri, str(known["run"]))
-    run = begin_run(mlflow, uri, experiment, name=chosen.name)
-    run.log_params(chosen.params)
-    write_json(file, {"uri": uri, "run": run.id})
-    return _InMlflow(mlflow, chosen, folder, experiment, uri, run.id)
+        parent = str(known["run"])
+        begin(run=parent).end_children("KILLED")  # raises if the run does not exist
+    else:
+        run = begin(name=chosen.name)
+        run.log_params(chosen.params)
+        parent = run.id
+        write_json(file, {"uri": uri, "run": parent})
+
+    def observer(fold: int) -> Observer:
+        begin(run=parent)  # raises if the server does not answer
+        params = {"fold": fold, **chosen.params}
+        return observers.log_mlflow(experiment, uri=uri, name=f"fold {fold}", parent=parent, params=params)
+
+    def end(metrics: Sequence[Number], files: Sequence[Path]) -> None:
+        run = begin(run=parent)
+        run.log_metrics(metrics)
+        run.log_files(files)
+        if chosen.mlflow_model is not None:
+            with TemporaryDirectory() as copy:
+                copytree(folder, copy, ignore=ignore_patterns(*_NO_MODEL), dirs_exist_ok=True)
+                run.register(chosen.mlflow_model, copy, run=".")
+        run.end("FINISHED")
+
+    return TrackedRun("MLflow", observer, end)
 
 
-@frozen
-class _InTrackio:
-    """Runs of one group in a project of Trackio: of each fold one, and one of the results."""
+def _track_in_trackio(chosen: Trackers, project: str) -> TrackedRun:
+    """Return a group of runs in a project: a run for each fold, and a run with the results."""
+    group = chosen.name
 
-    trackio: Any  # the module
-    run: Trackers
-    project: str
-    name: str = "Trackio"
+    def observer(fold: int) -> Observer:
+        return observers.log_trackio(project, name=f"{group} fold {fold}", group=group, params={"fold": fold, **chosen.params})
 
-    def observer(self, fold: int) -> Observer:
-        group = self.run.name
-        return observers.log_trackio(self.project, name=f"{group} fold {fold}", group=group, params={"fold": fold, **self.run.params})
+    def end(metrics: Sequence[Number], files: Sequence[Path]) -> None:
+        _log_results(observers.begin_trackio_run(project, name=group, group=group, params=chosen.params), metrics)
 
-    def end(self, metrics: Sequence[Number], files: Sequence[Path]) -> None:
-        name = self.run.name
-        _log_results(trackio_runs.begin_run(self.trackio, self.project, name=name, group=name, params=self.run.params), metrics)
+    return TrackedRun("Trackio", observer, end)
 
 
-@frozen
-class _InTensorboard:
-    """A folder of event files: in it those of the results, and a folder for each fold."""
+def _track_in_tensorboard(chosen: Trackers, folder: Path) -> TrackedRun:
+    """Return event files of the results in a folder, with a subfolder for each fold."""
 
-    run: Trackers
-    folder: Path
-    name: str = "TensorBoard"
+    def observer(fold: int) -> Observer:
+        return observers.log_tensorboard(folder / f"fold-{fold:02}", params={"fold": fold, **chosen.params})
 
-    def observer(self, fold: int) -> Observer:
-        return observers.log_tensorboard(self.folder / f"fold-{fold:02}", params={"fold": fold, **self.run.params})
+    def end(metrics: Sequence[Number], files: Sequence[Path]) -> None:
+        _log_results(observers.begin_tensorboard_run(folder), metrics)
 
-    def end(self, metrics: Sequence[Number], files: Sequence[Path]) -> None:
-        _log_results(event_files.begin_files(str(self.folder)), metrics)
+    return TrackedRun("TensorBoard", observer, end)
 
 
 def _log_results(run: Tracker, metrics: Sequence[Number]) -> None:
@@ -169,7 +148,7 @@ def score_metrics(score: Score | None) -> tuple[Number, ...]:
     """Return the metrics of a run in folds: of each fold, and of all out-of-fold predictions."""
     if score is None:
         return ()
-    folds = [(f"fold/{score.metric}", value, place) for place, value in enumerate(score.folds, 1)]
+    folds = [(f"fold/{score.metric}", value, fold) for fold, value in enumerate(score.folds, 1)]
     return (*folds, (f"oof/{score.metric}", score.overall, 0))
 
 

@@ -89,14 +89,13 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
     safetensors cannot hold (float64), `ArgumentTypeError` for a configuration that JSON cannot hold, and `FingerprintError` for the
     cursor of a pipeline without a fingerprint.
 
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn
-    >>> from mlxfp.training.optimization.optimizers import adamw
-    >>> from mlxfp.training.steps.state import train_state
-    >>> state = train_state(nn.Linear(2, 3), adamw(1e-3), seed=7)
+    >>> state = fp.train_state(nn.Linear(2, 3), fp.optimizers.adamw(1e-3), seed=7)
     >>> with TemporaryDirectory() as folder:
-    ...     save_state(f"{folder}/last.safetensors", state)
-    ...     load_state(f"{folder}/last.safetensors", state).state == state
+    ...     fp.save_state(f"{folder}/last.safetensors", state)
+    ...     fp.load_state(f"{folder}/last.safetensors", state).state == state
     True
     """
     check_types(TrainState, state=state)
@@ -131,16 +130,15 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     shape or dtype than in `like`; for a file that is damaged or not a checkpoint; and for another part of a state that is divided between
     ranks than `like` is, which `load_latest` puts together.
 
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn
-    >>> from mlxfp.training.optimization.optimizers import adamw
-    >>> from mlxfp.training.steps.state import train_state
-    >>> small, large = (train_state(nn.Linear(2, size), adamw(1e-3)) for size in (1, 2))
+    >>> small, large = (fp.train_state(nn.Linear(2, size), fp.optimizers.adamw(1e-3)) for size in (1, 2))
     >>> with TemporaryDirectory() as folder:
-    ...     save_state(f"{folder}/last.safetensors", small)
+    ...     fp.save_state(f"{folder}/last.safetensors", small)
     ...     try:
-    ...         load_state(f"{folder}/last.safetensors", large)
-    ...     except CheckpointError as error:
+    ...         fp.load_state(f"{folder}/last.safetensors", large)
+    ...     except fp.errors.CheckpointError as error:
     ...         print("params.weight" in str(error) or str(error))
     True
     """

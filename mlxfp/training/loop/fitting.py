@@ -64,16 +64,13 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     an epoch without batches, and for an id or label that is outside of its table, before a step is made with it, naming its row; and
     `NonFiniteError`, when the metrics are read, for a loss that was not finite in any step since the last reading.
 
+    >>> import mlxfp as fp
     >>> import mlx.core as mx
     >>> from mlx import nn
-    >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.optimization.optimizers import adamw
-    >>> from mlxfp.training.steps.state import train_state
-    >>> from mlxfp.training.steps.steps import train_step
-    >>> model, optimizer = nn.Linear(1, 1), adamw(0.1)
-    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
+    >>> model, optimizer = nn.Linear(1, 1), fp.optimizers.adamw(0.1)
+    >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
     >>> batches = [{"x": mx.array([[1.0], [2.0]]), "y": mx.array([[3.0], [6.0]])}] * 50
-    >>> end = last(fit(step, train_state(model, optimizer), batches, epochs=2))
+    >>> end = fp.last(fp.fit(step, fp.train_state(model, optimizer), batches, epochs=2))
     >>> end.step, end.reason
     (100, 'epochs')
 

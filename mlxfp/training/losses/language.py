@@ -20,10 +20,9 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     model is called like `models.CausalLM`, with `segment_ids` and `positions` of packed rows. Each row counts as much as the `weight` of
     the batch says, if it has one.
 
-    >>> from mlxfp.collators import causal
-    >>> from mlxfp.models import create
-    >>> model = create("decoder", size="tiny", head="causal_lm", vocab_size=20)
-    >>> total, weight = causal_lm(model, causal(pad_id=0)([{"input_ids": [5, 6, 7]}, {"input_ids": [5, 9]}]))
+    >>> import mlxfp as fp
+    >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=20)
+    >>> total, weight = fp.losses.causal_lm(model, fp.collators.causal(pad_id=0)([{"input_ids": [5, 6, 7]}, {"input_ids": [5, 9]}]))
     >>> weight.item()
     3.0
 
@@ -39,10 +38,10 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     The labels are -100, which does not count, except for the tokens that were chosen. The model is called like `models.MaskedLM`,
     with `token_type_ids` where the batch has them. Each row counts as much as the `weight` of the batch says, if it has one.
 
-    >>> from mlxfp.models import create
-    >>> model = create("bert", size="tiny", head="masked_lm", vocab_size=20)
+    >>> import mlxfp as fp
+    >>> model = fp.models.create("bert", size="tiny", head="masked_lm", vocab_size=20)
     >>> batch = {"input_ids": mx.array([[5, 4, 7]]), "attention_mask": mx.array([[1, 1, 1]]), "labels": mx.array([[-100, 6, -100]])}
-    >>> total, weight = masked_lm(model, batch)
+    >>> total, weight = fp.losses.masked_lm(model, batch)
     >>> weight.item()
     1.0
     """
@@ -91,12 +90,11 @@ def dpo(
     Raises `ArgumentError` for a batch without the two columns, and for a `beta` that is not above 0. Rafailov et al., "Direct Preference
     Optimization: Your Language Model is Secretly a Reward Model", 2023, equation 7.
 
-    >>> from mlxfp.collators import preference
-    >>> from mlxfp.models import create
-    >>> model = create("decoder", size="tiny", head="causal_lm", vocab_size=20)
-    >>> batch = preference(pad_id=0)([{"prompt": [5, 6], "chosen": [7, 8], "rejected": [9]}])
-    >>> reference = answer_log_probabilities(model, batch)
-    >>> total, weight = dpo(model, batch | {"reference_chosen": reference[0], "reference_rejected": reference[1]})
+    >>> import mlxfp as fp
+    >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=20)
+    >>> batch = fp.collators.preference(pad_id=0)([{"prompt": [5, 6], "chosen": [7, 8], "rejected": [9]}])
+    >>> reference = fp.losses.answer_log_probabilities(model, batch)
+    >>> total, weight = fp.losses.dpo(model, batch | {"reference_chosen": reference[0], "reference_rejected": reference[1]})
     >>> round(total.item(), 4), weight.item()  # log 2, as the model is its own reference
     (0.6931, 1.0)
     """

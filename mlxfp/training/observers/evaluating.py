@@ -27,9 +27,9 @@ def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | 
     With `ranks` all processes evaluate, each on the rows that its `validate` reads, and get the metrics of rank 0: so observers that decide
     by them, such as `early_stopping` and `reduce_on_plateau`, decide alike on all.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> events = [EpochEnded(TrainState({}, {}, {}, 7, 0), None, 0, {})]
-    >>> [event.metrics for event in pipe(events, evaluate_every(lambda state: {"accuracy": 0.5}, name="hard"))]
+    >>> import mlxfp as fp
+    >>> events = [fp.events.EpochEnded(fp.TrainState({}, {}, {}, 7, 0), None, 0, {})]
+    >>> [event.metrics for event in fp.pipe(events, fp.observers.evaluate_every(lambda state: {"accuracy": 0.5}, name="hard"))]
     [{}, {'hard/accuracy': 0.5}]
 
     See also: `evaluate`, which makes functions of (state, batches).

@@ -1,4 +1,4 @@
-"""TensorBoard: event files, as it reads them."""
+"""Event files of TensorBoard."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ _PREFIX = "events.out.tfevents."
 
 
 def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Observer:
-    """Write event files for TensorBoard: the metrics by step, with the names that `log_mlflow` gives them, and `params` as HPARAMS.
+    """Write event files for TensorBoard: the metrics by step, with the names of `log_mlflow`, and `params` as HPARAMS.
 
     Each run needs a folder of its own; `tensorboard --logdir` takes the folder around them. A run from step 0 replaces what the folder
     shows, and one that continues from a checkpoint replaces what came after it. Event files hold float32. With `ranks`, only rank 0 writes.
 
-    The files are written in a thread: an error there becomes a `Warned` event, once for each message, and a warning of the logger
+    The files are written in a thread: an error becomes a `Warned` event, once for each message, and a warning of the logger
     `mlxfp`, and the training goes on. TensorFlow is not needed. Raises `MissingExtraError` if tensorboard is not installed.
 
     >>> log_tensorboard(7)
@@ -36,22 +36,21 @@ def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any]
     """
     check_types((str, os.PathLike), folder=folder)
     optional("tensorboard", extra="tensorboard", needed_by="observers.log_tensorboard")
-    begin = partial(begin_files, os.fspath(folder))
+    begin = partial(begin_tensorboard_run, folder)
     return on_first_rank(ranks, partial(track, source="log_tensorboard", begin=begin, params=dict(params or {})))
 
 
 @frozen
 class EventFiles:
-    """Event files of a run. Each method raises whatever the file system raises."""
+    """Event files of a run, as a `Tracker`. Methods raise the errors of the file system."""
 
     writer: Any
-    event: Any  # the kinds of messages
+    event: Any  # classes of messages, with the next three
     summary: Any
     settings: Any
     metadata: Any
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Write the settings of the run."""
         if params:
             start = self.settings.SessionStartInfo()
             for name, value in params.items():
@@ -61,18 +60,16 @@ class EventFiles:
             self._write(summary=self.summary(value=[self.summary.Value(tag=self.metadata.SESSION_START_INFO_TAG, metadata=metadata)]))
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric: TensorBoard takes any."""
         return metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return nothing: what is written again replaces what was there."""
+        """Return nothing: later event files replace the steps of earlier files."""
         return {}
 
     def log_metrics(self, values: Sequence[Number]) -> None:
-        """Write finite numbers."""
         for name, value, step in values:
             self._write(step=step, summary=self.summary(value=[self.summary.Value(tag=name, simple_value=value)]))
-        self.writer.flush()  # so that a killed run leaves its numbers, and errors are raised
+        self.writer.flush()  # a killed run keeps the numbers, and errors are raised here
 
     def end(self, status: str) -> None:
         """Close the file; TensorBoard has no status of runs."""
@@ -82,8 +79,16 @@ class EventFiles:
         self.writer.add_event(self.event(wall_time=time(), **content))
 
 
-def begin_files(folder: str, *, step: int = 0) -> EventFiles:
-    """Begin event files in a folder, of a run that begins at a step: what is there from later steps is not shown any more."""
+def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> EventFiles:
+    """Begin event files in a folder, for a run that begins at a step; TensorBoard hides the numbers of later steps in older files.
+
+    >>> import mlxfp as fp
+    >>> run = fp.observers.begin_tensorboard_run("runs/baseline")  # doctest: +SKIP
+    >>> run.log_metrics([("accuracy", 0.8, 0)])  # doctest: +SKIP
+
+    See also: `log_tensorboard`, `Tracker`.
+    """
+    optional("tensorboard", extra="tensorboard", needed_by="observers.begin_tensorboard_run")
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -91,7 +96,7 @@ def begin_files(folder: str, *, step: int = 0) -> EventFiles:
     names = [path.name for path in Path(folder).glob(f"{_PREFIX}*")]
     while any(name > f"{_PREFIX}{int(time())}" for name in names):
         sleep(0.05)  # TensorBoard reads files in the order of their names, which begin with the second
-    writer = EventFileWriter(folder)
+    writer = EventFileWriter(os.fspath(folder))
     log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     first = step + 1 if step else 0  # the numbers of the step that a checkpoint was written after are there
     writer.add_event(event_pb2.Event(wall_time=time(), step=first, session_log=log))

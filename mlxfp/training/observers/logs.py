@@ -39,13 +39,11 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
     Put it last: events of the observers after it are not in the log. With `ranks`, only rank 0 writes. Raises
     `ArgumentError` for another kind of file.
 
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.loop.events import Evaluated
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> events = [Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]
+    >>> events = [fp.events.Evaluated(fp.TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]
     >>> with TemporaryDirectory() as folder:
-    ...     _ = list(pipe(events, log_metrics(f"{folder}/log.jsonl")))
+    ...     _ = list(fp.pipe(events, fp.observers.log_metrics(f"{folder}/log.jsonl")))
     ...     [line] = map(json.loads, Path(f"{folder}/log.jsonl").read_text().splitlines())
     >>> line["event"], line["step"], line["metrics"]
     ('Evaluated', 7, {'accuracy': 0.5})
@@ -64,10 +62,9 @@ def log_memory(*, limit: int | None = None) -> Observer:
     If those in use and those kept are more than `limit` together, the kept ones are released (`mx.clear_cache`); the event has the numbers
     from before. Without `limit` only the limit of MLX itself applies (`mx.get_memory_limit`).
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> events = [Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5})]
-    >>> [type(event).__name__ for event in pipe(events, log_memory(limit=8 * 2**30))]
+    >>> import mlxfp as fp
+    >>> events = [fp.events.Stepped(fp.TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5})]
+    >>> [type(event).__name__ for event in fp.pipe(events, fp.observers.log_memory(limit=8 * 2**30))]
     ['Stepped', 'MemoryRead']
     """
     if limit is not None:

@@ -1,4 +1,4 @@
-"""MLflow: for each run here a run there."""
+"""Runs in MLflow."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from mlxfp.training.steps.state import TrainState
 
 _SQLITE = "sqlite:///"
 _ODD = re.compile(r"[^\w./: -]")
-_LONGEST = 6000  # characters of a setting that MLflow keeps
+_LONGEST = 6000  # characters of a setting in MLflow
 _PATIENCE = 10.0  # seconds for a server to answer
 
 
@@ -40,18 +40,18 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
     model: str | None = None,
     ranks: Ranks | None = None,
 ) -> Observer:
-    """Keep an MLflow run: `params` at its start, the metrics by step, the files and folders in `artifacts` at its end, and the model.
+    """Log a run to MLflow: `params` at the start, the metrics by step, the files and folders of `artifacts` and the model at the end.
 
-    Steps are batches. The metrics of steps are called `train/loss` and so on, those of epochs `epoch/loss`, those of evaluations have
-    their own names. `uri` is the tracking server, such as `sqlite:///mlflow.db`, and by default what MLflow is configured for. The
-    experiment is created if it does not exist; one in SQLite has its files next to the database. `parent` is the id of the run in
-    which this one is nested, as in cross-validation. A run that continues from a checkpoint goes on in the last run with this `name` and
-    `parent`, and what that has already is not logged again. With `model` the last state is logged as an MLflow model (`state.safetensors`,
-    for `load_state`) and registered under that name. With `ranks`, only rank 0 keeps a run.
+    Steps are batches. Metrics of steps are called `train/loss` etc., metrics of epochs `epoch/loss` etc.; metrics of evaluations keep the
+    name. `uri` is the tracking server, such as `sqlite:///mlflow.db`; the default is the configuration of MLflow. A missing experiment is
+    created; the files of an experiment in SQLite are next to the database. `parent` is the id of the parent of a nested run, as in
+    cross-validation. After a checkpoint, logging goes on in the last run with this `name` and `parent`, without duplicates. With `model`,
+    the last state is logged as an MLflow model (`state.safetensors`, for `load_state`) and registered under this name. With `ranks`, only
+    rank 0 logs.
 
-    MLflow works in a thread of its own and never fails or slows the training: an error there becomes a `Warned` event, once for each
-    message, and a warning of the logger `mlxfp`; after three failed calls in a row nothing more is sent. The end of a run waits for
-    MLflow. Raises `MissingExtraError` if it is not installed.
+    A separate thread calls MLflow, so MLflow never fails or slows the training: an error becomes a `Warned` event, once for each message,
+    and a warning of the logger `mlxfp`. Logging stops after three failed calls in a row. The end of a run waits for MLflow. Raises
+    `MissingExtraError` if MLflow is not installed.
 
     >>> log_mlflow("titanic", uri="sqlite:///mlflow.db", params={"learning_rate": 1e-3}, parent=7)
     Traceback (most recent call last):
@@ -61,8 +61,8 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
     """
     texts = {"experiment": experiment, "uri": uri, "name": name, "parent": parent, "model": model}
     check_text(**{key: value for key, value in texts.items() if value is not None})
-    mlflow = optional("mlflow", extra="tracking", needed_by="observers.log_mlflow")
-    begin = partial(begin_run, mlflow, uri, experiment, name=name, parent=parent)
+    optional("mlflow", extra="tracking", needed_by="observers.log_mlflow")
+    begin = partial(begin_mlflow_run, experiment, uri=uri, name=name, parent=parent)
     jobs: list[Callable[[MlflowRun, TrainState], object]] = [partial(_log_files, paths=tuple(map(Path, artifacts)))]
     jobs += [] if model is None else [partial(_log_model, name=model)]
     return on_first_rank(ranks, partial(track, source="log_mlflow", begin=begin, params=dict(params or {}), at_end=tuple(jobs)))
@@ -70,7 +70,7 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
 
 @frozen
 class MlflowRun:
-    """A run in MLflow, and what can be logged in it. Each method raises whatever MLflow raises."""
+    """A run in MLflow, as a `Tracker` with files and models. Methods raise the errors of MLflow."""
 
     mlflow: Any  # the module
     client: Any
@@ -78,23 +78,21 @@ class MlflowRun:
     resumed: bool = False
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Log the settings of the run; long ones are cut, since MLflow would refuse all of them. A run that goes on has them."""
+        """Log the settings of a new run. Long values are cut: MLflow would refuse all settings."""
         if self.resumed:
             return
         entries = [self.mlflow.entities.Param(_name(name), str(value)[:_LONGEST]) for name, value in params.items()]
         self.client.log_batch(self.id, params=entries)
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric with the characters that MLflow takes."""
         return _name(metric)
 
     def last_steps(self) -> dict[str, int]:
-        """Return the last step of each metric that the run has."""
         names = self.client.get_run(self.id).data.metrics if self.resumed else ()
-        return {name: max(each.step for each in self.client.get_metric_history(self.id, name)) for name in names}
+        return {name: max(metric.step for metric in self.client.get_metric_history(self.id, name)) for name in names}
 
     def log_metrics(self, values: Iterable[Number]) -> None:
-        """Log finite numbers. Two NaN at one step would break the tables of MLflow."""
+        """Log finite numbers: two NaN at one step would break the tables of MLflow."""
         now = int(time() * 1000)
         metrics = [self.mlflow.entities.Metric(_name(name), value, now, step) for name, value, step in values]
         self.client.log_batch(self.id, metrics=metrics)
@@ -111,16 +109,15 @@ class MlflowRun:
             self.register(name, folder, weights="state.safetensors")
 
     def register(self, name: str, folder: str, **flavor: str) -> None:
-        """Log the files in a folder as a model, and register it; `flavor` says what they are."""
-        made = self.mlflow.models.Model(artifact_path="model", run_id=self.id)
-        made.add_flavor("mlxfp", **flavor).save(f"{folder}/MLmodel")
+        """Log the files in a folder as a model, and register it; `flavor` describes the files."""
+        model = self.mlflow.models.Model(artifact_path="model", run_id=self.id)
+        model.add_flavor("mlxfp", **flavor).save(f"{folder}/MLmodel")
         self.client.log_artifacts(self.id, folder, "model")
         if not self.client.search_registered_models(f"name = '{name}'"):
             self.client.create_registered_model(name)
         self.client.create_model_version(name, f"runs:/{self.id}/model", self.id)
 
     def end(self, status: str) -> None:
-        """Mark the run as FINISHED, KILLED or FAILED."""
         self.client.set_terminated(self.id, status)
 
     def end_children(self, status: str) -> None:
@@ -135,34 +132,40 @@ def _name(name: str) -> str:
     return _ODD.sub("_", name)
 
 
-def connect(mlflow: Any, uri: str | None) -> Any:
-    """Make a client. Raises `OSError` at once if no server answers: the client itself would try for minutes, in silence."""
+def begin_mlflow_run(  # noqa: PLR0913  # words of MLflow
+    experiment: str, *, uri: str | None = None, name: str | None = None, parent: str | None = None, run: str | None = None, step: int = 0
+) -> MlflowRun:
+    """Begin a run in MLflow, or go on with a run: with the run of the id `run`, or after step 0 with the last run of `name` and `parent`.
+
+    A missing experiment is created. The files of a store in SQLite go into a folder next to the database; MLflow would put the files into
+    the working folder. Raises `OSError` at once if no server answers: the client of MLflow would try for minutes, in silence.
+
+    >>> import mlxfp as fp
+    >>> fp.observers.begin_mlflow_run("titanic", uri="http://localhost:1")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ConnectionRefusedError: [Errno 111] Connection refused
+
+    See also: `log_mlflow`, `Tracker`.
+    """
+    mlflow = optional("mlflow", extra="tracking", needed_by="observers.begin_mlflow_run")
     address = urlsplit(uri or "")
     if address.scheme in ("http", "https") and address.hostname and address.scheme not in getproxies():
         create_connection((address.hostname, address.port or {"http": 80, "https": 443}[address.scheme]), timeout=_PATIENCE).close()
-    return mlflow.MlflowClient(tracking_uri=uri)
-
-
-def begin_run(  # noqa: PLR0913  # where the run is, and how it is called
-    mlflow: Any, uri: str | None, experiment: str, *, name: str | None = None, parent: str | None = None, step: int = 0
-) -> MlflowRun:
-    """Begin a run in an experiment, which is created if it does not exist; after step 0, go on with the last run of that name and parent.
-
-    The files of a store in SQLite go into a folder next to the database; MLflow would put them into the working folder.
-    """
-    client = connect(mlflow, uri)
-    found = client.get_experiment_by_name(experiment)
-    number, tags = None if found is None else str(found.experiment_id), {} if parent is None else {"mlflow.parentRunId": parent}
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    if run is not None:
+        return MlflowRun(mlflow, client, run)
+    known = client.get_experiment_by_name(experiment)
+    number, tags = None if known is None else str(known.experiment_id), {} if parent is None else {"mlflow.parentRunId": parent}
     if number is None:
         file = None if uri is None or not uri.startswith(_SQLITE) else Path(uri.removeprefix(_SQLITE)).resolve()
-        place = {} if file is None else {"artifact_location": (file.parent / f"{file.stem}-artifacts").as_uri()}
-        number = str(client.create_experiment(experiment, **place))
+        location = {} if file is None else {"artifact_location": (file.parent / f"{file.stem}-artifacts").as_uri()}
+        number = str(client.create_experiment(experiment, **location))
     if step and name is not None:
         named = {"attributes.run_name": name, **{f"tags.`{tag}`": value for tag, value in tags.items()}}
-        wanted = " and ".join(f"{key} = {_quoted(value)}" for key, value in named.items())
-        for run in client.search_runs([number], wanted, order_by=["attributes.start_time DESC"], max_results=1):
-            client.update_run(run.info.run_id, status="RUNNING")
-            return MlflowRun(mlflow, client, run.info.run_id, resumed=True)
+        query = " and ".join(f"{key} = {_quoted(value)}" for key, value in named.items())
+        for last in client.search_runs([number], query, order_by=["attributes.start_time DESC"], max_results=1):
+            client.update_run(last.info.run_id, status="RUNNING")
+            return MlflowRun(mlflow, client, last.info.run_id, resumed=True)
     return MlflowRun(mlflow, client, client.create_run(number, tags=tags, run_name=name).info.run_id)
 
 

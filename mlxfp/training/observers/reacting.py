@@ -17,11 +17,9 @@ def on_event(kind: type[E], function: Callable[[E], object]) -> Observer:
     An error in the function ends the run. Its result is not used. To add events or to end the run, write an observer: a generator
     function of the events.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.loop.events import Evaluated
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> events = [Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]
-    >>> _ = list(pipe(events, on_event(Evaluated, lambda event: print(event.step, event.metrics))))
+    >>> import mlxfp as fp
+    >>> events = [fp.events.Evaluated(fp.TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]
+    >>> _ = list(fp.pipe(events, fp.observers.on_event(fp.events.Evaluated, lambda event: print(event.step, event.metrics))))
     7 {'accuracy': 0.5}
     """
     check_types(type, kind=kind)

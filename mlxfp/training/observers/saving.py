@@ -98,16 +98,14 @@ def checkpoint_best(
     Otherwise like `checkpoint`. A run that continues from a checkpoint with its history knows the best value so far. With `ranks`, only
     rank 0 writes: the state is the same on all. So a model that is divided between ranks is refused (`ArgumentError`).
 
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.loop.checkpoints import load_state
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> states = [TrainState({"w": mx.array(step)}, {}, {}, step, 0) for step in range(3)]
-    >>> events = [Evaluated(state, None, 0, {"loss": loss}) for state, loss in zip(states, (0.5, 0.3, 0.4), strict=True)]
+    >>> states = [fp.TrainState({"w": mx.array(step)}, {}, {}, step, 0) for step in range(3)]
+    >>> events = [fp.events.Evaluated(state, None, 0, {"loss": loss}) for state, loss in zip(states, (0.5, 0.3, 0.4), strict=True)]
     >>> with TemporaryDirectory() as folder:
-    ...     _ = list(pipe(events, checkpoint_best(f"{folder}/best.safetensors", "loss", mode="min")))
-    ...     load_state(f"{folder}/best.safetensors", states[0]).state.step
+    ...     _ = list(fp.pipe(events, fp.observers.checkpoint_best(f"{folder}/best.safetensors", "loss", mode="min")))
+    ...     fp.load_state(f"{folder}/best.safetensors", states[0]).state.step
     1
     """
     json_text(config or {})

@@ -22,11 +22,10 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     Put it after `evaluate_every`, and before observers that should see the end. A run that continues from a checkpoint with its
     history stops where it would have stopped. Raises `UnknownNameError` for an evaluation without the metric.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.steps.state import TrainState
+    >>> import mlxfp as fp
     >>> losses = [0.5, 0.4, 0.45, 0.41, 0.3]
-    >>> events = [Evaluated(TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in enumerate(losses)]
-    >>> *_, end = pipe(events, early_stopping("loss", mode="min", patience=2))
+    >>> events = [fp.events.Evaluated(fp.TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in enumerate(losses)]
+    >>> *_, end = fp.pipe(events, fp.observers.early_stopping("loss", mode="min", patience=2))
     >>> end.step, end.reason
     (3, 'early_stopping')
 
@@ -42,10 +41,9 @@ def time_budget(seconds: float, *, ranks: Ranks | None = None) -> Observer:
     The time before a checkpoint does not count. Evaluations and compilation do. With `ranks`, the clock of rank 0 decides for all:
     clocks differ, and a rank that ends alone leaves the others waiting.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> events = [Stepped(TrainState({}, {}, {}, step, 0), None, 0, {"loss": 0.5}) for step in range(100)]
-    >>> [event.step for event in pipe(events, time_budget(1e-9))]
+    >>> import mlxfp as fp
+    >>> events = [fp.events.Stepped(fp.TrainState({}, {}, {}, step, 0), None, 0, {"loss": 0.5}) for step in range(100)]
+    >>> [event.step for event in fp.pipe(events, fp.observers.time_budget(1e-9))]
     [0, 0]
     """
     if not seconds > 0:
@@ -62,12 +60,11 @@ def stop_on_signal(name: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"] = "S
     main thread, the only one in which Python handles signals; in others it raises `ArgumentError` when the run begins. With `ranks`, the
     signal of any rank ends the run on all, at the next reading of the metrics.
 
+    >>> import mlxfp as fp
     >>> import signal
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> events = (Stepped(TrainState({}, {}, {}, step, 0), None, 0, {}) for step in range(100))
-    >>> for event in pipe(events, stop_on_signal()):
-    ...     if event.step == 3 and isinstance(event, Stepped):
+    >>> events = (fp.events.Stepped(fp.TrainState({}, {}, {}, step, 0), None, 0, {}) for step in range(100))
+    >>> for event in fp.pipe(events, fp.observers.stop_on_signal()):
+    ...     if event.step == 3 and isinstance(event, fp.events.Stepped):
     ...         signal.raise_signal(signal.SIGTERM)
     >>> event.step, event.reason
     (3, 'SIGTERM')

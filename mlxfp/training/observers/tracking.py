@@ -1,4 +1,4 @@
-"""What the observers of experiment trackers share: for each run here a run there, and what goes wrong there never ends the run here."""
+"""The protocol of experiment trackers and the loop of the observers: an error of a tracker never ends the training."""
 
 import logging
 from collections import deque
@@ -10,6 +10,7 @@ from math import isfinite
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mlxfp.support.errors import failure_text
 from mlxfp.training.loop.events import EpochEnded, Event, Stepped, Stopped, Warned
 from mlxfp.training.observers.logs import numbers_of
 from mlxfp.training.steps.state import evaluate_state
@@ -17,11 +18,17 @@ from mlxfp.training.steps.state import evaluate_state
 _LOGGER = logging.getLogger("mlxfp")
 _TRIES = 3  # failed jobs in a row, after which a server is taken for dead: each job waits for it
 
-Number = tuple[str, float, int]  # its name, its value, and its step
+Number = tuple[str, float, int]  # name, value and step of a metric
 
 
 class Tracker(Protocol):
-    """A run in a tracker. Each method raises whatever the tracker raises; all are called in one thread, in order."""
+    """A run in an experiment tracker. Methods raise the errors of the tracker; an observer calls the methods in one thread, in order.
+
+    >>> import mlxfp as fp
+    >>> def log_score(run: fp.observers.Tracker, score: float) -> None:
+    ...     run.log_metrics([("score", score, 0)])  # name, value and step
+    ...     run.end("FINISHED")
+    """
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log the settings of the run."""
@@ -30,10 +37,10 @@ class Tracker(Protocol):
         """Log finite numbers."""
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric with the characters that the tracker takes."""
+        """Return the name of a metric with the characters that the tracker accepts."""
 
     def last_steps(self) -> Mapping[str, int]:
-        """Return the last step of each metric that the run has from before it was continued, and is not to be logged again."""
+        """Return the last logged step of each metric of a continued run: an observer logs later steps only."""
 
     def end(self, status: str) -> None:
         """Mark the run as FINISHED, KILLED or FAILED."""
@@ -47,10 +54,10 @@ def track(
     params: Mapping[str, Any],
     at_end: Sequence[Callable[..., object]] = (),
 ) -> Iterator[Event]:
-    """Pass events on, and log their numbers; `source` is the name of the observer, for its warnings.
+    """Yield the events and log the numbers of the events; warnings begin with `source`, the name of the observer.
 
-    `begin(step=...)` begins a run, or goes on with one where the first event has a step: that of a run that continues. The functions of
-    `at_end` get the tracker, and the last state as `state`.
+    `begin(step=...)` gets the step of the first event: after step 0, a run continues. The functions of `at_end` get the tracker, and the
+    last state as `state`.
     """
     with ExitStack() as stack:
         worker: _Worker | None = None
@@ -59,11 +66,11 @@ def track(
                 worker = stack.enter_context(_Worker(source, partial(begin, step=event.step)))
                 worker.submit(lambda run: run.log_params(params))
             numbers = [(_metric_name(event, name), float(value), event.step) for name, value in numbers_of(event).items()]
-            finite = [number for number in numbers if isfinite(number[1])]  # of the others, no tracker has a curve
+            finite = [number for number in numbers if isfinite(number[1])]  # no tracker draws infinity or NaN
             if finite:
                 worker.log(finite)
             if isinstance(event, Stopped):
-                evaluate_state(event.state)  # here: another thread can only read arrays that are computed
+                evaluate_state(event.state)  # in this thread: the other thread must not compute arrays
                 for job in at_end:
                     worker.submit(partial(job, state=event.state))
                 wait(worker.jobs)
@@ -72,34 +79,27 @@ def track(
             yield event
 
 
-def failure_text(source: str, error: BaseException | None) -> str:
-    """Describe an error of a tracker in one line."""
-    return f"{source}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-
-
 def _metric_name(event: Event, name: str) -> str:
     prefix = "train/" if isinstance(event, Stepped) else "epoch/" if isinstance(event, EpochEnded) else ""
     return name if name.startswith("learning_rate") else f"{prefix}{name}"
 
 
 class _Worker:
-    """Calls a tracker in one thread, in order, and keeps errors instead of raising them."""
+    """A thread that calls a tracker in order. Errors are kept, not raised."""
 
     def __init__(self, source: str, begin: Callable[[], Tracker]) -> None:
-        """Begin the run in the tracker."""
         self._source = source
         self._pool = ThreadPoolExecutor(1, f"mlxfp-{source}")
         self._run = self._pool.submit(begin)
         self._last: Mapping[str, int] | None = None
         self.jobs: deque[Future[Any]] = deque([self._run])
-        self._said: set[str] = set()
+        self._messages: set[str] = set()
         self._failed = 0  # jobs in a row
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Tell the tracker how the run ended."""
         status = "FINISHED" if error is None else "KILLED" if isinstance(error, GeneratorExit | KeyboardInterrupt) else "FAILED"
         self.submit(lambda run: run.end(status))
         wait(self.jobs)
@@ -107,11 +107,11 @@ class _Worker:
         self._pool.shutdown()
 
     def submit(self, job: Callable[[Any], object]) -> None:
-        """Do something with the run, later; if it could not begin, nothing."""
+        """Call the job with the run, later; skip the job if the run could not begin."""
         self.jobs.append(self._pool.submit(self._do, job))
 
     def log(self, numbers: Sequence[Number]) -> None:
-        """Log numbers, but for those that a run that continues has already."""
+        """Log numbers, except numbers that a continued run already has."""
         self.submit(partial(self._log, numbers=numbers))
 
     def _log(self, run: Tracker, numbers: Sequence[Number]) -> None:
@@ -134,11 +134,11 @@ class _Worker:
         self._failed = 0
 
     def failures(self) -> Iterator[str]:
-        """Return the errors of the jobs that are done, each message once."""
+        """Yield the errors of finished jobs, each message once."""
         while self.jobs and self.jobs[0].done():
             error = self.jobs.popleft().exception()
             message = failure_text(self._source, error)
-            if error is not None and message not in self._said:
-                self._said.add(message)
+            if error is not None and message not in self._messages:
+                self._messages.add(message)
                 _LOGGER.warning(message)
                 yield message

@@ -1,4 +1,4 @@
-"""Trackio: for each run here a run there."""
+"""Runs in Trackio."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,14 +17,14 @@ from mlxfp.training.observers.tracking import Number, track
 def log_trackio(
     project: str, *, name: str | None = None, group: str | None = None, params: Mapping[str, Any] | None = None, ranks: Ranks | None = None
 ) -> Observer:
-    """Keep a run in Trackio: `params` as its configuration, and the metrics by step, with the names that `log_mlflow` gives them.
+    """Log a run to Trackio: `params` as the configuration, and the metrics by step, with the names of `log_mlflow`.
 
     Trackio keeps its projects in SQLite in the folder `TRACKIO_DIR`, or in the Space that it is configured for (`TRACKIO_SPACE_ID`);
     `trackio show` opens them. Runs of one `group` are shown together. A run that continues from a checkpoint goes on in the last run with
-    this `name`, and what that has already is not logged again. With `ranks`, only rank 0 keeps a run.
+    this `name`, and what that has already is not logged again. With `ranks`, only rank 0 logs.
 
-    Trackio works in a thread of its own and never fails or slows the training: an error there becomes a `Warned` event, once for each
-    message, and a warning of the logger `mlxfp`. Raises `MissingExtraError` if it is not installed.
+    A separate thread calls Trackio, so Trackio never fails or slows the training: an error becomes a `Warned` event, once for each
+    message, and a warning of the logger `mlxfp`. Raises `MissingExtraError` if Trackio is not installed.
 
     >>> log_trackio("titanic", name=7)
     Traceback (most recent call last):
@@ -33,17 +33,17 @@ def log_trackio(
     See also: `log_mlflow`, `log_tensorboard`, `log_metrics`.
     """
     check_text(**{key: value for key, value in {"project": project, "name": name, "group": group}.items() if value is not None})
-    trackio = optional("trackio", extra="trackio", needed_by="observers.log_trackio")
-    begin = partial(begin_run, trackio, project, name=name, group=group, params=dict(params or {}))
+    optional("trackio", extra="trackio", needed_by="observers.log_trackio")
+    begin = partial(begin_trackio_run, project, name=name, group=group, params=dict(params or {}))
     return on_first_rank(ranks, partial(track, source="log_trackio", begin=begin, params={}))
 
 
 @frozen
 class TrackioRun:
-    """A run in Trackio. Each method raises whatever Trackio raises."""
+    """A run in Trackio, as a `Tracker`. Methods raise the errors of Trackio."""
 
     run: Any
-    storage: Any  # Trackio's own reading of its files
+    storage: Any  # the reader of the files of Trackio
     reserved: Sequence[str]
     resumed: bool
 
@@ -51,41 +51,41 @@ class TrackioRun:
         """Do nothing: a run begins with its configuration."""
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric; Trackio has columns of its own, such as `step`."""
+        """Return the name of a metric, with a prefix if Trackio has a column with this name, such as `step`."""
         return f"metric/{metric}" if metric in self.reserved or metric.startswith("__") else metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return the last step of each metric that the run has."""
         last: dict[str, int] = {}
         for row in self.storage.get_logs(self.run.project, self.run.name, run_id=self.run.id) if self.resumed else ():
             last |= {name: max(row["step"], last.get(name, row["step"])) for name in row}
         return last
 
     def log_metrics(self, values: Sequence[Number]) -> None:
-        """Log finite numbers of one step."""
         for step in dict.fromkeys(step for _, _, step in values):
-            self.run.log({name: value for name, value, own in values if own == step}, step=step)
+            self.run.log({name: value for name, value, at in values if at == step}, step=step)
 
     def end(self, status: str) -> None:
-        """Write what is left; Trackio has no status of runs."""
+        """Write the rest; Trackio has no status of runs."""
         self.run.finish()
 
 
-def begin_run(  # noqa: PLR0913  # where the run is, and how it is called
-    trackio: Any,
-    project: str,
-    *,
-    name: str | None = None,
-    group: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    step: int = 0,
+def begin_trackio_run(
+    project: str, *, name: str | None = None, group: str | None = None, params: Mapping[str, Any] | None = None, step: int = 0
 ) -> TrackioRun:
-    """Begin a run in a project, which is created if it does not exist; after step 0, go on with the last run of that name."""
+    """Begin a run in a project of Trackio, which is created if necessary; after step 0, go on with the last run of this `name`.
+
+    >>> import mlxfp as fp
+    >>> run = fp.observers.begin_trackio_run("titanic", name="baseline")  # doctest: +SKIP
+    >>> run.log_metrics([("accuracy", 0.8, 0)])  # doctest: +SKIP
+
+    See also: `log_trackio`, `Tracker`.
+    """
+    trackio: Any = optional("trackio", extra="trackio", needed_by="observers.begin_trackio_run")
     storage, reserved = trackio.sqlite_storage.SQLiteStorage, trackio.utils.RESERVED_KEYS
-    storage.init_db(project)  # raises where it cannot write: later it only warns
+    storage.init_db(project)  # raises if writing fails; later calls only warn
     known = {str(run.name) for run in trackio.Api().runs(project)}
-    again = step > 0 and name in known
+    resumed = step > 0 and name in known
     texts = {key.lstrip("_"): value if isinstance(value, bool | int | float) else str(value) for key, value in (params or {}).items()}
     quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
-    run = trackio.init(project, name=name, group=group, config=texts, resume="must" if again else "never", **quiet)
-    return TrackioRun(run, storage, reserved, again)
+    run = trackio.init(project, name=name, group=group, config=texts, resume="must" if resumed else "never", **quiet)
+    return TrackioRun(run, storage, reserved, resumed)

@@ -19,14 +19,12 @@ def ema_weights(state: TrainState) -> TrainState:
 
     Continue training from the state itself. Raises `ArgumentError` if the step that made the state was not given `ema`.
 
+    >>> import mlxfp as fp
     >>> from mlx import nn, optimizers
-    >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.steps.state import train_state
-    >>> from mlxfp.training.steps.steps import train_step
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
-    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer, ema=0.9)
-    >>> first, _ = step(train_state(model, optimizer), {"x": mx.ones((4, 1)), "y": mx.ones((4, 1))})
-    >>> ema_weights(first).params["bias"].item() == first.params["bias"].item()
+    >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer, ema=0.9)
+    >>> first, _ = step(fp.train_state(model, optimizer), {"x": mx.ones((4, 1)), "y": mx.ones((4, 1))})
+    >>> fp.optimizers.ema_weights(first).params["bias"].item() == first.params["bias"].item()
     True
     """
     if "average" not in state.extra:

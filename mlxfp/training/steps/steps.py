@@ -101,11 +101,10 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     - `compile=False`: run without `mx.compile`, which is slower, to look inside: `print` in the loss prints numbers, at every step, and
       a debugger shows them. Also for a model that takes too long to compile. The results are the same up to rounding.
 
-    >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.steps.state import train_state
+    >>> import mlxfp as fp
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
-    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
-    >>> state, metrics = step(train_state(model, optimizer), {"x": mx.ones((4, 1)), "y": mx.ones((4, 1)), "name": ("a", "b", "c", "d")})
+    >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
+    >>> state, metrics = step(fp.train_state(model, optimizer), {"x": mx.ones((4, 1)), "y": mx.ones((4, 1)), "name": ("a", "b", "c", "d")})
     >>> state.step, sorted(metrics), metrics["weight"].item()
     (1, ['loss', 'weight'], 4.0)
     """
@@ -192,9 +191,9 @@ class TrainStep:
 
         `profile` then tells how long training waits for data, and how many bytes a rank sends in each step.
 
-        >>> from mlxfp.training.steps.state import train_state
-        >>> step = train_step(nn.Linear(1, 1), lambda model, batch: (model(batch["x"]).sum(), len(batch["x"])), optimizers.SGD(0.1))
-        >>> train = step.consumer(train_state(nn.Linear(1, 1), optimizers.SGD(0.1)))
+        >>> import mlxfp as fp
+        >>> step = fp.train_step(nn.Linear(1, 1), lambda model, batch: (model(batch["x"]).sum(), len(batch["x"])), optimizers.SGD(0.1))
+        >>> train = step.consumer(fp.train_state(nn.Linear(1, 1), optimizers.SGD(0.1)))
         >>> train({"x": mx.ones((4, 1))})
         >>> train.state.step, train.bytes_sent
         (1, 0)

@@ -95,7 +95,7 @@ def test_one_thing_that_goes_wrong_does_not_hinder_the_others(server, tmp_path):
 
 def test_a_server_that_does_not_answer_does_not_slow_the_training(monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(mlflow_runs, "begin_run", lambda *_, **__: go_on.wait(60) and 1 / 0)
+    monkeypatch.setattr(mlflow_runs, "begin_mlflow_run", lambda *_, **__: go_on.wait(60) and 1 / 0)
     stream = log_mlflow("runs")(run())
     assert [event.step for event in islice(stream, 7)] == [0, 1, 2, 2, 3, 4, 4]
     go_on.set()
@@ -112,7 +112,7 @@ def test_a_server_that_died_is_soon_left_alone(monkeypatch):
 
         set_terminated = log_batch
 
-    monkeypatch.setattr(mlflow_runs, "begin_run", lambda mlflow, *_, **__: mlflow_runs.MlflowRun(mlflow, Dead(), "x"))
+    monkeypatch.setattr(mlflow_runs, "begin_mlflow_run", lambda *_, **__: mlflow_runs.MlflowRun(mlflow, Dead(), "x"))
     events = list(log_mlflow("runs")(run()))
     assert [event.message for event in events if isinstance(event, Warned)] == ["log_mlflow: ConnectionError: refused"]
     assert len(tried) == 3

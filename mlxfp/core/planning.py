@@ -1,16 +1,15 @@
-"""From what was written to what runs: schemas, and a plan with the same items and cursors for less work.
+"""Schema inference, and optimized plans with the same items and cursors as the written pipeline.
 
-- **projection**: columns that no stage reads and that do not come out are not read from the source, and others end after the last stage
-  that reads them; stages in a row that choose columns become one, or none where nothing is left to do.
-- **predicate**: the conditions of `filter_by` reach the reader, which may pass over what cannot meet them.
-- **fusion**: a stage may do the work of the stage after it, where that one knows how; stages in a row that turn each row into one row
-  run as one step.
-- **late gathering**: where rows of a table in memory are read by number, the step that makes batches of them gathers them, batch by batch.
+- **projection**: the source does not read unused columns, and a column is dropped after the last stage that reads the column.
+  Consecutive stages that select columns become at most one step.
+- **predicate**: the conditions of `filter_by` reach the reader, which may skip data that cannot match.
+- **fusion**: some stages can include the work of the next stage. Consecutive row-wise stages run as one step.
+- **late gathering**: for random reads of a table in memory, the batching step gathers the rows, batch by batch.
 
-At the end, the steps are cut, once: the leading stateless steps (`segment`) and the trailing steps on groups (`groups`) are for workers.
+Afterwards the steps are split: workers run the leading stateless steps (`segment`) and the trailing steps on groups (`groups`).
 
-Schemas are known before data: most stages compute theirs from the one before. A user's function without a declared schema is run on the
-first rows of its input; always the same rows (epoch 0, before any shuffling), so the schema does not depend on chunking, epoch or cursor.
+Most stages compute their schema from the input schema. A user function without a declared schema runs on the first input rows of epoch 0
+before any shuffling. The inferred schema therefore does not depend on chunking, epoch or cursor.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -30,19 +29,19 @@ from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, SourceCa
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import LEVELS, Halves, Level, Projection, RowWise, Stage, Traits, starts_empty
 
-SAMPLE_ROWS = 128  # rows that an undeclared schema is inferred from
+SAMPLE_ROWS = 128  # sample size for schema inference
 
 
 @frozen
 class Resolved:
-    """The stages of a pipeline with every schema declared, and the schemas: of the source, then after each stage."""
+    """Stages with declared schemas, and the schemas of the source and after each stage."""
 
     stages: tuple[Stage, ...]
     schemas: tuple[Schema, ...]
 
 
 def resolve(dataset: Pipeline[Any]) -> Resolved:
-    """Find the schema after every part. Reads at most the first rows; raises `SchemaError` where a stage does not fit."""
+    """Return the stages with declared schemas. Reads at most the first rows. Raises `SchemaError` if a stage does not fit its input."""
     __tracebackhide__ = True
     stages: list[Stage] = []
     schemas = [dataset.calls.schema()]
@@ -62,14 +61,14 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
 
 
 def head(dataset: Pipeline[Any]) -> Iterator[RecordBatch]:
-    """Yield the first chunks of epoch 0 as they come out of a pipeline: of the source, only its `head` is read."""
+    """Yield the first output chunks of epoch 0. Reads only the `head` of the source."""
     return _head(dataset, dataset.resolved, _Head(dataset.hooks))
 
 
 def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
-    """Plan a pipeline of which only these columns are wanted (None: all); others may come out, too.
+    """Return the plan of a pipeline for the given columns (None: all). The plan may return more columns.
 
-    The hooks of the pipeline say how far the plan may differ from what was written.
+    The hooks of the pipeline limit the optimizations.
     """
     __tracebackhide__ = True
     written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.changes.as_written, len(dataset.stages))
@@ -93,15 +92,15 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
 
 
 def as_written(dataset: Pipeline[Any]) -> Plan:
-    """Plan a pipeline so that every stage is a step: what every other plan of it is held to."""
+    """Return the plan without optimizations, one step for each stage. All other plans must give the same result."""
     __tracebackhide__ = True
     return _planned(dataset, _steps_as_written(dataset, dataset.resolved), dataset.resolved, dataset.level)
 
 
 def rewrites(dataset: Pipeline[Any]) -> Iterator[str]:
-    """Say how the plans of a pipeline and of the datasets in its source differ from what was written, a line each."""
-    for held in children(dataset.plan.source):
-        yield from rewrites(held)
+    """Yield one line for each optimization in the plans of a pipeline and its inner datasets."""
+    for child in children(dataset.plan.source):
+        yield from rewrites(child)
     yield from dataset.plan.rewrites
 
 
@@ -113,7 +112,7 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return the plan of these steps, cut into the steps for workers and the steps between; the first `as_written` stages stay whole."""
+    """Return the plan of these steps, split into steps for workers and steps between. The first `as_written` stages are not split."""
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
     groups = _on_groups(steps[first:]) if level != "examples" else ()
@@ -133,7 +132,7 @@ def _keeps_nothing(stage: Stage) -> bool:
 
 
 def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the trailing steps that turn each group into one group or batch, so that an item has the cursor of its group."""
+    """Return the trailing steps that map one group to one group or batch, so each item keeps the cursor of its group."""
     last = steps[-1:] if steps and steps[-1].stage.emits == "batches" else ()
     if any(step.stage.traits.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
         return ()
@@ -143,7 +142,7 @@ def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Part the steps on groups: for workers, and for the thread that makes arrays."""
+    """Split the steps on groups into steps for workers and steps for the thread that makes arrays."""
     if not groups or groups[-1].stage.emits != "batches":
         return groups, ()
     collate = groups[-1]

@@ -154,7 +154,7 @@ def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[S
 
 
 def _halves(step: Step) -> Halves | None:
-    """Return the host and device parts of `collate`, the only stage that has them, if the host part is worth a worker."""
+    """Return the host and device parts of a `collate` stage if the host part is expensive enough for a worker, else None."""
     split = getattr(step.stage, "halves", None)
     halves: Halves | None = None if split is None else split(step.schema)
     return halves
@@ -162,14 +162,14 @@ def _halves(step: Step) -> Halves | None:
 
 @define
 class _Sample:
-    """The first rows of a pipeline as they come out of the stages that are resolved: none of them sees a row twice."""
+    """Sample rows after the resolved stages. Each stage sees each sample row once."""
 
     dataset: Pipeline[Any]
-    seen: Iterator[RecordBatch] | None = None  # what came out of the first `done` stages, which another iterator reads ahead
+    seen: Iterator[RecordBatch] | None = None  # buffered output of the first `done` stages
     done: int = 0
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
-        """Yield the first chunks after these stages; what they have made is kept for those that come next."""
+        """Return the first chunks after these stages. Buffers the chunks for later stages."""
         before = None
         if self.seen is not None:
             self.seen, before = tee(self.seen)
@@ -181,7 +181,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Reads the first rows of the source only, or what came out of the first stages."""
+    """Hooks that read only the first source rows, or the buffered chunks `before`."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -191,23 +191,23 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first chunks as they come out of the resolved stages, from stage `first` on."""
+    """Yield the first chunks after the resolved stages, starting with stage `first`."""
     __tracebackhide__ = True
-    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # chunks as they are, but for those without rows
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # keep chunks unchanged except empty chunks
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
-    """Let the stages that choose columns choose no more than is needed; return the columns needed before each stage and at the end."""
+    """Reduce projections to the needed columns. Return the steps, and the needed columns before each stage and at the end."""
     needed, out = [set(wanted)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits
         projection, read = traits.projection and traits.projection(schema.names), traits.columns_read
-        after: set[str] = set() if step.stage.emits == "batches" else needed[-1]  # no column comes out of a batch
+        after: set[str] = set() if step.stage.emits == "batches" else needed[-1]  # batches have no columns
         if projection is not None:
             projection = tuple(pair for pair in projection if pair[0] in after)
-            step = attrs.evolve(step, stage=Project(projection))  # noqa: PLW2901  # the step that chooses less
+            step = attrs.evolve(step, stage=Project(projection))  # noqa: PLW2901
             needed.append({old for _, old in projection})
         else:
             needed.append(set(schema.names) if read is None else after.union(read))
@@ -216,7 +216,7 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequenc
 
 
 def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return the source that reads these columns only, and no rows that do not come out, and say what it does less."""
+    """Return the source restricted to `columns` and the filter conditions, with messages about the savings."""
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []
@@ -225,13 +225,13 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     less, said = dataset.hooks.source(source).schema().names, list[str]()
-    if len(less) < len(names) and not whole.traits.keeps_rows:  # else the dataset that it holds says it
+    if len(less) < len(names) and not whole.traits.keeps_rows:  # otherwise the inner dataset reports the columns
         said.append(f"{whole!r} reads {len(less)} of {len(names)} columns: {', '.join(map(repr, less))}")
     return source, said + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
 
 def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
-    """Return the conditions that the first stages put on all rows, as conditions on columns of the source."""
+    """Return the conditions of the leading filters, as conditions on source columns."""
     origins = {name: name for name in resolved.schemas[0].names}
     found: list[Condition] = []
     for stage, schema in zip(resolved.stages, resolved.schemas, strict=False):
@@ -246,7 +246,7 @@ def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
 
 
 def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said: list[str]) -> list[Step]:
-    """Let one step choose columns for several stages in a row that do, and none where nothing is left to do."""
+    """Merge consecutive projections into one step. Drop projections without an effect."""
     out: list[Step] = []
     for choose, some in groupby(steps, lambda step: isinstance(step.stage, Project)):
         row = list(some)
@@ -266,7 +266,7 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
 
 
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list[str]) -> list[Step]:
-    """Fuse neighbouring stages that know how, except for a stage whose host part is worth a worker."""
+    """Fuse neighbouring stages with `Traits.fuse`, except stages with a host part for workers."""
     out: list[Step] = []
     first = steps[0].index if steps else 0
     for step in steps:
@@ -281,7 +281,7 @@ def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list
 
 
 def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: Schema, said: list[str]) -> list[Step]:
-    """Leave out columns that nothing reads any more where rows are gathered or joined next, and at the end."""
+    """Drop unused columns before stages that are not row-wise, and at the end."""
     out: list[Step] = []
     for step in (*steps, None):
         last = out[-1] if out else None
@@ -294,14 +294,14 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not each.text for each in out)
-            choose = step.stage.traits.projection if narrowed else None  # as it was written, drop_columns wants what it drops
+            choose = step.stage.traits.projection if narrowed else None  # the written drop_columns needs the columns that are gone now
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
     return out
 
 
 def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
-    """Let one step run stages in a row that turn each row into one row."""
+    """Fuse consecutive row-wise stages into one step."""
     out: list[Step] = []
     for alike, some in groupby(steps, lambda step: isinstance(step.stage, RowWise) and type(step.stage).step is RowWise.step):
         row = list(some)
@@ -314,7 +314,7 @@ def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
 
 
 def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, list[Step]]:
-    """Let the first step gather rows, where it can and the source knows which rows of a table in memory they are."""
+    """Use late gathering if the first step supports it and the source reads from a table in memory."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has it
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
@@ -334,41 +334,38 @@ def _texts(row: Sequence[Step]) -> str:
 
 @frozen(repr=False)
 class Project(RowWise):
-    """Columns of those that come in, in this order and with these names. Only plans have it."""
+    """A selection of columns, reordered and renamed. Used only in plans."""
 
     columns: Projection
 
     @property
     def traits(self) -> Traits:
-        """The choice."""
         return Traits(row_wise=True, projection=lambda names: self.columns)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Choose the columns; the hidden ones stay."""
+        """Return the selected columns and the hidden columns."""
         hidden = [name for name in chunk.schema.names if name in HIDDEN]
         chosen = chunk.select([*(old for _, old in self.columns), *hidden])
         keeps_names = all(name == old for name, old in self.columns)
         return chosen if keeps_names else chosen.rename_columns([*(name for name, _ in self.columns), *hidden])
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the fields of the columns."""
         return pa.schema([schema.field(old).with_name(name) for name, old in self.columns])
 
     def then(self, after: "Project") -> "Project":
-        """Return one that chooses what this one and then `after` choose."""
+        """Return the projection equal to this projection followed by `after`."""
         origins = dict(self.columns)
         return Project(tuple((name, origins[old]) for name, old in after.columns))
 
 
 @frozen(repr=False)
 class Fused(RowWise):
-    """Neighbouring stages that turn each row into one row, in one step. Only plans have it."""
+    """Several row-wise stages as one step. Used only in plans."""
 
     stages: tuple[Any, ...]  # `RowWise` each
-    texts: tuple[str, ...]  # how each was written
+    texts: tuple[str, ...]  # text of each stage
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Apply one after the other."""
         for stage, text in zip(self.stages, self.texts, strict=True):
             try:
                 chunk = stage.apply(chunk)
@@ -378,5 +375,4 @@ class Fused(RowWise):
         return chunk
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema after the last one."""
         return reduce(lambda before, stage: stage.schema(before), self.stages, schema)

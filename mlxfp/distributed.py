@@ -253,7 +253,7 @@ class _Watch:
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
-        """Set or clear the deadline for a `with` block. Afterwards the limit of the outer block starts anew."""
+        """Set or clear the deadline for a `with` block. Afterwards the outer block gets the full limit again."""
         before = self._deadline is not None
         self._begin(watching=watching)
         try:

@@ -83,9 +83,9 @@ class Ranks:
 
     @property
     def bytes_sent(self) -> int:
-        """The bytes that this rank sends for all sums and parts that were asked for so far; in a compiled function once for each trace.
+        """Number of bytes that this rank has sent. A compiled function counts once for each trace.
 
-        They are those of the ring algorithm: 2 (n - 1) / n of an array to add it up over n ranks, half of that for the sum of a part.
+        The count assumes the ring algorithm: 2 (n - 1) / n of the array size for a sum over n ranks, half as much for a scattered sum.
 
         >>> connect().bytes_sent
         0
@@ -94,10 +94,10 @@ class Ranks:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """End this process if the code within takes longer than the limit of `connect`, because it waits for a rank that is gone.
+        """End this process if the `with` block exceeds the `limit` of `connect`, as when another rank has died.
 
-        MLX waits in the kernel then, where neither an exception nor Ctrl-C reaches it. Where it notices that a rank is gone, its error
-        becomes a `RankError`.
+        MLX then waits in the kernel, and neither an exception nor Ctrl-C can interrupt it. If MLX detects the dead rank, its error becomes
+        a `RankError`.
 
         >>> with connect().waiting():
         ...     total = 1 + 1
@@ -114,7 +114,7 @@ class Ranks:
                 raise self._gone(str(error)) from error
 
     def working(self) -> AbstractContextManager[None]:
-        """Take as long as it takes for the code within, also inside of `waiting`: it does not wait for another rank.
+        """Suspend the time limit of `waiting` for a `with` block that does not wait for other ranks.
 
         >>> with connect().waiting(), connect().working():
         ...     total = 1 + 1
@@ -122,9 +122,9 @@ class Ranks:
         return self._watch.set(watching=False) if self.world.size > 1 else nullcontext()
 
     def add_up(self, tree: Any) -> Any:
-        """Add up the arrays of a tree over all copies of the model; every rank gets the same sums, bit for bit. All ranks must call it.
+        """Sum the arrays of a tree over all copies of the model. The sums are bit-identical on all ranks. All ranks must call it.
 
-        Arrays of one dtype are joined into messages of up to 32 MiB. Ranks that hold one copy together have equal arrays, which count once.
+        Arrays of one dtype share messages of up to 32 MiB. Ranks that share one model copy have equal arrays, which count once.
 
         >>> connect().add_up({"loss": (mx.array(0.5), [])})
         {'loss': (array(0.5, dtype=float32), [])}
@@ -132,7 +132,7 @@ class Ranks:
         return self._added(tree, self._group if self._across is None else self._across, self.world.copies)
 
     def add_up_all(self, tree: Any) -> Any:
-        """Add up the arrays of a tree over all ranks, also those that hold one copy of the model together. All ranks must call it.
+        """Sum the arrays of a tree over all ranks, including ranks that share a model copy. All ranks must call it.
 
         >>> connect().add_up_all(mx.array(1))
         array(1, dtype=int32)
@@ -140,7 +140,7 @@ class Ranks:
         return self._added(tree, self._group, self.world.size)
 
     def add_up_parts(self, parts: mx.array) -> mx.array:
-        """Add up an array [size, ...] over all ranks, and return the row of this rank: [...]. All ranks must call it.
+        """Sum an array [size, ...] over all ranks, and return the row [...] of this rank. All ranks must call it.
 
         >>> connect().add_up_parts(mx.array([[1, 2]]))
         array([1, 2], dtype=int32)
@@ -153,7 +153,7 @@ class Ranks:
         return mx.distributed.sum_scatter(parts, group=self._group).reshape(parts.shape[1:])
 
     def gather_parts(self, part: mx.array) -> mx.array:
-        """Return the arrays of all ranks, which have one shape: [size, ...]. All ranks must call it.
+        """Return the equal-shaped arrays of all ranks as one array [size, ...]. All ranks must call it.
 
         >>> connect().gather_parts(mx.array([1, 2])).tolist()
         [[1, 2]]
@@ -164,23 +164,23 @@ class Ranks:
         return mx.distributed.all_gather(part[None], group=self._group)
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Return the numbers of every rank, in order and exactly. All ranks must call it, each with equally many numbers.
+        """Return the exact numbers of every rank, in rank order. All ranks must call it with equally many numbers.
 
         >>> connect().gather([0.1, 3])
         [[0.1, 3.0]]
         """
         table = np.zeros((self.world.size, 1 + len(numbers)))
         table[self.world.rank] = 1.0, *numbers
-        if self.world.size > 1:  # as whole numbers, which are added to zeros: MLX has no float64 to send
+        if self.world.size > 1:  # MLX cannot send float64: sum the bits as integers, with zeros from all other ranks
             bits = mx.array(table.view(np.uint32))
             table = self._received(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
-            if not (table[:, 0] == 1.0).all():  # a ring whose rank has died may leave its numbers out, without an error
+            if not (table[:, 0] == 1.0).all():  # a ring may omit the numbers of a dead rank without an error
                 raise self._gone("it has sent nothing")
         rows: list[list[float]] = table[:, 1:].tolist()
         return rows
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
-        """Return the bytes of every rank, in order. All ranks must call it.
+        """Return the bytes of every rank, in rank order. All ranks must call it.
 
         >>> connect().gather_bytes(b"of rank 0")
         [b'of rank 0']
@@ -195,7 +195,7 @@ class Ranks:
         rows = [row.tobytes() for row in found]
         contents = [row[:size] for row, size in zip(rows, sizes, strict=True)]
         if any(not row.startswith(each + _digest(each)) for row, each in zip(rows, contents, strict=True)):
-            raise self._gone("it has sent nothing")  # a ring whose rank has died leaves what was in memory, without an error
+            raise self._gone("it has sent nothing")  # after a rank has died, a ring may return old memory without an error
         return contents
 
     def _added(self, tree: Any, group: mx.distributed.Group, size: int) -> Any:
@@ -214,7 +214,7 @@ class Ranks:
         return mx.distributed.all_sum(array, group=group)
 
     def _received(self, send: Callable[[], mx.array]) -> NDArray[Any]:
-        """Send a message, and wait for those of the others."""
+        """Send a message, and wait for the messages of the other ranks."""
         with self.waiting():
             return np.array(send())
 
@@ -230,7 +230,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _messages(arrays: Sequence[mx.array]) -> Iterator[list[int]]:
-    """Yield the places of arrays that are sent together: of one dtype, and together at least as large as a message, but for the last."""
+    """Yield the indices of the arrays of each message: one dtype, and at least `_MESSAGE` bytes except in the last messages."""
     waiting: dict[mx.Dtype, list[int]] = {}
     sizes: dict[mx.Dtype, int] = {}
     for place, array in enumerate(arrays):
@@ -244,7 +244,7 @@ def _messages(arrays: Sequence[mx.array]) -> Iterator[list[int]]:
 
 @define(eq=False)
 class _Watch:
-    """A thread that ends the process at a deadline. It ends itself where there is none, and begins again with the next."""
+    """A thread that ends the process at a deadline. Without a deadline the thread stops; a new deadline starts a new thread."""
 
     limit: float  # seconds
     _deadline: float | None = None
@@ -253,7 +253,7 @@ class _Watch:
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
-        """Set a deadline for the code within, or none; after it the limit begins again for what is around it."""
+        """Set or clear the deadline for a `with` block. Afterwards the outer block gets the full limit again."""
         before = self._deadline is not None
         self._begin(watching=watching)
         try:
@@ -289,15 +289,15 @@ class _Watch:
 def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1) -> Ranks:
     """Connect the processes that `mlx.launch` started; without it, this process is the only rank.
 
-    With `tensor=n`, each copy of the model is divided between n ranks that are next to each other, by `shard_linear`; they
-    read the same rows. As many as there are ranks, or on the backend "mpi" a divisor of their number.
+    With `tensor=n`, `shard_linear` divides each copy of the model between n adjacent ranks, which read the same rows. `tensor` is 1 or
+    the number of ranks. The backend "mpi" also supports a divisor of the number of ranks.
 
-    A rank that waits longer than `limit` seconds for the others, because one has died or hangs, ends its process with a message: MLX
-    itself would wait for ever.
+    A rank that waits longer than `limit` seconds for a dead or hanging rank ends its process with a message. MLX itself would wait
+    forever.
 
-    Pass the result to `train_step(..., ranks=...)`, and let each rank read its own rows. Raises `ArgumentError` if a backend other
-    than "any" cannot start, and with "any" where the environment says that there are other processes and none can be reached; for a
-    `tensor` that is impossible; and `UnknownNameError` for an unknown backend.
+    Pass the result to `train_step(..., ranks=...)`, and read different rows on each rank. Raises `ArgumentError` if the backend cannot
+    start, if the environment declares other processes but "any" reaches none, and for an impossible `tensor`. Raises `UnknownNameError`
+    for an unknown backend.
 
     >>> connect().world
     World(rank=0, size=1, tensor=1, pipeline=1)
@@ -332,11 +332,11 @@ def shard_linear(
     ranks: Ranks,
     segments: "int | Sequence[int] | Sequence[float]" = 1,
 ) -> "nn.Module":
-    """Divide a linear layer between the ranks that hold one copy of the model together, and say in its checkpoints how.
+    """Divide a linear layer between the ranks that share one model copy, and record the division in checkpoints.
 
-    As `shard_linear` of `mlx.nn.layers.distributed`, whose layers it returns, but that these know their `segments`, so that `load_latest`
-    puts their parts together for another number of ranks: 3 where queries, keys and values are one matrix, or the places or fractions at
-    which each segment but the first begins.
+    Returns a layer of `mlx.nn.layers.distributed.shard_linear` that also stores `segments`. `load_latest` can then combine the shards for
+    another number of ranks. `segments` is a count (3 if queries, keys and values are one matrix), or the start indices or fractions of
+    all segments except the first.
 
     >>> from mlx import nn
     >>> shard_linear(nn.Linear(4, 12), "all-to-sharded", ranks=connect(), segments=3)
@@ -348,12 +348,12 @@ def shard_linear(
     given = segments if isinstance(segments, int) else list(segments)
     divided: nn.Module = distributed.shard_linear(layer, sharding, segments=given, group=ranks.tensor_group)
     kept = given if isinstance(given, int) else tuple(given)
-    object.__setattr__(divided, SEGMENTS, kept)  # not as an entry of the module, which would be one of its arrays
+    object.__setattr__(divided, SEGMENTS, kept)  # bypass Module.__setattr__, which would store the value as a parameter
     return divided
 
 
 def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.Group | None, mx.distributed.Group | None]:
-    """Return the ranks that hold one copy of the model together, and those that hold the same part in each; None: all of them."""
+    """Return the group of ranks that share this model copy, and the group with the same shard of each copy. None means all ranks."""
     if world.tensor in (1, world.size):
         return None, None
     try:
@@ -363,13 +363,13 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
             f"tensor={world.tensor} of {world.size} ranks needs groups of ranks, which this backend does not have: {error} Pass "
             f"tensor={world.size}, which divides one copy of the model between all ranks, or tensor=1; or start with the backend mpi."
         ) from error
-    for each in groups:  # so that they are never freed: MLX 0.32 does so when the process ends, after MPI has ended, which aborts it
+    for each in groups:  # never free the groups: MLX 0.32 frees groups after MPI has ended, which aborts the process
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
     return groups
 
 
 def _answered(backend: str, size: int) -> str | None:
-    """Return the backend that connects the ranks, which MLX does not say: with "any", the one that has what it needs."""
+    """Return the backend that connects the ranks. MLX does not report it: for "any", the first backend with a complete environment."""
     if size == 1 or backend != "any":
         return None if size == 1 else backend
     return next((name for name in _NEEDED if not _unset(name)), "mpi")
@@ -380,12 +380,12 @@ def _unset(backend: str) -> list[str]:
 
 
 def _all_lack() -> str:
-    """Say what every backend lacks in the environment."""
+    """Return the missing environment variables of all backends, as text."""
     return " ".join(f"The backend {name} lacks {', '.join(_unset(name)) or 'nothing, and cannot start'}." for name in _NEEDED)
 
 
 def _lacks(backend: str) -> str:
-    """Say what a backend lacks in the environment, with a space at the end, or nothing."""
+    """Return the missing environment of a backend as text with a final space, or an empty string."""
     unset = _unset(backend)
     hosts = os.environ.get("MLX_HOSTFILE")
     gone = f"MLX_HOSTFILE is {hosts!r}, and there is no such file. " if hosts and not Path(hosts).is_file() else ""

@@ -1,4 +1,4 @@
-"""The collator for causal language models: each token is predicted from those before it."""
+"""The collator for causal language models, which predict each token from the previous tokens."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""The stage that turns groups into batches of MLX arrays."""
+"""The `collate` stage, from groups to batches of MLX arrays."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress

@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
 
 class Choosing(Part):
-    """A collator that states which columns it uses."""
+    """A collator with declared columns."""
 
     __slots__ = ()
     optional_columns: tuple[str, ...] = ()  # of the columns that it uses, those that may be missing
@@ -120,7 +120,7 @@ def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
 
 
 def names_of(*columns: str | None) -> tuple[str, ...]:
-    """Return the names that are not None."""
+    """Return all non-None names."""
     return tuple(name for name in columns if name is not None)
 
 
@@ -315,7 +315,7 @@ def _tensors(shape: tuple[int, ...], values: Numbers) -> Numbers:
 
 
 def is_number_or_bool(kind: pa.DataType) -> bool:
-    """Whether the values of a column are numbers or booleans, which is what arrays hold."""
+    """Return True for a column of numbers or booleans."""
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
     return is_number(inner) or bool(pa.types.is_boolean(inner))
 
@@ -345,7 +345,7 @@ def _int32(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 
 
 def _refuse(wrong: NDArray[np.bool_], plain: Numbers, at: Callable[[int], str], why: str) -> None:
-    """Raise `DataError` for the first number that is wrong, if one is."""
+    """Raise `DataError` for the first wrong number."""
     if wrong.any():
         first = int(np.argmax(wrong))
         raise DataError(f"{at(first)} holds {plain.flat[first]}, {why}.")

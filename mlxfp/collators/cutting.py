@@ -164,7 +164,7 @@ class Padded(Cutting):
         self.read(Examples(no_rows(schema)))
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """Make one batch of all examples."""
+        """Return one batch of all examples."""
         view = as_view(examples)
         return self.read(view).batch(0, len(view))
 
@@ -182,7 +182,7 @@ class Padded(Cutting):
         return fitting_length(longest, self.lengths, self.pad_multiple)
 
     def too_long(self, examples: Examples, place: int, count: int) -> DataError:
-        """Return the error for a row that has too many values, `count`."""
+        """Return the error for a row with too many values (`count`)."""
         return too_long(at_place(examples, self.column, place, self.name), count, self.lengths[-1])
 
 

@@ -1,4 +1,4 @@
-"""The collator for masked language models: it hides some tokens, and these are the labels."""
+"""The collator for masked language models, with the hidden tokens as labels."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
@@ -163,17 +163,17 @@ class _Masked(Padded):
 
     @cached_property
     def _ordinary(self) -> NDArray[np.bool_]:
-        """Which ids may be chosen: bool[vocab_size]."""
+        """True for ids that may be chosen: bool[vocab_size]."""
         return ~_table({*self.special_ids, self.mask_id, self.pad_id}, self.vocab_size)
 
     @cached_property
     def _known(self) -> Ids:
-        """The ids that may be chosen, in order."""
+        """Sorted ids of the tokens that may be chosen."""
         return np.flatnonzero(self._ordinary).astype(np.int32)
 
     @cached_property
     def _continuing(self) -> NDArray[np.bool_]:
-        """Which ids continue a word: bool[vocab_size]."""
+        """True for ids that continue a word: bool[vocab_size]."""
         return _table(self.continuations or (), self.vocab_size)
 
 

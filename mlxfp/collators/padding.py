@@ -61,17 +61,17 @@ def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataErro
 
 
 def padded_length(longest: int, multiple: int) -> int:
-    """Round the longest length up to a multiple; at least one multiple, so no array is empty."""
+    """Round the longest length up to a multiple, at least one multiple to avoid empty arrays."""
     return max(1, -(-longest // multiple)) * multiple
 
 
 def real_places(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
-    """Return at which places rows with these ends, int64[B + 1], have values after padding: bool[B, length]."""
+    """Return the mask bool[B, length] of the values after padding, for row ends int64[B + 1]."""
     return places_of((ends[1:] - ends[:-1]).astype(np.int32)[:, None], length, side)
 
 
 def places_of(counts: NDArray[np.int32], length: int, side: Side) -> NDArray[np.bool_]:
-    """Return at which places rows with `counts` values, int32[B, 1], have them after padding: bool[B, length]."""
+    """Return the mask bool[B, length] of the values after padding, for `counts` values in each row, int32[B, 1]."""
     places = _places(length)
     real: NDArray[np.bool_] = places < counts if side == "right" else places >= length - counts
     return real
@@ -108,7 +108,7 @@ def pad_even(values: NDArray[Any], length: int, fill: float, side: Side) -> NDAr
 
 @lru_cache(maxsize=64)
 def mask_even(rows: int, size: int, length: int, side: Side) -> NDArray[np.int32]:
-    """Return 1 where `pad_even` puts values and 0 where it pads: int32[rows, length]."""
+    """Return the mask of `pad_even`, int32[rows, length]: 1 for values, 0 for padding."""
     return pad_even(np.ones((rows, size), np.int32), length, 0, side)
 
 
@@ -129,7 +129,7 @@ def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> N
 
 
 def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np.int32]:
-    """Return 1 where `pad_end_to_end` puts values and 0 where it pads: int32[sum of lengths]."""
+    """Return the mask of `pad_end_to_end`, int32[sum of lengths]: 1 for values, 0 for padding."""
     if np.array_equal(counts, lengths):
         return np.ones(counts.sum(), np.int32)
     first = counts if side == "right" else lengths - counts  # how many times the first number, before the other

@@ -1,4 +1,4 @@
-"""The collator for learning from preferences: two answers to one prompt, of which one was preferred."""
+"""The collator for preference learning, from a chosen and a rejected answer to each prompt."""
 
 from collections.abc import Sequence
 from typing import Any

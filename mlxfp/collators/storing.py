@@ -32,9 +32,9 @@ def to_chunk(batch: Batch, like: Schema | None) -> RecordBatch:
 
 
 def to_batch(chunk: RecordBatch) -> Batch:
-    """Return the batch of such a row."""
+    """Return the batch stored in a row."""
     batch = {field.name: _value(field, getattr(chunk[at], "storage", chunk[at])) for at, field in enumerate(chunk.schema)}
-    mx.eval(batch)  # what is lazy would belong to this thread
+    mx.eval(batch)  # evaluate here, because lazy arrays belong to this thread
     return batch
 
 

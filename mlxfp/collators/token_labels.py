@@ -262,7 +262,7 @@ _NAME = "collators.tokens"
 
 
 def _changes(numbers: NDArray[Any], ends: Ends) -> NDArray[np.bool_]:
-    """Tell where a number differs from the one before in its row: bool[N]."""
+    """Return True for each number that differs from the previous number in the row: bool[N]."""
     changes = np.ones(len(numbers), bool)
     changes[1:] = numbers[1:] != numbers[:-1]
     changes[ends[:-1][np.diff(ends) > 0]] = True

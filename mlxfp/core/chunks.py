@@ -1,7 +1,7 @@
 """Chunks: `pyarrow.RecordBatch` values, with two hidden columns that travel with the data.
 
-`__row__` (int64) says which row of the source a row comes from; `__key__` (uint64) is the hash of (epoch, row) that all of its
-randomness derives from. User functions never see them.
+`__row__` (int64) is the index of the source row. `__key__` (uint64) is a hash of (epoch, row), the seed of all random choices for
+the row. User functions never see hidden columns.
 """
 
 from bisect import bisect_left
@@ -28,10 +28,10 @@ Indices = NDArray[np.int64]
 ROW = "__row__"
 KEY = "__key__"
 HIDDEN = (ROW, KEY)
-EPOCH = "__epoch__"  # of rows that are gathered later, whose other column is `__row__` (see `InTable` in `sources.py`)
+EPOCH = "__epoch__"  # hidden column of late gathering, next to `__row__` (see `InTable` in `sources.py`)
 
-LEAF_BITS = 44  # where datasets are joined, `__row__` holds the number of the leaf source above so many bits for the row in it
-CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: enough to amortise Arrow calls, few enough to resume quickly
+LEAF_BITS = 44  # joined datasets: low bits of `__row__` for the row, above them the index of the leaf source
+CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
 _WIDEST = 8  # bytes of a number
@@ -39,14 +39,14 @@ MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
-    """Append the hidden columns, counting source rows from `first`; a chunk that has them already stays as it is."""
+    """Append the hidden columns, with source rows counted from `first`. Return a chunk with hidden columns unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     return number_as(chunk, epoch, np.arange(first, first + chunk.num_rows))
 
 
 def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
-    """Append the hidden columns with the given source rows, int64[N], unless the chunk has them already."""
+    """Append the hidden columns for source rows int64[N]. Return a chunk with hidden columns unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     keys = fold_in_rows(fold_in(0, epoch), rows)
@@ -54,9 +54,9 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
 
 
 def number_joined(chunk: RecordBatch, place: int, leaf: int) -> RecordBatch:
-    """Mark rows as those of dataset `place` of several joined ones, whose first leaf source has the number `leaf`.
+    """Mark rows as rows of dataset `place` of several joined datasets. `leaf` is the index of the first leaf source of the dataset.
 
-    Their keys become different from those of the other datasets, and `__row__` says which leaf they come from.
+    The keys become distinct from the keys of the other datasets, and `__row__` includes the leaf index.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
@@ -64,13 +64,13 @@ def number_joined(chunk: RecordBatch, place: int, leaf: int) -> RecordBatch:
 
 
 def visible(chunk: RecordBatch) -> RecordBatch:
-    """Leave the hidden columns out."""
+    """Return the chunk without the hidden columns."""
     names = chunk.schema.names
     return chunk.select([name for name in names if name not in HIDDEN]) if ROW in names else chunk
 
 
 def with_hidden_of(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
-    """Append the hidden columns of `origin` to `chunk`; both have the same number of rows."""
+    """Append the hidden columns of `origin` to `chunk`, which has the same number of rows."""
     if ROW not in origin.schema.names:
         return chunk
     return chunk.append_column(ROW, origin.column(ROW)).append_column(KEY, origin.column(KEY))
@@ -102,12 +102,12 @@ def row_keys(chunk: RecordBatch) -> Keys:
 
 
 def concat_chunks(chunks: Sequence[RecordBatch]) -> RecordBatch:
-    """Join chunks of one schema end to end; at least one is needed."""
+    """Concatenate one or more chunks with equal schemas."""
     return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
 
 
 def one_chunk(table: pa.Table) -> RecordBatch:
-    """Join the pieces of a table to one chunk.
+    """Return a table as one chunk.
 
     >>> one_chunk(pa.table({"x": pa.chunked_array([[1], [2, 3]])})).num_rows
     3
@@ -116,7 +116,7 @@ def one_chunk(table: pa.Table) -> RecordBatch:
 
 
 def no_rows(schema: Schema) -> RecordBatch:
-    """Make a chunk without rows."""
+    """Return a chunk without rows."""
     return pa.RecordBatch.from_arrays([_empty(kind) for kind in schema.types], schema=schema)
 
 
@@ -142,7 +142,7 @@ def set_field(schema: Schema, name: str, kind: pa.DataType) -> Schema:
 
 
 def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
-    """Turn a chunk into one dict a row; fixed-shape tensors become numpy arrays, everything else plain Python values."""
+    """Return one dict for each row. Fixed-shape tensors become numpy arrays, all other values plain Python values."""
     seen = visible(chunk)
     tensors = [field.name for field in seen.schema if is_tensor(field.type)]
     if not tensors:
@@ -153,10 +153,10 @@ def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
 
 
 def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> RecordBatch:
-    """Turn rows into a chunk, with `schema` or the one inferred from these rows.
+    """Return rows as a chunk, with `schema` or an inferred schema.
 
-    `numbers` are the source rows, for messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for a
-    column that the schema lacks, naming the row.
+    `numbers` are the source rows for error messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for
+    a column that the schema lacks.
     """
     names = schema.names if schema is not None else list(dict.fromkeys(chain.from_iterable(rows)))
     _check_names(names)
@@ -186,7 +186,7 @@ def check_schema(schema: object) -> None:
 
 
 def _empty(kind: pa.DataType) -> pa.Array:
-    if is_tensor(kind):  # pa.array cannot make tensors with a permutation, as those of numpy arrays have
+    if is_tensor(kind):  # pa.array cannot make tensors with a permutation
         return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
     return pa.array([], kind)
 
@@ -200,7 +200,7 @@ def _check_names(names: Sequence[Any]) -> None:
 
 
 def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    """Cut an iterable into lists of `size` items, the last one possibly shorter, pulling no item early."""
+    """Yield lists of `size` items; the last list may be shorter. Reads no item early."""
     part: list[Any] = []
     for row in rows:
         part.append(row)
@@ -212,14 +212,14 @@ def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
 
 
 def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
-    """Yield the same rows in chunks of `size` rows each, the last one possibly shorter."""
-    held: list[RecordBatch] = []
+    """Yield the rows in chunks of `size` rows. The last chunk may be shorter."""
+    remaining: list[RecordBatch] = []
     for chunk in chunks:
-        rows = concat_chunks([*held, chunk])
+        rows = concat_chunks([*remaining, chunk])
         whole = rows.num_rows // size * size
         yield from (rows.slice(first, size) for first in range(0, whole, size))
-        held = [rows.slice(whole)] if whole < rows.num_rows else []
-    yield from held
+        remaining = [rows.slice(whole)] if whole < rows.num_rows else []
+    yield from remaining
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -231,8 +231,8 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
-    """Turn the values of one column into an Arrow array, as `from_rows` does."""
-    arrays = {each for each in set(map(type, values)) if is_array(each)}  # a check of each value would be slow
+    """Return the values of one column as an Arrow array. Raises `SchemaError` like `from_rows`."""
+    arrays = {each for each in set(map(type, values)) if is_array(each)}  # checking every value is slow, so check each type once
     if any(not issubclass(each, np.ndarray | np.generic) or issubclass(each, np.ma.MaskedArray) for each in arrays):
         values = [
             _read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)
@@ -249,7 +249,7 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
             return made
     except MISFITS as error:
         failed = error
-    # Arrays in lists and mappings are looked for only now, as a look at every value is slow.
+    # Search lists and mappings for arrays only after a failure: a visit of every value is slow.
     plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
     if not _fails(plain, kind):
         return pa.array(plain, kind)
@@ -283,7 +283,7 @@ def _fails(values: list[Any], kind: pa.DataType | None) -> bool:
 
 
 def _measured(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and dtype of an array, or of nested lists; ragged ones are of objects."""
+    """Return the shape and dtype of an array or nested lists. Ragged lists have dtype object."""
     try:
         found = np.asarray(value)
     except ValueError:
@@ -300,7 +300,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
                 "floats, and not empty. Cast them, or turn them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    order = kind.permutation or range(len(kind.shape))  # the axes as they are seen, of those in memory
+    order = kind.permutation or range(len(kind.shape))  # logical axis order, as indices of the axes in memory
     shape = tuple(kind.shape[axis] for axis in order)
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
     lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)

@@ -1,4 +1,4 @@
-"""Cursors: where a run is, as a value, and the arithmetic of cursors. See `execution.py` for how one is made."""
+"""Cursors: immutable positions of a run. `execution.py` creates cursors."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from mlxfp.support.html import clip, fragment, table
 
 @frozen
 class Snapshot:
-    """A run between two source chunks."""
+    """State of a run between two source chunks."""
 
     epoch: int
     position: Any = None
-    rows: int = 0  # source rows before the position: they number the rows that follow
+    rows: int = 0  # number of source rows before the position
     states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # None: every stage at its start
 
 
@@ -31,7 +31,7 @@ class Recorded:
 
 @frozen
 class Cursor:
-    """Where a run is: after `done` items of what follows a snapshot. Immutable; `iterate(dataset, cursor)` continues exactly there.
+    """Immutable position of a run: `done` items after a snapshot. `iterate(dataset, cursor)` continues at the next item.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}, {"x": 2}])
@@ -42,36 +42,36 @@ class Cursor:
 
     base: Snapshot = field(repr=False)
     done: int
-    owner: Pipeline[Any] | Recorded | None = field(default=None, repr=False, eq=False)  # None inside a source that holds datasets
+    owner: Pipeline[Any] | Recorded | None = field(default=None, repr=False, eq=False)  # None for the cursor of an inner dataset
 
     @property
     def epoch(self) -> int:
-        """The epoch that the run is in."""
+        """Current epoch of the run."""
         return self.base.epoch
 
     @property
     def identity(self) -> Identity:
-        """What the parts of the cursor's pipeline are: (text, fingerprint) of each."""
+        """Text and fingerprint of each part of the pipeline."""
         return () if self.owner is None else self.owner.identity
 
     @property
     def division(self) -> Division | None:
-        """How the cursor's pipeline divides its rows between ranks; None inside a source that holds datasets."""
+        """Division of the rows between ranks; None for the cursor of an inner dataset."""
         return None if self.owner is None else self.owner.division
 
     def back(self, items: int) -> "Cursor":
-        """Return the cursor before the last `items` items, which came from the chunk of this cursor."""
+        """Return the cursor before the last `items` items. The items must come from the chunk of this cursor."""
         return Cursor(self.base, self.done - items, self.owner)
 
     def to_bytes(self) -> bytes:
-        """Write the cursor: versioned, with a checksum, Arrow data as IPC and the rest as JSON; nothing in it is ever executed.
+        """Return the cursor as bytes: versioned, with a checksum. Arrow data is IPC, all other data JSON; reading executes no code.
 
-        Raises `FingerprintError` if the pipeline holds something that has no fingerprint.
+        Raises `FingerprintError` if a value in the pipeline has no fingerprint.
         """
         return pack((self.identity, self.division, self), _KINDS)
 
     def _repr_html_(self) -> str:
-        """Show in a notebook where the run is, and of which pipeline."""
+        """Return HTML with the position and the pipeline, for notebooks."""
         owner: Any = self.owner
         parts = [text for text, _ in owner.identity] if isinstance(owner, Recorded) else [] if owner is None else [repr(owner)]
         rows = [("epoch", self.epoch), ("items after the last snapshot", self.done), ("source rows before it", self.base.rows)]
@@ -79,7 +79,7 @@ class Cursor:
 
     @staticmethod
     def from_bytes(data: bytes) -> "Cursor":
-        """Read what `to_bytes` wrote; raises `CursorError` for anything else."""
+        """Read the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
         match unpack(data, _KINDS):
             case (
                 tuple() as parts,
@@ -99,7 +99,7 @@ _KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": D
 
 
 def resharded(dataset: Pipeline[Any], cursor: Cursor, batches: int | None) -> Cursor:
-    """Return the cursor after the same global batches for a pipeline that has another `shard`, and a `batch` of another size for it.
+    """Return the cursor after the same global batches for the same pipeline on a different number of ranks.
 
     `batches` is the number of batches of the cursor's run in the epoch of the cursor. A cursor of any other pipeline is returned
     unchanged. Raises `ArgumentError` if global batches would have another number of rows. The next run reads the epoch up to the cursor.

@@ -1,14 +1,13 @@
-"""The algebra: a dataset is a frozen value, a source and a tuple of stages.
+"""Datasets: a dataset is a frozen value that holds a source and a tuple of stages.
 
     Source --chunks--> Stage --chunks--> Stage --groups--> collate --batches-->
 
-- A **source** (`sources.py`) yields chunks (`pyarrow.RecordBatch`) and, with each, the position to read on from.
-- A **stage** (`stages.py`) is a pure state machine over chunks: `start` gives a state, `step` takes (state, chunk) to (state, chunks),
-  `finish` gives what is left. States are immutable, so a snapshot of a whole run is a tuple of references (`cursors.py`).
-- A **dataset** is what was written, and nothing else: it prints, compares, pickles, has a fingerprint, and never changes. A plan is made of
-  it once (`planning.py`), and one loop runs plans (`execution.py`).
-- A dataset is itself usable as a source: what must see more than one chunk at a time (shuffle, repeat, prefetch, mix) is a source that
-  holds datasets (`Wrapper`).
+- A **source** (`sources.py`) yields chunks (`pyarrow.RecordBatch`), each with the position after the chunk.
+- A **stage** (`stages.py`) is a pure state machine over chunks: `start` returns a state, `step` maps (state, chunk) to (state, chunks),
+  `finish` returns the remaining chunks. States are immutable, so a snapshot of a run is a tuple of references (`cursors.py`).
+- A **dataset** is immutable. It can be printed, compared, pickled and fingerprinted. `planning.py` plans a dataset once, and the loop in
+  `execution.py` runs the plan.
+- A **wrapper** (`Wrapper`) is a source that holds a dataset. Operations across chunks (shuffle, repeat, prefetch) are wrappers.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -45,7 +44,7 @@ _PIPED = "Stages are functions here: fp.pipe(rows, stage, ...), or rows.pipe(sta
 
 @frozen(repr=False)
 class Dataset(Pipeline[Item], Generic[Item]):
-    """A lazy sequence of examples, groups or batches: a source and the stages after it. A value: compare, print, pickle, reuse it.
+    """A lazy, immutable sequence of examples, groups or batches: a source and the stages after the source.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}, {"x": 2}])
@@ -55,17 +54,17 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     source: Source
     stages: tuple[Stage, ...] = ()
-    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # what calls the parts while it runs: see `with_hooks`
-    columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # those that its reader wants; None: all
+    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrap the calls of all parts; see `with_hooks`
+    columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # projected columns; None selects all
 
     @cached_property
     def traits(self) -> SourceTraits:
-        """The traits of the source. Found once, as a source that holds datasets asks for theirs."""
+        """Traits of the source. Cached because wrappers read the traits of their datasets."""
         return self.source.traits
 
     @property
     def level(self) -> Level:
-        """What iterating gives: `examples`, `groups` or `batches`."""
+        """Kind of the items: `examples`, `groups` or `batches`."""
         return next((stage.emits for stage in reversed(self.stages) if stage.emits is not None), self.traits.level)
 
     @property
@@ -75,59 +74,59 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @property
     def indexable(self) -> bool:
-        """Whether rows can be taken by their number: the source can, and every stage turns one row into one row."""
+        """True if the source has random access and every stage maps one row to one row."""
         return self.source.indexable and all(stage.traits.row_wise for stage in self.stages)
 
     @property
     def endless(self) -> bool:
-        """Whether an epoch is known to have no end."""
+        """True if an epoch is known to have no end."""
         return self.traits.endless
 
     @property
     def reorders(self) -> bool:
-        """Whether items come in another order in each epoch."""
+        """True if the order of the items changes between epochs."""
         return self.traits.reorders or any(stage.traits.reorders for stage in self.stages)
 
     @property
     def redraws(self) -> bool:
-        """Whether each epoch has other rows, because they are chosen by their place in an order that changes."""
+        """True if the set of rows changes between epochs, as for `take` after `shuffle`."""
         return self.traits.redraws
 
     @cached_property
     def resolved(self) -> Resolved:
-        """The stages with every schema declared, and the schemas. Found once; reads at most the first rows."""
+        """Stages with declared schemas, and the schemas. Cached; reads at most the first rows."""
         __tracebackhide__ = True  # as in `execution`
         return resolve(self)
 
     @cached_property
     def plan(self) -> Plan:
-        """What runs in place of this. Found once."""
+        """Optimized plan of the dataset. Cached."""
         __tracebackhide__ = True
         return plan(self, self.columns)
 
     @cached_property
     def calls(self) -> SourceCalls:
-        """The functions of the source. Found once, as rows are taken one at a time, too."""
+        """Functions of the source. Cached, because random access calls the functions for single rows."""
         return self.hooks.source(self.source)
 
     @cached_property
     def planned_calls(self) -> SourceCalls:
-        """The functions of the source that the plan reads."""
+        """Functions of the source of the plan."""
         return self.hooks.source(self.plan.source)
 
     @cached_property
     def row_segment(self) -> Segment:
-        """The steps of an indexable dataset, for rows that are taken by number."""
+        """Steps of an indexable dataset, for random access."""
         return Segment(self.plan.steps, self.hooks)
 
     @cached_property
     def identity(self) -> Identity:
-        """The text and fingerprint of every part. Found once: a table in memory is hashed whole, and every cursor names its pipeline."""
+        """Text and fingerprint of every part. Cached, because hashing reads all rows of tables in memory."""
         return identify(self)
 
     @cached_property
     def division(self) -> Division:
-        """How the rows are divided between ranks. Found once."""
+        """Division of the rows between ranks. Cached."""
         return divide(self)
 
     def __iter__(self) -> Iterator[Item]:
@@ -135,20 +134,20 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return _without_cursors(iterate(self))
 
     def __aiter__(self) -> AsyncIterator[Item]:
-        """Yield the same for `async for`: they are made in one thread of its own."""
+        """Yield the items of epoch 0 for `async for`. A separate thread makes the items."""
         return in_a_thread(iter(self))
 
     def __await__(self) -> Any:
-        """Raise `ArgumentTypeError`: there is nothing to wait for."""
+        """Raise `ArgumentTypeError`: a dataset is not awaitable."""
         raise ArgumentTypeError(f"A dataset is not awaited, got await on {self!r}. Iterate: `async for item in dataset`, or aiterate.")
 
     def __len__(self) -> int:
-        """Return how many items an iteration gives; raises `ArgumentTypeError` where that is not known without reading."""
+        """Return the number of items in an epoch. Raises `ArgumentTypeError` if counting would need to read data."""
         if self.endless:
             raise ArgumentTypeError(f"This dataset has no length, as it has no end: {self!r}. Put take(count) after it.")
         try:
             count = known_length(self)
-        except (MlxfpError, OSError) as error:  # list() asks for the length first, and goes on after a TypeError: iterating says more
+        except (MlxfpError, OSError) as error:  # list() calls len() first, and ignores a TypeError; iteration then raises the real error
             raise ArgumentTypeError(f"The length of {self!r} cannot be found: {error}") from error
         if count is None:
             raise ArgumentTypeError(
@@ -158,11 +157,10 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return count
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Give the rows of epoch 0 to another library, chunk by chunk, as in `pyarrow.table(dataset)` or `polars.DataFrame(dataset)`.
+        """Export the rows of epoch 0 as an Arrow stream, as in `pyarrow.table(dataset)` or `polars.DataFrame(dataset)`.
 
-        Raises `PipelineError` after `batch`, and for data that is known to have no end, and `SchemaError` for a name of a column with a
-        zero byte, which ends a name in the stream. An error while rows are made ends the stream: it
-        comes out as an error of the library that reads, with the text of ours in it.
+        Raises `PipelineError` after `batch` and for endless data. Raises `SchemaError` if a column name contains a zero byte, because an
+        Arrow stream cuts the name there. An error in a stage ends the stream: the reading library raises its own error with our message.
         """
         reader = rows_reader(self, "An Arrow stream")
         if "\0" in reader.schema.to_string(show_field_metadata=False, show_schema_metadata=False):
@@ -173,7 +171,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return reader.__arrow_c_stream__(requested_schema)
 
     def __bool__(self) -> bool:
-        """Return True, also where there are no items: to know that, data may have to be read."""
+        """Return True, even for an empty dataset: checking for items could read data."""
         return True
 
     @overload
@@ -181,7 +179,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
     @overload
     def __getitem__(self, index: slice) -> Examples: ...
     def __getitem__(self, index: int | slice) -> Any:
-        """Return one example of epoch 0, or a view of a range of them. Raises `PipelineError` without random access."""
+        """Return one example of epoch 0, or an `Examples` view for a slice. Raises `PipelineError` without random access."""
         if isinstance(index, str):
             raise ArgumentTypeError(
                 f"A dataset is indexed by the number of a row, got [{index!r}] on {self!r}. For the values of a column write "
@@ -193,21 +191,21 @@ class Dataset(Pipeline[Item], Generic[Item]):
         rows = take_rows(self, 0, np.atleast_1d(np.asarray(found, np.int64)))
         return Examples(rows, decoders(self)) if isinstance(index, slice) else to_rows(rows)[0]
 
-    pipe = pipelines.pipe  # for those who chain: rows.pipe(stage, stage) is pipe(rows, stage, stage)
+    pipe = pipelines.pipe  # rows.pipe(stage, stage) is pipe(rows, stage, stage)
 
     def __or__(self, stage: Never) -> NoReturn:
-        """Raise `ArgumentTypeError`: stages are joined by `pipe`."""
+        """Raise `ArgumentTypeError`: `pipe` joins stages, not an operator."""
         raise ArgumentTypeError(f"Stages are not joined by operators, got {brief(stage)} behind {self!r}. {_PIPED}")
 
     __rshift__ = __or__
 
-    if not TYPE_CHECKING:  # a type checker would take any name to be there
+    if not TYPE_CHECKING:  # a type checker would accept any attribute name
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise `AttributeError`, for what is a method in other libraries with what to write here."""
+            """Raise `AttributeError`, with the mlxfp spelling for methods of other libraries."""
             ours = name_hint(name) or (f"fp.pipe(rows, fp.{name}(...))" if name in import_module("mlxfp").__all__ else "")
             if not ours:
-                object.__getattribute__(self, name)  # raises what Python does
+                object.__getattribute__(self, name)  # raises the AttributeError of Python
             raise AttributeError(f"A dataset has no attribute {name!r}. Write {ours}. {_PIPED}")
 
     def __repr__(self) -> str:
@@ -220,7 +218,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
 @frozen(repr=False)
 class Wrapper(Source):
-    """A source that holds one dataset, and is like it unless it says otherwise. Its positions hold cursors of the dataset.
+    """A source that holds one dataset and inherits the traits of the dataset. Positions hold cursors of the dataset.
 
     >>> import mlxfp as fp
     >>> from mlxfp.core.execution import run, start
@@ -239,7 +237,7 @@ class Wrapper(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """The traits of the dataset that is held, and the methods below."""
+        """Traits of the inner dataset, with the methods of this class."""
         return attrs.evolve(
             super().traits,
             level=self.dataset.level,
@@ -252,46 +250,44 @@ class Wrapper(Source):
         )
 
     def schema(self) -> Schema:
-        """Return the schema of the dataset that is held."""
         __tracebackhide__ = True
         return self.dataset.plan.schema
 
     def size(self, count: int) -> int | None:
-        """Return how many items come out of `count` items of the dataset that is held."""
+        """Return the number of output items for `count` items of the inner dataset."""
         return count
 
     def length(self) -> int | None:
-        """Return the length, if that of the dataset that is held is known without reading it."""
+        """Return the length if known without reading data, else None."""
         count = known_length(self.dataset)
         return None if count is None else self.size(count)
 
     def exact_length(self) -> int | None:
-        """Return the length, even if rows that are kept must be read first."""
+        """Return the length, even if cached rows must be read first."""
         count = length(self.dataset)
         return None if count is None else self.size(count)
 
     def version(self) -> Any:
-        """Return the version of what is held."""
         return self.dataset.source.version()
 
     def head(self) -> Iterator[RecordBatch]:
-        """Yield the first chunks of the dataset that is held, before any reordering."""
+        """Yield the first chunks of the inner dataset, before any reordering."""
         return head(self.dataset)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader of `explain` should know."""
+        """Return the notes for `explain`."""
         return ()
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        """Let the dataset that is held give fewer columns, where its rows are kept as they are."""
+        """Return a wrapper with fewer columns if the wrapper keeps all rows."""
         if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
-        object.__setattr__(less, "resolved", self.dataset.resolved)  # schemas are found once, whatever columns are wanted
+        object.__setattr__(less, "resolved", self.dataset.resolved)  # the schemas do not depend on the projected columns
         return attrs.evolve(self, dataset=less)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset with its cursor, which is the position or in it."""
+        """Return the inner dataset with each cursor in `position`."""
         held = position if isinstance(position, tuple) else (position,)
         return tuple((self.dataset, each) for each in held if isinstance(each, Cursor))
 
@@ -302,7 +298,7 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class Combinator:
-    """A value that acts as a stage: calling it on a dataset makes `source(dataset, **options)`, a source that holds the dataset.
+    """A value that acts as a stage. A call with a dataset returns a dataset over `source(dataset, **options)`.
 
     >>> import mlxfp as fp
     >>> fp.take(3), type(fp.take(3)) is fp.parts.Combinator

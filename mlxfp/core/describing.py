@@ -1,4 +1,4 @@
-"""What a pipeline is, without running it: its schema, its length, and an explanation to read."""
+"""Schema, length and description of a pipeline, without running the pipeline."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +18,7 @@ _PART, _LINE = 1000, 500  # characters of a part, and of a line about rewrites
 
 
 def schema(dataset: Pipeline[Any]) -> Schema:
-    """Return the Arrow schema of the rows that come out (after `collate`: of the groups that go into it).
+    """Return the Arrow schema of the output rows (after `collate`: of the input groups).
 
     Reads at most the first rows: of files, to infer types, and through user functions without a declared schema.
 
@@ -35,7 +35,7 @@ def schema(dataset: Pipeline[Any]) -> Schema:
 
 
 def length(dataset: Pipeline[Any]) -> int | None:
-    """Return how many items an iteration gives, or None where only reading the data would tell and where there is no end.
+    """Return the number of items in an epoch. Return None for endless data, or if counting would need to read data.
 
     Rows that `load` or `cache` keep are read for it.
 
@@ -48,7 +48,7 @@ def length(dataset: Pipeline[Any]) -> int | None:
 
 
 def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text") -> str:
-    """Describe every part of a pipeline: what it is, what comes out of it, how many, and what it holds or costs.
+    """Describe every part of a pipeline: columns, item count, memory and cost.
 
     `format="html"` gives the diagram that a notebook shows of a dataset, without its rows: HTML of bounded size to put into a page, without
     scripts, in the colors of the page around it. Raises `UnknownNameError` for another format.
@@ -75,13 +75,13 @@ def _lines(facts: PartFacts) -> Iterator[str]:
 
 
 def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
-    with suppress(MlxfpError, OSError):  # the lines about columns say what is wrong
+    with suppress(MlxfpError, OSError):  # the column lines show the error
         said = list(rewrites(dataset))
         yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in said)] if said else []
 
 
 def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] = ("", "")) -> Iterator[PartFacts]:
-    """Yield every part of a pipeline, with what is known of it without running it; `runs_in` is the thread, and its workers."""
+    """Yield a description of every part of a pipeline. `runs_in` names the thread and the workers."""
     held = children(dataset.source)
     for child in held:
         yield from part_facts(child, depth + (len(held) > 1), getattr(dataset.source, "runs_in", runs_in))
@@ -112,8 +112,8 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
 
 
 def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
-    """Return the places of the stages that workers share; -1 is that of the source."""
-    with suppress(MlxfpError, OSError):  # the schema is not known: that is said in its place
+    """Return the indices of the stages that run in workers; -1 is the source."""
+    with suppress(MlxfpError, OSError):  # the schema line shows the error
         plan = dataset.plan
         places = {place for step in (*plan.segment, *plan.host) for place in range(step.index, max(step.stop, step.index + 1))}
         return frozenset(places | ({-1} if plan.source.traits.costly() and not children(plan.source) else set()))
@@ -125,7 +125,7 @@ def _length(dataset: Pipeline[Any]) -> str:
         return "no end"
     try:
         items = known_length(dataset)
-    except (MlxfpError, OSError):  # the line about columns says what is wrong
+    except (MlxfpError, OSError):  # the column line shows the error
         return "length not known"
     return "length known only by reading" if items is None else f"{items:,} of them"
 

@@ -1,4 +1,4 @@
-"""Examples: a group of rows, seen as a sequence of mappings."""
+"""Examples: a group of rows as a sequence of mappings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -38,10 +38,10 @@ class Examples(Sequence[Example]):
     """
 
     chunk: RecordBatch
-    decoders: Mapping[str, Decoder] = field(factory=dict)  # the tokenizer of each column of ids, where it is known: for notebooks
+    decoders: Mapping[str, Decoder] = field(factory=dict)  # known tokenizers of columns of token ids, for notebooks
 
     def __reduce__(self) -> tuple[type["Examples"], tuple[RecordBatch]]:
-        """Pickle the rows alone: a tokenizer may be larger than they are."""
+        """Pickle only the rows, because tokenizers can be large."""
         return Examples, (self.chunk,)
 
     @property
@@ -51,11 +51,11 @@ class Examples(Sequence[Example]):
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Which row of the source each example comes from: int64[N], -1 where it is not known."""
+        """Source row index of each example: int64[N], -1 if unknown."""
         return source_rows(self.chunk)
 
     def column(self, name: str) -> pa.Array:
-        """Return a whole column as an Arrow array; raises `UnknownNameError` if there is none of that name."""
+        """Return a column as an Arrow array. Raises `UnknownNameError` for an unknown column name."""
         index = self.chunk.schema.get_field_index(name)
         if index < 0:
             raise unknown_name("column", name, self.names)
@@ -66,7 +66,7 @@ class Examples(Sequence[Example]):
     @overload
     def __getitem__(self, index: slice) -> "Examples": ...
     def __getitem__(self, index: int | slice) -> "Example | Examples":
-        """Return one example as a dict, or a view of several."""
+        """Return one example as a dict, or a view for a slice."""
         if isinstance(index, str):
             raise ArgumentTypeError(f"Examples are indexed by their place, got [{index!r}]. For a whole column write .column({index!r}).")
         if isinstance(index, slice):
@@ -84,7 +84,7 @@ class Examples(Sequence[Example]):
         return bool(visible(self.chunk).equals(visible(other.chunk))) if isinstance(other, Examples) else NotImplemented
 
     def __hash__(self) -> int:
-        """Hash the shape only: equality is by content, which is too large to hash."""
+        """Hash only the shape, because the content is too large to hash."""
         return hash((self.names, len(self)))
 
     def __repr__(self) -> str:

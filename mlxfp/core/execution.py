@@ -68,7 +68,9 @@ def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
 
 
 def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
-    """Yield what `iterate` yields, for `async for`: the work happens in one thread of its own. Without cursors: `async for x in dataset`.
+    """Yield items with cursors like `iterate`, for `async for`. A separate thread makes the items.
+
+    For items without cursors, write `async for item in dataset`.
 
     >>> import mlxfp as fp
     >>> import asyncio
@@ -81,34 +83,34 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
-    """Yield what a generator yields, each item made in one thread of its own."""
-    import asyncio  # with its sockets and TLS, it takes as long to import as all of core
+    """Yield the items of a generator, which runs in one separate thread."""
+    import asyncio  # slow import: as long as all of core
 
     loop, end = asyncio.get_running_loop(), object()
-    with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread: MLX arrays that are not evaluated must not change threads
+    with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread, because lazy MLX arrays must not change threads
         try:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
                 yield item
         finally:
-            with suppress(RuntimeError):  # from submit: Python exits, and the thread has ended
+            with suppress(RuntimeError):  # raised by submit if Python exits and the thread has ended
                 worker.submit(items.close).result()
 
 
 def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor], None, None]:
-    """Yield chunks (batches after `collate`), each with the cursor after it. Sources that hold datasets are built on this."""
+    """Yield chunks (batches after `collate`), each with the cursor after the chunk. Wrappers use this function."""
     __tracebackhide__ = True
     with without_generated_frames():
         plan: Plan = dataset.plan
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # the innermost source is named, once
+        if not children(plan.source):  # name only the innermost source
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
 
 def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tuple[Any, Cursor]]:
-    """Run a plan from a cursor on: yield chunks (batches after `collate`), each with the cursor after it."""
+    """Run a plan from a cursor: yield chunks (batches after `collate`), each with the cursor after the chunk."""
     runner = RUNNER.get()
     return _execute(plan, plan.steps, cursor, hooks) if runner is None or not plan.groups else _execute_groups(runner, plan, cursor, hooks)
 
@@ -121,7 +123,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
     calls = [(step, hooks.step(step)) for step in steps]
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
         for fed in chunks:
-            if whole and not done:  # one chunk is one item, so the cursor is the position itself
+            if whole and not done:  # one chunk is one item, so the cursor holds only the position
                 base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states)
                 yield fed.chunks[0], Cursor(base, 0, owner)
                 continue
@@ -144,7 +146,7 @@ def first_states(plan: Plan, cursor: Cursor) -> list[State]:
 
 @frozen
 class _Run:
-    """A plan while it runs: what each step calls, and its state."""
+    """A running plan: the function and the state of each step."""
 
     plan: Plan
     hooks: Hooks
@@ -153,7 +155,7 @@ class _Run:
 
 
 class _Fed(NamedTuple):
-    """Chunks for the steps that have not run yet, and the source rows of these chunks."""
+    """Chunks for the remaining steps, with the number of source rows."""
 
     chunks: Sequence[Any]
     calls: Calls
@@ -162,7 +164,7 @@ class _Fed(NamedTuple):
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
-    """Yield the chunks of the source, with all steps; or the chunks that workers have made of them, with the steps after the segment."""
+    """Yield source chunks with all steps, or chunks from workers with the steps after the segment."""
     __tracebackhide__ = True
     runner, source, arrow = RUNNER.get(), run.plan.source, run.plan.source.traits.level != "batches"
     costly = are_costly(run.plan.segment) or (source.traits.costly() and type(source).tasks is not Source.tasks)
@@ -178,10 +180,10 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
 
 
 def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, None, None]:
-    """Let a runner run the jobs of the source: its tasks, and the segment of the plan.
+    """Run the source tasks and the segment of the plan in a runner.
 
-    A job that is not complete runs again here, so its error is raised where and how it is without workers. So does every job after a chunk
-    of which a step has kept rows.
+    An incomplete job runs again in this process, so errors are the same as without workers. After a step has kept rows of a chunk, every
+    job runs in this process.
     """
     __tracebackhide__ = True
     segment, whole = Segment(run.plan.segment, run.hooks), run.plan.source.traits.level != "examples"
@@ -197,7 +199,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
 
 
 def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
-    """Yield the tasks of a source from a snapshot on as jobs, each with the position after the task."""
+    """Yield one job for each source task after a snapshot, with the position after the task."""
     rows = base.rows
     with closing(segment.hooks.source(source).tasks(base.epoch, base.position)) as tasks:
         for task, after in tasks:
@@ -206,9 +208,9 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 
 
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
-    """Yield the jobs of a pipeline whose steps are one segment, from a cursor on, cut before each row number divisible by `rows`.
+    """Yield the jobs of a single-segment pipeline after a cursor. Jobs end at multiples of `rows` source rows.
 
-    The cursor after each job counts rows of the source as items. Rows are read by number where the source allows it.
+    The cursor after each job counts source rows as items. Indexable sources are read by index.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source
@@ -232,13 +234,13 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Read the rows of a job whose task cannot be cut, and return the job of some of the rows."""
+    """Return a job for some rows of a job whose task cannot be split. Reads the rows."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
 
 def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
-    """Let a runner run the host part of the steps on groups, and run all other steps here."""
+    """Run the host steps on groups in a runner, and all other steps in this process."""
     __tracebackhide__ = True
     device, whole = ([(step, hooks.step(step)) for step in steps] for steps in (plan.device, plan.groups))
     segment = Segment(plan.host, hooks)
@@ -290,15 +292,15 @@ def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progre
 
 
 def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-    """Return rows of an indexable dataset by number, int64[N], through its stages, with the hidden columns."""
+    """Return the rows at `indices`, int64[N], of an indexable dataset after all stages, with the hidden columns."""
     __tracebackhide__ = True
     return row_task(dataset, epoch, indices).read()
 
 
 def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
-    """Return the task of taking rows of an indexable dataset by number, int64[N], through its stages."""
+    """Return a task that reads the rows at `indices`, int64[N], of an indexable dataset and runs all stages."""
     plan: Plan = dataset.plan
-    text = "" if children(plan.source) else plan.text  # the innermost source is named, once
+    text = "" if children(plan.source) else plan.text  # name only the innermost source
     return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 
@@ -312,13 +314,13 @@ def row_count(dataset: Pipeline[Any]) -> int:
 
 
 def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
-    """Finish every step in turn, feeding what it still held to the steps after it."""
+    """Finish every step in order. Pass the remaining rows of each step to the later steps."""
     for number, (step, _) in enumerate(calls, 1):
         yield from push(calls[number:], states, hooks.finish(step)(states[step.index]))
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
-    """Yield the items that come out after a snapshot, leaving out the first `skip`; return how many came out, with these."""
+    """Yield the items after a snapshot without the first `skip`. Return the number of items, skipped items included."""
     __tracebackhide__ = True
     done = 0
     for chunk in chunks:
@@ -342,8 +344,8 @@ def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor
         for chunk, after in run(dataset, cursor):
             for first in range(0, chunk.num_rows, _ROWS_AT_ONCE):
                 done = after.done - chunk.num_rows + first
-                for place, row in enumerate(to_rows(chunk.slice(first, _ROWS_AT_ONCE)), 1):
-                    yield row, Cursor(after.base, done + place, cursor.owner)
+                for count, row in enumerate(to_rows(chunk.slice(first, _ROWS_AT_ONCE)), 1):
+                    yield row, Cursor(after.base, done + count, cursor.owner)
 
 
 def _check_cursor(dataset: Pipeline[Any], cursor: Cursor) -> None:

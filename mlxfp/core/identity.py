@@ -1,8 +1,8 @@
-"""Identity: the same value has the same fingerprint, in every process; a different one, another.
+"""Fingerprints: equal values have equal fingerprints in every process, different values different fingerprints.
 
-The fingerprint of a pipeline is a hash over its parts, each hashed on its own, so two pipelines can be compared part by part. Functions
-are hashed by their name, byte code, constants, defaults, closure and the values of the globals that they name, the functions that they call
-among them, also those of your own modules; byte code changes between versions of Python, and with it the fingerprint.
+Each part of a pipeline has a hash, so two pipelines can be compared part by part. The hash of a function covers name, byte code,
+constants, defaults, closure, the values of its globals and the functions that it calls in user modules. Byte code, and therefore the
+fingerprint, changes between versions of Python.
 """
 
 import datetime as dt
@@ -33,16 +33,16 @@ from mlxfp.support.errors import FingerprintError
 Identity = tuple[tuple[str, str], ...]  # (text, fingerprint) of every part, in order
 
 _ROWS_HASHED_AT_ONCE = 65_536
-# Where code that is installed lies, this package among it; "<frozen os>" is of Python too.
+# Prefixes of the file names of installed code, this package included; "<" covers "<frozen os>".
 _INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
 
 def fingerprint(value: object) -> str:
     """Return 32 hexadecimal digits that identify a dataset, a stage or any plain value.
 
-    Equal values have equal fingerprints in every process with the same version of Python. Raises `FingerprintError` for a value that
-    has no stable content, such as an open file or an instance of a plain class without a `__fingerprint__` method (which returns any
-    plain value that identifies it).
+    Equal values have equal fingerprints in every process with the same version of Python. Raises `FingerprintError` for a value
+    without stable content, such as an open file or an instance of a plain class. A class can define `__fingerprint__`, which returns a
+    plain value to hash instead.
 
     >>> import mlxfp as fp
     >>> len({fp.inspect.fingerprint(stage) for stage in (fp.batch(32), fp.batch(32), fp.batch(64))})
@@ -52,7 +52,7 @@ def fingerprint(value: object) -> str:
 
 
 def comparable(value: object) -> object:
-    """Return what a value is compared by: its fingerprint, so that a pickled copy is equal, or the value itself if it has none."""
+    """Return the fingerprint of a value, or the value if the value has none. Pickled copies compare equal by fingerprint."""
     try:
         return fingerprint(value)
     except FingerprintError:
@@ -66,7 +66,7 @@ def identify(dataset: Pipeline[Any]) -> Identity:
 
 @frozen
 class Division:
-    """How a pipeline divides its rows between ranks, and the fingerprint that it has on any number of ranks."""
+    """Division of the rows between ranks, with a fingerprint that is equal for any number of ranks."""
 
     shards: int  # 0: rows are not divided
     batch_rows: int  # rows of a batch on each rank; 0: batches have no fixed size
@@ -74,7 +74,7 @@ class Division:
 
 
 def divide(dataset: Pipeline[Any]) -> Division:
-    """Return how a pipeline divides its rows between ranks."""
+    """Return the division of the rows of a pipeline between ranks."""
     shares = [part.traits.share for part in flat_parts(dataset)]
     digests = [mark if share is None else _part(share.alone).hex() for share, (_, mark) in zip(shares, dataset.identity, strict=True)]
     known = [share for share in shares if share is not None]
@@ -96,7 +96,7 @@ def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
 
 
 def _part(part: Any) -> bytes:
-    """Hash a part without the one dataset that it holds: that dataset's parts stand before it."""
+    """Hash a part without its inner dataset, whose parts have separate hashes."""
     held = children(part)
     if len(held) != 1:
         return _digest(part)
@@ -113,7 +113,7 @@ def _digest(value: object, inside: tuple[int, ...] = ()) -> bytes:
 
 
 def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C901, PLR0912, PLR0915  # one case for each kind of value
-    """Yield bytes that identify a value; `inside` are the functions being hashed, so recursion ends."""
+    """Yield bytes that identify a value. `inside` holds the ids of the functions being hashed, to end recursion."""
     match value:
         case None | bool() | int() | str() | types.EllipsisType():
             yield f"{type(value).__name__}:{value!r}".encode()
@@ -209,7 +209,7 @@ def _function(function: types.FunctionType, inside: tuple[int, ...]) -> Iterator
 
 
 def _helpers(module: types.ModuleType, code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
-    """Hash the functions of the user's own modules that code may ask a module for; those of installed packages are known by their name."""
+    """Hash the functions of user modules that `code` may access as attributes. Installed functions are hashed by name."""
     for name in _attribute_names(code):
         found = vars(module).get(name)
         if isinstance(found, types.FunctionType) and not found.__code__.co_filename.startswith(_INSTALLED):
@@ -241,14 +241,14 @@ def _code(code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
 
 
 def _global_names(code: types.CodeType) -> list[str]:
-    """Name the globals that a function reads; `co_names` would add the attributes that it asks for."""
+    """Return the names of the globals that a function reads. `co_names` would include attribute names."""
     own = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     nested = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _global_names(constant))
     return sorted({*own, *nested})
 
 
 def _arrow(value: Any) -> Iterator[bytes]:
-    """Yield bytes of Arrow data; the same rows give the same bytes however they were chunked, sliced or computed."""
+    """Yield bytes of Arrow data. Equal rows give equal bytes for any chunking and slicing."""
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = pa.table({"": value})
     table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
@@ -259,7 +259,7 @@ def _arrow(value: Any) -> Iterator[bytes]:
 
 
 def _column(column: pa.Array) -> Iterator[bytes]:
-    """Yield bytes of the values alone, without the bytes under a null and without the dictionary that encodes them."""
+    """Yield the bytes of the decoded non-null values."""
     column = _decoded(column)
     kind = column.type
     yield f"{len(column)}:{column.null_count}".encode()

@@ -1,4 +1,4 @@
-"""Parts of pipelines: frozen attrs values that print as the call that makes them."""
+"""Parts of pipelines: frozen attrs values. The repr of a part is the call that creates the part."""
 
 import pickle
 import re
@@ -13,11 +13,11 @@ import attrs
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.optional import optional
 
-Item = TypeVar("Item")  # invariant: a batch is a mapping too, and must not pass for an example
+Item = TypeVar("Item")  # invariant, because a batch is also a mapping but must not pass as an example
 
 
 class Share(NamedTuple):
-    """The values of a part that follow from the number of ranks, and the part that a single rank would have."""
+    """Values of a part that depend on the number of ranks, and the equivalent part for one rank."""
 
     shards: int  # 0: the part does not divide rows between ranks
     batch_rows: int  # 0: the part makes no batches of a fixed size
@@ -25,12 +25,12 @@ class Share(NamedTuple):
 
 
 class Part:
-    """A stage or a source. Functions that cannot be imported, such as lambdas, are pickled by value (extra `processes`: cloudpickle)."""
+    """A stage or a source. Lambdas and local functions are pickled by value, with cloudpickle (extra `processes`)."""
 
     __slots__ = ()
 
     def __copy__(self) -> Any:
-        return self  # it never changes
+        return self  # immutable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self
@@ -73,17 +73,17 @@ class Pipeline(Generic[Item]):
 
 
 def label(kind: Any) -> str:
-    """Say the public name of a stage or source class."""
+    """Return the public name of a stage or source class."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__.lstrip("_")).lower()
 
 
 def brief(value: object) -> str:
-    """Print a value in at most 80 characters, functions by their name, and other objects without their address.
+    """Return a repr of at most 80 characters: the name of a function, and no memory addresses.
 
     >>> brief(len), brief([1, 2]), brief(object())
     ('len', '[1, 2]', '<object object>')
     """
-    if isinstance(value, partial):  # its own repr holds the address of the function
+    if isinstance(value, partial):  # the repr of a partial contains the address of the function
         return f"partial({', '.join(map(brief, (value.func, *value.args)))})"
     kind: Any = type(value)
     plain = f"<{kind.__qualname__} object>" if kind.__repr__ is object.__repr__ else repr(value)
@@ -92,10 +92,10 @@ def brief(value: object) -> str:
 
 
 def children(part: object) -> tuple[Any, ...]:
-    """Return the datasets that a source holds, in order."""
+    """Return the inner datasets of a source, in order."""
     kind: Any = type(part)
-    held = (getattr(part, f.name) for f in attrs.fields(kind))
-    return tuple(d for value in held for d in (value if isinstance(value, tuple) else (value,)) if isinstance(d, Pipeline))
+    fields = (getattr(part, f.name) for f in attrs.fields(kind))
+    return tuple(d for value in fields for d in (value if isinstance(value, tuple) else (value,)) if isinstance(d, Pipeline))
 
 
 def flat_parts(dataset: Any) -> Iterator[Any]:
@@ -114,13 +114,13 @@ def flat_parts(dataset: Any) -> Iterator[Any]:
 
 
 def inner_parts(source: Any) -> tuple[Any, ...]:
-    """Return the datasets whose rows a source gives: those that it holds, or others that it makes of them."""
+    """Return the datasets whose rows a source yields: the inner datasets, or datasets derived from them."""
     parts: tuple[Any, ...] = (source.traits.read_parts or partial(children, source))()
     return parts
 
 
 def leaves(dataset: Any) -> Iterator[Any]:
-    """Yield the sources that hold no dataset, from the first joined one to the last."""
+    """Yield the sources without inner datasets, in join order."""
     held = inner_parts(dataset.source)
     if not held:
         yield dataset.source
@@ -129,7 +129,7 @@ def leaves(dataset: Any) -> Iterator[Any]:
 
 
 def decoders(dataset: Any) -> dict[str, Any]:
-    """Return the columns that hold ids of a tokenizer, with the tokenizer, where that is known and all joined datasets have the same."""
+    """Return the known tokenizer for each column of token ids. Joined datasets must agree on the tokenizer."""
     held = [decoders(child) for child in children(dataset.source)]
     names = held[0] if held else {}
     found = {name: known for name, known in names.items() if all(other.get(name) == known for other in held)}
@@ -137,19 +137,19 @@ def decoders(dataset: Any) -> dict[str, Any]:
 
 
 def known_length(dataset: Pipeline[Any]) -> int | None:
-    """Return how many items an iteration gives, if that is known without reading anything."""
+    """Return the number of items in an epoch if known without reading data, else None."""
     return length_after(dataset, dataset.source.length())
 
 
 def length_after(dataset: Pipeline[Any], count: int | None) -> int | None:
-    """Return how many items the stages make of so many of the source, if that is known."""
+    """Return the number of items after the stages for `count` source items, or None if unknown."""
     for stage in dataset.stages:
         count = None if count is None else stage.traits.length(count)
     return count
 
 
 def check_dataset(dataset: object, stage: object) -> None:
-    """Raise `ArgumentTypeError` unless a stage or function is used on a dataset."""
+    """Raise `ArgumentTypeError` unless the input of a stage or function is a dataset."""
     if not isinstance(dataset, Pipeline):
         raise ArgumentTypeError(
             f"{brief(stage)} works on a dataset, got {type(dataset).__name__}: {dataset!r:.60}. "
@@ -158,7 +158,7 @@ def check_dataset(dataset: object, stage: object) -> None:
 
 
 def _is_local(value: object) -> bool:
-    """Return whether a value is a function that pickle could not find by its name."""
+    """Return True for a function that pickle cannot import by name."""
     if not isinstance(value, FunctionType):
         return False
     found: Any = sys.modules.get(value.__module__)
@@ -168,7 +168,7 @@ def _is_local(value: object) -> bool:
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
-    """Make a part of what was pickled: of functions, what cloudpickle has written."""
+    """Return a part from pickled values. `local` names the values pickled by cloudpickle."""
     made = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
     return kind(**{f.alias: made[f.name] for f in attrs.fields(kind) if f.init})
 

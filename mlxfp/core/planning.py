@@ -1,16 +1,15 @@
-"""From what was written to what runs: schemas, and a plan with the same items and cursors for less work.
+"""Schema inference, and optimized plans with the same items and cursors as the written pipeline.
 
-- **projection**: columns that no stage reads and that do not come out are not read from the source, and others end after the last stage
-  that reads them; stages in a row that choose columns become one, or none where nothing is left to do.
-- **predicate**: the conditions of `filter_by` reach the reader, which may pass over what cannot meet them.
-- **fusion**: a stage may do the work of the stage after it, where that one knows how; stages in a row that turn each row into one row
-  run as one step.
-- **late gathering**: where rows of a table in memory are read by number, the step that makes batches of them gathers them, batch by batch.
+- **projection**: the source does not read unused columns, and a column is dropped after the last stage that reads the column.
+  Consecutive stages that select columns become at most one step.
+- **predicate**: the conditions of `filter_by` reach the reader, which may skip data that cannot match.
+- **fusion**: some stages can include the work of the next stage. Consecutive row-wise stages run as one step.
+- **late gathering**: for random reads of a table in memory, the batching step gathers the rows, batch by batch.
 
-At the end, the steps are cut, once: the leading stateless steps (`segment`) and the trailing steps on groups (`groups`) are for workers.
+Afterwards the steps are split: workers run the leading stateless steps (`segment`) and the trailing steps on groups (`groups`).
 
-Schemas are known before data: most stages compute theirs from the one before. A user's function without a declared schema is run on the
-first rows of its input; always the same rows (epoch 0, before any shuffling), so the schema does not depend on chunking, epoch or cursor.
+Most stages compute their schema from the input schema. A user function without a declared schema runs on the first input rows of epoch 0
+before any shuffling. The inferred schema therefore does not depend on chunking, epoch or cursor.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -30,19 +29,19 @@ from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, SourceCa
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import LEVELS, Halves, Level, Projection, RowWise, Stage, Traits, starts_empty
 
-SAMPLE_ROWS = 128  # rows that an undeclared schema is inferred from
+SAMPLE_ROWS = 128  # sample size for schema inference
 
 
 @frozen
 class Resolved:
-    """The stages of a pipeline with every schema declared, and the schemas: of the source, then after each stage."""
+    """Stages with declared schemas, and the schemas of the source and after each stage."""
 
     stages: tuple[Stage, ...]
     schemas: tuple[Schema, ...]
 
 
 def resolve(dataset: Pipeline[Any]) -> Resolved:
-    """Find the schema after every part. Reads at most the first rows; raises `SchemaError` where a stage does not fit."""
+    """Return the stages with declared schemas. Reads at most the first rows. Raises `SchemaError` if a stage does not fit its input."""
     __tracebackhide__ = True
     stages: list[Stage] = []
     schemas = [dataset.calls.schema()]
@@ -62,14 +61,14 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
 
 
 def head(dataset: Pipeline[Any]) -> Iterator[RecordBatch]:
-    """Yield the first chunks of epoch 0 as they come out of a pipeline: of the source, only its `head` is read."""
+    """Yield the first output chunks of epoch 0. Reads only the `head` of the source."""
     return _head(dataset, dataset.resolved, _Head(dataset.hooks))
 
 
 def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
-    """Plan a pipeline of which only these columns are wanted (None: all); others may come out, too.
+    """Return the plan of a pipeline for the given columns (None: all). The plan may return more columns.
 
-    The hooks of the pipeline say how far the plan may differ from what was written.
+    The hooks of the pipeline limit the optimizations.
     """
     __tracebackhide__ = True
     written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.changes.as_written, len(dataset.stages))
@@ -93,15 +92,15 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
 
 
 def as_written(dataset: Pipeline[Any]) -> Plan:
-    """Plan a pipeline so that every stage is a step: what every other plan of it is held to."""
+    """Return the plan without optimizations, one step for each stage. All other plans must give the same result."""
     __tracebackhide__ = True
     return _planned(dataset, _steps_as_written(dataset, dataset.resolved), dataset.resolved, dataset.level)
 
 
 def rewrites(dataset: Pipeline[Any]) -> Iterator[str]:
-    """Say how the plans of a pipeline and of the datasets in its source differ from what was written, a line each."""
-    for held in children(dataset.plan.source):
-        yield from rewrites(held)
+    """Yield one line for each optimization in the plans of a pipeline and its inner datasets."""
+    for child in children(dataset.plan.source):
+        yield from rewrites(child)
     yield from dataset.plan.rewrites
 
 
@@ -113,7 +112,7 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return the plan of these steps, cut into the steps for workers and the steps between; the first `as_written` stages stay whole."""
+    """Return the plan of these steps, split into steps for workers and steps between. The first `as_written` stages are not split."""
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
     groups = _on_groups(steps[first:]) if level != "examples" else ()
@@ -133,7 +132,7 @@ def _keeps_nothing(stage: Stage) -> bool:
 
 
 def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the trailing steps that turn each group into one group or batch, so that an item has the cursor of its group."""
+    """Return the trailing steps that map one group to one group or batch, so each item keeps the cursor of its group."""
     last = steps[-1:] if steps and steps[-1].stage.emits == "batches" else ()
     if any(step.stage.traits.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
         return ()
@@ -143,7 +142,7 @@ def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Part the steps on groups: for workers, and for the thread that makes arrays."""
+    """Split the steps on groups into steps for workers and steps for the thread that makes arrays."""
     if not groups or groups[-1].stage.emits != "batches":
         return groups, ()
     collate = groups[-1]
@@ -155,7 +154,7 @@ def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[S
 
 
 def _halves(step: Step) -> Halves | None:
-    """Return the host and device parts of `collate`, the only stage that has them, if the host part is worth a worker."""
+    """Return the host and device parts of a `collate` stage if the host part is expensive enough for a worker, else None."""
     split = getattr(step.stage, "halves", None)
     halves: Halves | None = None if split is None else split(step.schema)
     return halves
@@ -163,14 +162,14 @@ def _halves(step: Step) -> Halves | None:
 
 @define
 class _Sample:
-    """The first rows of a pipeline as they come out of the stages that are resolved: none of them sees a row twice."""
+    """Sample rows after the resolved stages. Each stage sees each sample row once."""
 
     dataset: Pipeline[Any]
-    seen: Iterator[RecordBatch] | None = None  # what came out of the first `done` stages, which another iterator reads ahead
+    seen: Iterator[RecordBatch] | None = None  # buffered output of the first `done` stages
     done: int = 0
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
-        """Yield the first chunks after these stages; what they have made is kept for those that come next."""
+        """Return the first chunks after these stages. Buffers the chunks for later stages."""
         before = None
         if self.seen is not None:
             self.seen, before = tee(self.seen)
@@ -182,7 +181,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Reads the first rows of the source only, or what came out of the first stages."""
+    """Hooks that read only the first source rows, or the buffered chunks `before`."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -192,23 +191,23 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first chunks as they come out of the resolved stages, from stage `first` on."""
+    """Yield the first chunks after the resolved stages, starting with stage `first`."""
     __tracebackhide__ = True
-    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # chunks as they are, but for those without rows
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # keep chunks unchanged except empty chunks
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
-    """Let the stages that choose columns choose no more than is needed; return the columns needed before each stage and at the end."""
+    """Reduce projections to the needed columns. Return the steps, and the needed columns before each stage and at the end."""
     needed, out = [set(wanted)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits
         projection, read = traits.projection and traits.projection(schema.names), traits.columns_read
-        after: set[str] = set() if step.stage.emits == "batches" else needed[-1]  # no column comes out of a batch
+        after: set[str] = set() if step.stage.emits == "batches" else needed[-1]  # batches have no columns
         if projection is not None:
             projection = tuple(pair for pair in projection if pair[0] in after)
-            step = attrs.evolve(step, stage=Project(projection))  # noqa: PLW2901  # the step that chooses less
+            step = attrs.evolve(step, stage=Project(projection))  # noqa: PLW2901
             needed.append({old for _, old in projection})
         else:
             needed.append(set(schema.names) if read is None else after.union(read))
@@ -217,7 +216,7 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequenc
 
 
 def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return the source that reads these columns only, and no rows that do not come out, and say what it does less."""
+    """Return the source restricted to `columns` and the filter conditions, with messages about the savings."""
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []
@@ -226,13 +225,13 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     less, said = dataset.hooks.source(source).schema().names, list[str]()
-    if len(less) < len(names) and not whole.traits.keeps_rows:  # else the dataset that it holds says it
+    if len(less) < len(names) and not whole.traits.keeps_rows:  # otherwise the inner dataset reports the columns
         said.append(f"{whole!r} reads {len(less)} of {len(names)} columns: {', '.join(map(repr, less))}")
     return source, said + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
 
 def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
-    """Return the conditions that the first stages put on all rows, as conditions on columns of the source."""
+    """Return the conditions of the leading filters, as conditions on source columns."""
     origins = {name: name for name in resolved.schemas[0].names}
     found: list[Condition] = []
     for stage, schema in zip(resolved.stages, resolved.schemas, strict=False):
@@ -247,7 +246,7 @@ def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
 
 
 def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said: list[str]) -> list[Step]:
-    """Let one step choose columns for several stages in a row that do, and none where nothing is left to do."""
+    """Merge consecutive projections into one step. Drop projections without an effect."""
     out: list[Step] = []
     for choose, some in groupby(steps, lambda step: isinstance(step.stage, Project)):
         row = list(some)
@@ -267,7 +266,7 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
 
 
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list[str]) -> list[Step]:
-    """Fuse neighbouring stages that know how, except for a stage whose host part is worth a worker."""
+    """Fuse neighbouring stages with `Traits.fuse`, except stages with a host part for workers."""
     out: list[Step] = []
     first = steps[0].index if steps else 0
     for step in steps:
@@ -282,7 +281,7 @@ def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list
 
 
 def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: Schema, said: list[str]) -> list[Step]:
-    """Leave out columns that nothing reads any more where rows are gathered or joined next, and at the end."""
+    """Drop unused columns before stages that are not row-wise, and at the end."""
     out: list[Step] = []
     for step in (*steps, None):
         last = out[-1] if out else None
@@ -295,14 +294,14 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not each.text for each in out)
-            choose = step.stage.traits.projection if narrowed else None  # as it was written, drop_columns wants what it drops
+            choose = step.stage.traits.projection if narrowed else None  # the written drop_columns needs the columns that are gone now
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
     return out
 
 
 def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
-    """Let one step run stages in a row that turn each row into one row."""
+    """Fuse consecutive row-wise stages into one step."""
     out: list[Step] = []
     for alike, some in groupby(steps, lambda step: isinstance(step.stage, RowWise) and type(step.stage).step is RowWise.step):
         row = list(some)
@@ -315,7 +314,7 @@ def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
 
 
 def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, list[Step]]:
-    """Let the first step gather rows, where it can and the source knows which rows of a table in memory they are."""
+    """Use late gathering if the first step supports it and the source reads from a table in memory."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has it
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
@@ -335,41 +334,38 @@ def _texts(row: Sequence[Step]) -> str:
 
 @frozen(repr=False)
 class Project(RowWise):
-    """Columns of those that come in, in this order and with these names. Only plans have it."""
+    """A selection of columns, reordered and renamed. Used only in plans."""
 
     columns: Projection
 
     @property
     def traits(self) -> Traits:
-        """The choice."""
         return Traits(row_wise=True, projection=lambda names: self.columns)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Choose the columns; the hidden ones stay."""
+        """Return the selected columns and the hidden columns."""
         hidden = [name for name in chunk.schema.names if name in HIDDEN]
         chosen = chunk.select([*(old for _, old in self.columns), *hidden])
         keeps_names = all(name == old for name, old in self.columns)
         return chosen if keeps_names else chosen.rename_columns([*(name for name, _ in self.columns), *hidden])
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the fields of the columns."""
         return pa.schema([schema.field(old).with_name(name) for name, old in self.columns])
 
     def then(self, after: "Project") -> "Project":
-        """Return one that chooses what this one and then `after` choose."""
+        """Return the projection equal to this projection followed by `after`."""
         origins = dict(self.columns)
         return Project(tuple((name, origins[old]) for name, old in after.columns))
 
 
 @frozen(repr=False)
 class Fused(RowWise):
-    """Neighbouring stages that turn each row into one row, in one step. Only plans have it."""
+    """Several row-wise stages as one step. Used only in plans."""
 
     stages: tuple[Any, ...]  # `RowWise` each
-    texts: tuple[str, ...]  # how each was written
+    texts: tuple[str, ...]  # text of each stage
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Apply one after the other."""
         for stage, text in zip(self.stages, self.texts, strict=True):
             try:
                 chunk = stage.apply(chunk)
@@ -379,5 +375,4 @@ class Fused(RowWise):
         return chunk
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema after the last one."""
         return reduce(lambda before, stage: stage.schema(before), self.stages, schema)

@@ -1,4 +1,4 @@
-"""Which row an error or an item is about."""
+"""Row names for error messages."""
 
 from typing import Any
 
@@ -30,25 +30,25 @@ class Origin:
 
 
 def locate(dataset: Pipeline[Any], number: int) -> Origin:
-    """Find the source, and the row in it, that a number of `Examples.rows` stands for: where datasets are joined, it says which one."""
+    """Return the source and the source row for a value of `Examples.rows`, also for joined datasets."""
     leaf, row = divmod(int(number), 1 << LEAF_BITS)
     return Origin(list(leaves(dataset))[leaf], row, number=int(number))
 
 
 def row_name(number: int) -> str:
-    """Write a number of `__row__` for a reader: the row in its source and, where datasets are joined, which source that is."""
+    """Return the text for a value of `__row__`: the source row and, for joined datasets, the source."""
     leaf, row = divmod(int(number), 1 << LEAF_BITS)
     return f"{row} of joined source {leaf}" if leaf > 0 else f"{row}"
 
 
 def row_at(chunk: RecordBatch, place: int, *, of: str = "chunk") -> str:
-    """Name the row at `place` of a chunk: by its row in the source, or where that is not known by its place in `of`."""
+    """Return the name of row `place` of a chunk: the source row, or the index in `of` if the source row is unknown."""
     row = int(source_rows(chunk)[place])
     return f"source row {row_name(row)}" if row >= 0 else f"row {place} of the {of}"
 
 
 def file_of(chunk: RecordBatch, name: str, place: int) -> str:
-    """Name the file that the value of a column comes from in the row at `place`, in parentheses; nothing where it is not known."""
+    """Return the file of a column value in row `place`, in parentheses. Return an empty string if the file is unknown."""
     names, kinds = chunk.schema.names, chunk.schema.types
     paths = [chunk.column(PATH)] if PATH in names else []
     index = chunk.schema.get_field_index(name)

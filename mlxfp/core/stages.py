@@ -2,9 +2,9 @@
 
     state, chunks = stage.step(state, chunk)
 
-A dataset is on one of three levels. Of `examples`, chunk boundaries mean nothing; of `groups` (after `batch`), one chunk is one group; of
-`batches` (after `collate`), a chunk is a dict of MLX arrays. Each stage says which levels it takes, so a misplaced stage is an error
-when the pipeline is built.
+A dataset has one of three levels. For `examples`, chunk boundaries have no meaning. For `groups` (after `batch`), one chunk is one group.
+For `batches` (after `collate`), a chunk is a dict of MLX arrays. Each stage declares its input levels, so building a pipeline with a
+misplaced stage raises an error.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from mlxfp.support.errors import PipelineError
 Level = Literal["examples", "groups", "batches"]
 State = Any
 Batch = dict[str, Any]  # str -> mx.array, or a tuple of strings for a carried text column; core never imports mlx
-Projection = tuple[tuple[str, str], ...]  # (name, name before) of every column that comes out
+Projection = tuple[tuple[str, str], ...]  # (new name, old name) of every output column
 
 CACHE_ADVICE = "cache(path) after it, where nothing before is random, does its work once for all runs."
 LEVELS: tuple[Level, ...] = ("examples", "groups", "batches")
@@ -36,9 +36,9 @@ _ADVICE: dict[Level, str] = {
 
 @frozen
 class Groups:
-    """What is known of groups: the sizes that they can have, and from `least` to `most` tokens in the longest row of one.
+    """Possible group sizes, and the range `least` to `most` of the token count of the longest row in a group.
 
-    None as `most` stands for any number. Before rows are grouped, there are no sizes.
+    `most=None` means unbounded. `sizes` is empty before rows are grouped.
     """
 
     sizes: Sequence[int] = ()
@@ -46,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Forget the lengths unless they are those of `input_ids`, which collators read."""
+        """Return the groups without token counts unless the counts belong to `input_ids`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -61,38 +61,38 @@ def unknown(count: int) -> None:
 
 @frozen
 class Traits:
-    """Everything that a planner may know of a stage. Every default is safe: a stage without traits is correct everywhere, only slower.
+    """Properties of a stage for the planner. All defaults are safe: a stage without traits is correct, but slower.
 
-    Tokens are those of the column `input_ids`, which collators read. A stage that makes groups may name `columns_read` and keep rows in its
-    state. A stage that makes batches names the columns that the batches come from. `fuse(before, needed)` returns one stage for the stage
-    `before` and this one, with the state of `before`, or None; only the columns in `needed` have to come out. `longest_row` computes the
-    most tokens of a row after the stage from the most before it; None is any number.
+    Token counts refer to the column `input_ids`. A grouping stage may set `columns_read` and still keep rows in the state. For a stage that
+    makes batches, `columns_read` are the input columns of the batches. `fuse(before, needed)` returns a stage that replaces `before` and
+    this stage, with the state of `before`, or None; the output needs only the columns in `needed`. `longest_row` maps the maximum token
+    count before the stage to the maximum after the stage; None means unbounded.
 
     >>> import mlxfp as fp
     >>> fp.select_columns(["x"]).traits.length(5), fp.batch(2).traits.length(5), fp.filter(bool).traits.length(5)
     (5, 3, None)
     """
 
-    row_wise: bool = False  # one row in, one row out, independent of all other rows: random access passes through
-    reorders: bool = False  # rows come out in another order in each epoch
-    draws: bool = False  # the result of a row is drawn at random, by the key of the row
-    columns_read: Collection[str] | None = None  # all other columns pass unread, and no state keeps rows; None: all are read
-    projection: Callable[[Sequence[str]], Projection] | None = None  # a stage that only chooses columns: the choice among these names
-    predicates: tuple[Condition, ...] = ()  # a stage that only leaves out rows: the conditions that the other rows meet
-    length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))  # items from so many; None: unknown
-    longest_row: Callable[[int | None], int | None] | None = None  # see above; None: rows are measured
-    groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # the possible groups of so many rows
+    row_wise: bool = False  # maps each row to one row independently; keeps random access
+    reorders: bool = False  # the order of rows changes between epochs
+    draws: bool = False  # results are random, seeded by the key of each row
+    columns_read: Collection[str] | None = None  # other columns pass unread, and the state keeps no rows; None: all columns
+    projection: Callable[[Sequence[str]], Projection] | None = None  # for a stage that only selects columns: the selection
+    predicates: tuple[Condition, ...] = ()  # for a stage that only filters rows: the conditions of kept rows
+    length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))  # output count for an input count; None: unknown
+    longest_row: Callable[[int | None], int | None] | None = None  # see above; None: measure the rows
+    groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # possible groups for a number of rows
     fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see above
-    decoders: Mapping[str, Any] = field(factory=dict)  # the tokenizer of each column of ids that the stage adds: notebooks show their text
-    share: Share | None = None  # how the stage depends on the number of ranks; None: not at all
+    decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers of added columns of token ids, to show text in notebooks
+    share: Share | None = None  # dependence on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # for `explain`: memory held, cost of resuming
     advice: str = ""  # for `profile`, if this stage takes the most time
 
 
 class Stage(Part, ABC):
-    """A pure state machine over record batches. Implementations are frozen attrs classes; calling one on a dataset appends it.
+    """A pure state machine over record batches. Subclasses are frozen attrs classes. Calling a stage on a dataset appends the stage.
 
-    Only `step` is needed. `accepts` and `emits` are facts of the class, which are checked when a pipeline is built; `traits` hold all else.
+    Subclasses must define `step`. `accepts` and `emits` are class attributes, checked when a pipeline is built.
 
     >>> import mlxfp as fp
     >>> @frozen(repr=False)
@@ -105,31 +105,31 @@ class Stage(Part, ABC):
 
     __slots__ = ()
     accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
-    emits: ClassVar[Level | None] = None  # None: the level that came in
+    emits: ClassVar[Level | None] = None  # None: same as the input level
 
     def start(self, epoch: int) -> State:
-        """Return the state before the first chunk: immutable, and made of what a cursor can write (see `cursors.py`)."""
+        """Return the state before the first chunk: an immutable value that a cursor can store (see `cursors.py`)."""
         return ()
 
     @abstractmethod
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        """Take one chunk: the next state, and the chunks that come out."""
+        """Return the next state and the output chunks for one input chunk."""
 
     def finish(self, state: State) -> Iterable[RecordBatch]:
-        """Return the chunks that the state still holds after the last one."""
+        """Return the remaining chunks of the state after the last input chunk."""
         return ()
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema that comes out of the one that goes in; raise `SchemaError` where it cannot fit."""
+        """Return the output schema for an input schema. Raise `SchemaError` if the input schema does not fit."""
         return schema
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
-        """Return this stage with its schema declared, found from the first rows if need be. Most know it already."""
+        """Return this stage with a declared schema, inferred from the first rows if necessary."""
         return self
 
     @property
     def traits(self) -> Traits:
-        """All that a planner may know of this stage. A stage with a `seed` that is not None draws random numbers."""
+        """Properties for the planner. By default a stage with a non-None `seed` is random."""
         return Traits(draws=seeded(self))
 
     def __call__(self, dataset: Any) -> Any:
@@ -139,7 +139,7 @@ class Stage(Part, ABC):
 
 
 class RowWise(Stage):
-    """A stage without state that turns every row into one row, independently of the other rows.
+    """A stateless stage that maps each row to one row, independently of other rows.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -159,43 +159,42 @@ class RowWise(Stage):
 
     @property
     def traits(self) -> Traits:
-        """The traits of a row-wise stage. A subclass with more to say returns `Traits(row_wise=True, ...)`."""
+        """Traits of a row-wise stage. A subclass with other traits returns `Traits(row_wise=True, ...)`."""
         return Traits(row_wise=True, draws=seeded(self))
 
     @abstractmethod
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Transform a chunk. It carries the hidden columns, which the result must keep."""
+        """Transform a chunk. The result must keep the hidden columns."""
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        """Apply the stage to the chunk."""
-        __tracebackhide__ = True  # IPython leaves out frames with this name among their locals
+        __tracebackhide__ = True  # IPython hides frames with this local variable
         return state, (self.apply(chunk),)
 
 
 class Halves(NamedTuple):
-    """The two parts of a stage that makes a batch of each group. Together they make the same batches as the stage."""
+    """Host and device parts of a `collate` stage. Both parts in order make the same batches as the stage."""
 
     host: tuple[RowWise, ...]  # for workers
     device: Stage  # for the thread that makes arrays
 
 
 def seeded(stage: object) -> bool:
-    """Return whether a stage has a seed that is not None."""
+    """Return True if a stage has a non-None seed."""
     return getattr(stage, "seed", None) is not None
 
 
 def starts_empty(stage: Stage) -> bool:
-    """Return whether there is nothing in the state before the first chunk: most such stages keep nothing later, either."""
+    """Return True if the initial state is empty. Most such stages are stateless."""
     return is_empty(stage.start(0))
 
 
 def is_empty(state: State) -> bool:
-    """Return whether a state holds nothing."""
+    """Return True for an empty state."""
     return isinstance(state, tuple) and not state
 
 
 def check_level(dataset: Any, stage: object, accepts: frozenset[Level]) -> None:
-    """Raise `PipelineError` unless `stage` was called on a dataset of a level that it takes."""
+    """Raise `PipelineError` unless `stage` accepts the level of the dataset."""
     check_dataset(dataset, stage)
     if dataset.level not in accepts:
         wanted = " or ".join(level for level in LEVELS if level in accepts)

@@ -45,12 +45,12 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_list_like(kind: pa.DataType) -> bool:
-    """Whether a column holds lists, of different lengths or of one."""
+    """Return True for a list type, of variable or fixed length."""
     return kind.id in _LIST_LIKE
 
 
 def is_tensor(kind: pa.DataType, *, axes: int | None = None) -> bool:
-    """Whether a column holds fixed-shape tensors; with `axes`, those with so many axes."""
+    """Return True for a type of fixed-shape tensors, optionally with exactly `axes` axes."""
     return isinstance(kind, pa.FixedShapeTensorType) and axes in (None, len(kind.shape))
 
 
@@ -83,7 +83,7 @@ def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
 
 
 def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one for each way that a type is made
-    """Write a type as the code that makes it, for messages."""
+    """Return the Python code for a type, for messages."""
     if kind == TEXT_OF_JSON:
         return "pa.json_()"
     if is_tensor(kind):

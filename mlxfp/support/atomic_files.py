@@ -1,4 +1,4 @@
-"""Writing a file as a whole: it has its name only once all of it is on the disk."""
+"""Atomic file writes: a file gets its final name after all content is on the disk."""
 
 import os
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
 
 
 def write_whole(path: Path, content: bytes, *, within: Path | None = None) -> None:
-    """Write a file of these bytes as `written_whole` does."""
+    """Write bytes to a file atomically, with `written_whole`."""
     with written_whole(path, within=within) as file:
         file.write_bytes(content)
 

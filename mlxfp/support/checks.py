@@ -111,7 +111,7 @@ def as_strings(argument: str, values: object, *, unique: bool = True, empty: boo
 
 
 def check_unique(values: Mapping[str, Collection[str]]) -> None:
-    """Raise `ArgumentError` where a list of names has a duplicate."""
+    """Raise `ArgumentError` for duplicate names."""
     for name, items in values.items():
         doubled = sorted(item for item, count in Counter(items).items() if count > 1)
         if doubled:

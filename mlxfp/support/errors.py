@@ -45,7 +45,7 @@ class ArgumentTypeError(MlxfpError, TypeError):
 
 
 class PipelineError(MlxfpError, TypeError):
-    """Stages are in an order that cannot work.
+    """Raised for an invalid order of stages.
 
     >>> import mlxfp as fp
     >>> fp.pipe(fp.from_examples([{"x": 1}]), fp.batch(2), fp.batch(2))
@@ -197,7 +197,7 @@ class MissingExtraError(MlxfpError, ModuleNotFoundError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Build the error for an unknown name, which suggests the nearest known one.
+    """Return the error for an unknown name, with the nearest known name as a suggestion.
 
     >>> print(unknown_name("collator", "casual", ["causal", "masked"]))
     No collator is named 'casual'. Did you mean 'causal'? Known: causal, masked.

@@ -53,7 +53,7 @@ position:relative;max-width:62em;overflow-wrap:anywhere}
 
 
 class Html(str):
-    """A text that is HTML already, and is not escaped again."""
+    """HTML text, which needs no escaping."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ def element(name: str, *children: object, **attributes: object) -> Html:
 
 
 def joined(children: Iterable[object]) -> Html:
-    """Return children one after the other, escaped unless they are `Html`."""
+    """Return concatenated children; text other than `Html` is escaped."""
     return Html("".join(child if isinstance(child, Html) else _escaped(child) for child in children))
 
 

@@ -73,7 +73,7 @@ class Bound:
 
 @frozen
 class _CodeName:
-    """A check that each text is of the form module:name."""
+    """Return a check for texts of the form module:name."""
 
     word: str = "pattern"
     bound: str = _CODE_NAME

@@ -58,7 +58,7 @@ class Registry(Mapping[str, T]):
         return len(self.entries)
 
     def __or__(self, others: Mapping[str, T]) -> "Registry[T]":
-        """Return a registry with these entries too."""
+        """Return a registry with additional entries."""
         check_types(Mapping, others=others)
         return Registry(self.kind, dict(self) | dict(others))
 

@@ -214,7 +214,7 @@ def _order(place: Place, values: Any) -> tuple[int, ...]:
 
 
 def _named(place: Place, origin: Origin | None) -> str:
-    """Return the path of a value, and where it was set."""
+    """Return the path of a value and the origin of its setting."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     where = "" if origin is None else origin(place)
     return f"{path.removeprefix('.') or 'the whole'}{f' ({where})' if where else ''}"

@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Return a message, which may have several lines, as one.
+    r"""Return a message with several lines as one line.
 
     >>> one_line("no server\nat \x1b[2J")
     'no server at \\x1b[2J'

@@ -23,7 +23,7 @@ _Build = Callable[[Iterator[Any]], Any]
 
 @attrs.frozen(cache_hash=True)
 class TreeDef:
-    """The structure of a tree without its leaves. Hashable."""
+    """Hashable structure of a tree, without the leaves."""
 
     node: _Node
     size: int = attrs.field(eq=False)
@@ -43,7 +43,7 @@ class _Star:
 
 
 def flatten(tree: Any) -> tuple[TreeDef, list[Any]]:
-    """Split a tree into its structure and its leaves.
+    """Return the structure and the leaves of a tree.
 
     Raises `ArgumentTypeError` for dict keys that are neither str nor int.
     """

@@ -74,12 +74,12 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
 
 
 def read_value(text: str, *, where: str = "a value") -> Any:
-    """Read one value by the rules of YAML 1.2."""
+    """Return a value parsed by the rules of YAML 1.2."""
     return _plain_value(_parse_yaml(text, where), where, {})
 
 
 def write_document(values: Mapping[str, Any]) -> str:
-    """Write plain values as YAML that `read_document` reads back.
+    """Return plain values as YAML for `read_document`.
 
     >>> print(write_document({"name": "no", "training": {"epochs": 3, "ema": None}}), end="")
     name: no

@@ -1,4 +1,4 @@
-"""What workers run: a job is a task and a segment, the stateless steps after it. Its result is a pure function of the job."""
+"""Jobs for workers: a task and a segment of stateless steps. The result is a pure function of the job."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ __tracebackhide__ = True
 
 @frozen(eq=False)
 class Segment:
-    """Stateless steps in a row, and the hooks that call them. Sent to a process once."""
+    """Consecutive stateless steps and their hooks. Sent to each process once."""
 
     steps: tuple[Step, ...]
     hooks: Hooks
 
     @cached_property
     def calls(self) -> Calls:
-        """Each step with the function that feeds a chunk to it."""
+        """Each step with the function that runs the step on a chunk."""
         return [(step, self.hooks.step(step)) for step in self.steps]
 
     def run(self, chunk: RecordBatch) -> "Result":
@@ -78,7 +78,7 @@ class RowTask(Task):
 
 
 class Result(NamedTuple):
-    """The chunks that a job has made, and the seconds of work.
+    """Output chunks of a job, and the seconds of work.
 
     Not `complete` if the job failed, with an `error`, or a step has kept rows for the next chunk: then the job is done again in the thread
     that reads the dataset.

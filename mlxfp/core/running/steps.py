@@ -1,4 +1,4 @@
-"""What runs in place of a pipeline, and how its parts are called."""
+"""Plans of pipelines, and hooks around the calls of their parts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from mlxfp.core.chunks import Indices, RecordBatch, Schema
 from mlxfp.core.sources import IndexTask, Position, Source, Task, Tasks, first_chunks
 from mlxfp.core.stages import Level, Stage, State
 
-__tracebackhide__ = True  # pytest leaves the frames of this module out; what is of interest is the user's function behind them
+__tracebackhide__ = True  # pytest hides the frames of this module, to show the user function
 ALL_STAGES = 1 << 30  # more than any pipeline has
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
@@ -68,17 +68,17 @@ class Plan:
 
 def are_costly(steps: Iterable[Step]) -> bool:
     """Return whether steps are expensive enough for a worker."""
-    return any(step.stage.traits.projection is None for step in steps)  # to choose columns takes no time
+    return any(step.stage.traits.projection is None for step in steps)  # projections are free
 
 
 @frozen
 class Changes:
-    """What hooks change about the plan and the items of a pipeline."""
+    """Changes of the plan and the items by hooks."""
 
-    as_written: int = 0  # the first stages that run as written: each a step, on all columns of the source
-    fuses: bool = True  # row-wise stages in a row may run as one step
-    marks: str = ""  # a hidden column that is added to rows; kept rows with the column are kept apart from those without
-    collates: bool = True  # batches are made; else groups come out in their place
+    as_written: int = 0  # number of leading stages without optimization
+    fuses: bool = True  # consecutive row-wise stages may run as one step
+    marks: str = ""  # name of an added hidden column; caches separate rows with and without the column
+    collates: bool = True  # False: yield groups instead of batches
 
 
 @frozen(eq=False)
@@ -102,7 +102,7 @@ def calls_of(source: Source) -> SourceCalls:
 
 @frozen
 class Hooks:
-    """How the parts of a pipeline are called while it runs.
+    """Wrappers around the calls of the parts of a running pipeline.
 
     These change nothing. Subclasses override what they change, and leave the rest to the hooks that they are put around (`inner`).
     One that changes `read` of a source also changes `tasks`.
@@ -120,21 +120,21 @@ class Hooks:
         return calls_of(source) if self.inner is None else self.inner.source(source)
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
-        """Return what declares the schema of the stage at a place."""
+        """Return the function that declares the schema of the stage at an index."""
         return stage.infer if self.inner is None else self.inner.infer(stage, place)
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:
-        """Return what feeds a chunk to a step."""
+        """Return the function that runs a step on a chunk."""
         return step.stage.step if self.inner is None else self.inner.step(step)
 
     def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
-        """Return what ends a step."""
+        """Return the function that finishes a step."""
         return step.stage.finish if self.inner is None else self.inner.finish(step)
 
 
 @frozen
 class AsWritten(Hooks):
-    """Runs every stage as a step of its own, in the order and with the columns of the pipeline as it was written."""
+    """Hooks that run every stage as a separate step, without optimization."""
 
     @property
     def changes(self) -> Changes:
@@ -146,13 +146,13 @@ NO_HOOKS = Hooks()
 
 
 def blame(error: Exception, stages: str) -> None:
-    """Add a note to an error that names the stages it was raised in, unless it has one."""
+    """Add a note with the failing stages to an error, once."""
     if not any(note.startswith("while running ") for note in getattr(error, "__notes__", ())):
         error.add_note(f"while running {stages}")
 
 
 def push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
-    """Feed chunks to the first step, and what comes out to the steps after it; `states` is updated in place.
+    """Run the steps in order on chunks. Updates `states` in place.
 
     Lazy: a chunk is fed to a step when what comes out of it is asked for.
     """

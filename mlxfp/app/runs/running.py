@@ -88,11 +88,9 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     folder, more = begun.folder, begun.settings["training"]["epochs"]
     if more > epochs:
         with folders.locked(folder):
-            for each in (
-                *sorted(folder.glob(f"{folders.MEMBERS}/*/")),
-                folder,
-            ):  # the main folder last, so that a killed process repeats all members
-                folders.extend(each, more)
+            # The main folder comes last, so that a killed process repeats all members.
+            for path in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):
+                folders.extend(path, more)
         yield Noted(
             folder,
             f"training.epochs grows from {epochs} to {more}: the folds continue from their last checkpoints, and the "

@@ -35,7 +35,7 @@ _SAME = ("rows", "test", "folds")  # must be equal: with other folds, a model ma
 class Blended:
     """Score and submission of blended runs, returned by `blend`. `submission` is None without a test file or a sample.
 
-    `parts` has the score of each run by folder, on the rows of the blend. A `greedy` blend of folds in time excludes the first fold.
+    `parts` has the score of each run by folder, on the rows of the blend. With folds in time, the first fold has no score.
 
     >>> Blended(Score("accuracy", (0.8, 0.9), 0.85), {}, None).score.overall
     0.85

@@ -1,7 +1,4 @@
-"""Names that other libraries have for the options of a run: each leads to the option with that meaning, or to a sentence.
-
-Options that arguments of functions have too share the names of these.
-"""
+"""Option names of other libraries, mapped to the option with the same meaning or to an explanation."""
 
 from collections.abc import Mapping
 
@@ -10,7 +7,7 @@ from mlxfp.support.foreign_names import ARGUMENTS, plain
 _SPEC = "a spec names the columns: mlxfp data infer PATH --target COLUMN --out spec.yaml writes one, and data.spec=spec.yaml uses it"
 _DEVICE = "MLX runs on the device of this machine, and there is no option for it; mlxfp doctor shows it"
 
-# By option or sentence, the names in other libraries; capitals, underscores and dashes do not matter.
+# Names in other libraries by option or explanation. Case, underscores and dashes are ignored.
 _NAMES = {
     "name": "runname experiment experimentname expname projectname",
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",

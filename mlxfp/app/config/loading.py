@@ -1,4 +1,4 @@
-"""A configuration from a preset, a file and the command line, with the origin of each value."""
+"""Configurations from preset, file and command line, with the origin of each value."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
@@ -15,12 +15,12 @@ from mlxfp.support.options import class_schema
 from mlxfp.support.structuring import flatten, structure, unstructure
 from mlxfp.support.yaml_files import Document, Place, read_document, read_value
 
-Choices = Mapping[str, Collection[str]]  # the known names of text values, by paths such as optimizer.name
+Choices = Mapping[str, Collection[str]]  # valid names by option path, such as optimizer.name
 
 
 @frozen
 class Resolved:
-    """A configuration, and the origins of its values; a value that was not set has its default.
+    """A configuration with the origin of each value that is not a default.
 
     >>> resolved = resolve_config(preset="titanic", overrides=["training.epochs=3"])
     >>> resolved.config.training.epochs, resolved.origin("training.epochs"), resolved.origin("text.max_length"), resolved.origin("name")
@@ -31,8 +31,8 @@ class Resolved:
     origins: Mapping[str, str]
 
     def origin(self, path: str) -> str:
-        """Return where the value at a path such as `training.epochs` was set."""
-        if path not in option_paths() and not path.startswith("model.arguments."):  # their names are those of a library
+        """Return the origin of the value at a path such as `training.epochs`."""
+        if path not in option_paths() and not path.startswith("model.arguments."):  # the names of arguments depend on a library
             raise ConfigError(f"A configuration has no {path!r}. Its values have paths such as training.epochs.")
         return self.origins.get(path, "default")
 
@@ -45,7 +45,7 @@ def resolve_config(
     choices: Choices | None = None,
     defaults: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> Resolved:
-    """Read a configuration as `runs.load_config` does, with the `defaults` that a model brings, by its name.
+    """Read a configuration like `runs.load_config`. `defaults` returns the default settings of a model by name.
 
     >>> resolve_config(overrides=["model.name=mine"], defaults=lambda name: {"training": {"epochs": 7}}).config.training.epochs
     7
@@ -77,18 +77,18 @@ def resolve_config(
 
 
 def read_config(path: Path) -> RunConfig:
-    """Read the configuration of a run from the file in its folder, which has every option; raises `ConfigError` with every mistake."""
+    """Read the complete configuration in the folder of a run. Raises `ConfigError` with all mistakes."""
     return structure(read_document(path).values, RunConfig, origin=lambda _: str(path), hint=hint)
 
 
 def usual_options() -> dict[str, dict[str, Any]]:
-    """Return the options of the defaults and of each preset, by their paths."""
+    """Return the options of the defaults and of each preset, by option path."""
     known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
     return {name: flatten(unstructure(config)) for name, config in known.items()}
 
 
 def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """Change values of a configuration by `key.sub=value`; raises `ConfigError` with every mistake.
+    """Return a configuration with overrides `key.sub=value`. Raises `ConfigError` with all mistakes.
 
     >>> apply_overrides(RunConfig(), ["training.epochs=3"]).training.epochs
     3
@@ -102,9 +102,10 @@ def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
 def json_schema(choices: Choices | None = None) -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of the files that `runs.load_config` reads.
 
-    With `choices`, such as `runs.CHOICES`, it lists the names of optimizers and other parts.
+    With `choices`, such as `runs.CHOICES`, the schema lists the names of optimizers and other parts.
 
-    >>> made = json_schema({"optimizer.name": ["adamw", "sgd"]})
+    >>> import mlxfp as fp
+    >>> made = fp.runs.json_schema({"optimizer.name": ["adamw", "sgd"]})
     >>> made["properties"]["training"]["properties"]["epochs"]["minimum"], made["properties"]["optimizer"]["properties"]["name"]["enum"]
     (1, ['adamw', 'sgd'])
     """
@@ -114,7 +115,7 @@ def json_schema(choices: Choices | None = None) -> dict[str, Any]:
 
 
 def _model_of(values: Mapping[str, Any]) -> Any:
-    """Return the name of the model in a tree of values; None where it has none."""
+    """Return the model name in nested values, or None."""
     section = values.get("model")
     name = section.get("name") if isinstance(section, Mapping) else None
     return name if isinstance(name, str) else None
@@ -136,7 +137,7 @@ def _parse_override(override: str) -> dict[str, Any]:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[Place, str], place: Place, origin: Any) -> dict[str, Any]:
-    """Merge two trees, the second goes before the first, and note the origin of each value of the second."""
+    """Merge two nested dicts. `above` has priority, and the origins of the values of `above` are recorded in `origins`."""
     out = dict(below)
     for name, value in above.items():
         here = (*place, name)

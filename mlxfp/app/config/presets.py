@@ -1,4 +1,4 @@
-"""Presets: named settings to start from; each has only what differs from the defaults."""
+"""Presets: named settings that differ from the defaults."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +42,7 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
             "name": "titanic",
             "data": {"spec": "titanic"},
             "text": {"form": "sentence", "max_length": 128},
-            "training": {"epochs": 2, "ema": 0.98},  # the model soon memorizes 700 sentences: 12 epochs lose four points
+            "training": {"epochs": 2, "ema": 0.98},  # 12 epochs overfit 700 sentences: accuracy falls by four points
         },
         "house_prices": {
             "name": "house_prices",

@@ -1,1 +1,1 @@
-"""The layout and the files of the folders of runs, which runs write and reports read."""
+"""Layout and files of run folders."""

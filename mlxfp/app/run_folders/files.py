@@ -1,4 +1,4 @@
-"""Reading and writing the files of a run; a file is complete before it takes its name."""
+"""Reading and atomic writing of the files of a run."""
 
 import csv
 import json
@@ -15,18 +15,18 @@ from mlxfp.support.errors import DataError
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text, in a folder that is made if needed."""
+    """Write a text file atomically. Create the folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write values as JSON, with names in their order."""
+    """Write values as JSON, with keys in order."""
     write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file of `write_json`; raises `DataError` if it is damaged."""
+    """Read a file of `write_json`. Raises `DataError` for a damaged file."""
     try:
         values = json.loads(path.read_text("utf-8"))
     except ValueError as error:
@@ -35,13 +35,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
-    """Write an array in numpy's format."""
+    """Write an array as .npy."""
     with written_whole(path) as file:
         np.save(file, array, allow_pickle=False)
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Read a file of `write_array`; raises `DataError` if it is damaged."""
+    """Read a file of `write_array`. Raises `DataError` for a damaged file."""
     try:
         array: NDArray[Any] = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
@@ -50,7 +50,7 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def csv_text(columns: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
-    r"""Return columns as CSV: floats with all of their digits, nothing for NaN.
+    r"""Return columns as CSV, with all digits of floats and empty cells for NaN.
 
     >>> csv_text({"id": ["a", "b"], "prediction": np.array([0.1, np.nan])})
     'id,prediction\na,0.1\nb,\n'

@@ -1,4 +1,4 @@
-"""The layout of a run's folder, and the options of the run that it belongs to, as plain data."""
+"""Layout of the folder of a run, and the stored options as plain data."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,22 +18,22 @@ from mlxfp.support.errors import ConfigError, DataError, MissingFileError
 from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.support.yaml_files import write_document
 
-Settings = Mapping[str, Any]  # the options of a run as a tree of plain values, by section and name
+Settings = Mapping[str, Any]  # options of a run as nested dicts, by section and name
 
 # The files of a run.
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
 OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
 REPORT = "report.html"
-# Of a run with model.name=auto: the folders of its members, each of a run of its own, and what was decided about them.
+# For model.name=auto: the folder with the runs of the members, and the record of decisions.
 MEMBERS, DECIDED = "members", "members.json"
-BLENDED = "runs"  # what the metrics of a blend have, and those of a run have not
+BLENDED = "runs"  # key in metrics.json of blends only
 MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
-# The files of a fold: a log, checkpoints, the best of them, everything that was fitted, the weights that predict, predictions, the result.
+# The files of a fold: log, checkpoints, best state, fitted recipe, final weights, predictions, result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
 _MODELS = "model[.-]*"  # the weights of a network, or the files of an estimator
 
-# Options that may differ when a run is continued: they change paths, or what is shown, and no result.
+# Options that may change when a run is continued: paths and display, without effect on results.
 _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
     | {
@@ -53,52 +53,52 @@ class FoldFolder:
     fold: int
 
     def __truediv__(self, name: str) -> Path:
-        """Return the path of a file."""
+        """Return the path of a file in the folder."""
         return self.run / f"fold-{self.fold:02}" / name
 
     @property
     def done(self) -> bool:
-        """Whether the fold has been trained and has predicted, and its files are as they were written."""
+        """True if the fold is finished and no file is damaged."""
         return (self / RESULT).is_file() and not self.damaged()
 
     def result(self) -> dict[str, Any]:
-        """Read the score of a finished fold, and the hashes of its files."""
+        """Read the score and the file hashes of a finished fold."""
         return read_json(self / RESULT)
 
     def damaged(self) -> list[Path]:
-        """Find the files of a finished fold that are missing or have changed."""
+        """Return the missing or changed files of a finished fold."""
         files = self.result()["files"] if (self / RESULT).is_file() else {}
         return [self / name for name in files if not is_as_written(self / name, files[name])]
 
     def hashes(self) -> dict[str, str]:
-        """Return the hash of each file that predictions depend on, or are in."""
+        """Return the hashes of the model files and of the prediction files."""
         models = sorted(path.name for path in (self / RECIPE).parent.glob(_MODELS))
         return {name: hash_file(self / name) for name in (RECIPE, *models, FOLD_OOF, FOLD_TEST) if (self / name).is_file()}
 
 
 def data_folder(folder: Path, path: str | None) -> Path:
-    """Return the folder with the files of a run's competition, of which `path` is the option data.path."""
+    """Return the folder of the competition files. `path` is the option data.path; None means synthetic data."""
     return folder / SYNTHETIC if path is None else folder_of(path)
 
 
 def is_csv_name(name: str) -> bool:
-    """Whether a submission may have this name: a CSV file in the folder of the run that replaces none of its files."""
+    """Return True for a valid submission file name: a CSV file that replaces no other file of the run."""
     return Path(name).name == name and name not in (FOLDS, OOF, TEST) and name.endswith(".csv")
 
 
 def is_as_written(path: Path, digest: str) -> bool:
-    """Whether a file exists, and has the hash that it had."""
+    """Return True if a file exists and has the hash `digest`."""
     return path.is_file() and hash_file(path) == digest
 
 
 def is_done(folder: Path) -> bool:
-    """Whether the run in a folder has ended, and its outputs are as they were written."""
+    """Return True if the run in a folder is finished and no output has changed."""
     receipt = folder / RECEIPT
     return receipt.is_file() and all(is_as_written(folder / name, was) for name, was in read_json(receipt)["outputs"].items())
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """Raise `ConfigError` for a name that a folder cannot have, and for a folder that holds something other than a run."""
+    """Raise `ConfigError` for an invalid folder name and for a folder with other files than a run."""
     if name in ("", ".", "..") or Path(name).name != name:
         raise ConfigError(f"A run needs a name that a folder can have, got name={name!r}. The folder around it is output.")
     if folder.exists() and not folder.is_dir():
@@ -109,18 +109,18 @@ def check_folder(folder: Path, name: str) -> None:
 
 
 def claim(folder: Path, settings: Settings) -> None:
-    """Make the folder of a run, or make sure that it holds this run: nothing of another run is ever overwritten.
+    """Create the folder of a run, or check that the folder holds this run. Files of other runs are never overwritten.
 
-    As long as nothing has been trained, other options replace those of the folder, so a configuration that failed can be corrected. Raises
-    `ConfigError` naming the first values that differ.
+    Before the first weights are saved, new options replace the stored options, so a failed configuration can be corrected. Raises
+    `ConfigError` with the first differences.
     """
-    for left in folder.glob(f".*{PARTIAL}*"):  # of a process that was killed while it wrote
+    for left in folder.glob(f".*{PARTIAL}*"):  # partial files of a killed process
         left.unlink()
     if not (folder / CONFIG).is_file():
         _write_settings(folder, settings)
         return
     there, here = decisive(stored_settings(folder)), decisive(settings)
-    names = [*here, *(name for name in there if name not in here)]  # arguments of an estimator may be in one of them only
+    names = [*here, *(name for name in there if name not in here)]  # arguments of an estimator may be missing on one side
     differ = [f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names if there.get(name) != here.get(name)]
     trained = (
         path
@@ -142,9 +142,9 @@ def claim(folder: Path, settings: Settings) -> None:
 
 
 def extend(folder: Path, epochs: int) -> None:
-    """Let the run in a folder train for more epochs: what was made of its last states is removed, and its checkpoints stay.
+    """Increase the number of epochs of the run in a folder. Remove weights, predictions and results, but keep the checkpoints.
 
-    The configuration changes last: a process that is killed before leaves a run that makes the removed files again.
+    The configuration changes last. If the process is killed earlier, the old run writes the removed files again.
     """
     longer = with_values(stored_settings(folder), {"training.epochs": epochs})
     for name in (RECEIPT, REPORT):
@@ -158,7 +158,7 @@ def extend(folder: Path, epochs: int) -> None:
 
 
 def config_file(folder: str | PathLike[str]) -> Path:
-    """Return the file with the options of a run; raises `MissingFileError` where there is none."""
+    """Return the path of the stored options. Raises `MissingFileError` for a folder without a run."""
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise MissingFileError(f"{str(folder)!r} is not the folder of a run: it has no {CONFIG}. Give a folder that mlxfp run has made.")
@@ -166,18 +166,18 @@ def config_file(folder: str | PathLike[str]) -> Path:
 
 
 def stored_settings(folder: Path) -> dict[str, Any]:
-    """Read the options of a run as its folder has them. Raises what `config_file` does, and `ConfigError` for a file that was changed."""
+    """Read the stored options of a run. Raises the errors of `config_file`, and `ConfigError` for an invalid file."""
     return unstructure(read_config(config_file(folder)))
 
 
 def settings_in(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Read the options of a run, with the name and output that its folder has now. Raises what `stored_settings` does."""
+    """Read the options of a run, with `name` and `output` of the current folder. Raises the errors of `stored_settings`."""
     path = located(folder)
     return stored_settings(path) | {"output": fspath(path.parent), "name": path.name}
 
 
 def located(folder: str | PathLike[str]) -> Path:
-    """Return the path of a folder with its name and its parent: "." has none."""
+    """Return the path with a folder name. A path such as "." becomes absolute."""
     return Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()
 
 
@@ -187,11 +187,11 @@ def _write_settings(folder: Path, settings: Settings) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a run's folder; raises `ConfigError` if one is in it. The lock of a killed process is released."""
+    """Lock the folder of a run. Raises `ConfigError` if another process has the lock. The system releases the lock of a killed process."""
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / _LOCK, thread_local=False)  # a run, which is a generator, may go on in another thread
+    lock = FileLock(folder / _LOCK, thread_local=False)  # a generator may continue in another thread
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
@@ -203,7 +203,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
-    """Write what identifies the data of a run, or raise `DataError` if they differ: the run would not be the one that was begun."""
+    """Write the fingerprints of the data of a new run. Raise `DataError` if the fingerprints of a continued run differ."""
     if not (folder / DATA).is_file():
         write_json(folder / DATA, identities)
     own = read_json(folder / DATA)
@@ -216,16 +216,16 @@ def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
 
 
 def decisive(settings: Settings) -> dict[str, Any]:
-    """Return the options that decide the results of a run, and must not change while it is continued, by their paths.
+    """Return the options that influence results, by path. A continued run must not change these options.
 
-    A folder of weights or a tokenizer is identified by its content, which `data.json` has, not by its path.
+    Weights and tokenizers are identified by the content hashes in `data.json`, not by path.
     """
     values = {name: value for name, value in flatten(settings).items() if name not in _FREE}
     return values | {name: "a path" for name in _MOVABLE if values[name] is not None and Path(values[name]).is_absolute()}
 
 
 def update_paths(folder: Path, settings: Settings) -> None:
-    """Write the paths of a run's inputs to the options that its folder has."""
+    """Update the input paths in the stored options."""
     stored, flat = stored_settings(folder), flatten(settings)
     moved = with_values(stored, {name: flat[name] for name in ("data.path", "data.spec", *_MOVABLE)})
     if moved != stored:
@@ -233,7 +233,7 @@ def update_paths(folder: Path, settings: Settings) -> None:
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with other values, by their paths.
+    """Return settings with other values, by option path.
 
     >>> with_values({"model": {"name": "kernel", "arguments": {}}}, {"model.arguments.C": 0.5})
     {'model': {'name': 'kernel', 'arguments': {'C': 0.5}}}

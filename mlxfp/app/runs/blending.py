@@ -1,4 +1,4 @@
-"""Several finished runs made into one prediction: scored out of fold, and written as a submission."""
+"""The function `blend`, which combines finished runs."""
 
 import warnings
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 
 Blend = Literal["mean", "rank", "vote", "greedy"]
-_SAME = ("rows", "test", "folds")  # what runs must share: predictions of other folds have seen the rows that validate
+_SAME = ("rows", "test", "folds")  # must be equal: with other folds, a model may have seen validation rows
 
 
 @frozen
 class Blended:
-    """Several runs as one: its score, and the submission if there is a test file and a sample; made by `blend`.
+    """Score and submission of blended runs, returned by `blend`. `submission` is None without a test file or a sample.
 
-    `parts` has the score of each run, by its folder, on the same rows as the whole: in folds in time, the first fold has none.
+    `parts` has the score of each run by folder, on the rows of the blend. With folds in time, the first fold has no score.
 
     >>> Blended(Score("accuracy", (0.8, 0.9), 0.85), {}, None).score.overall
     0.85
@@ -47,14 +47,15 @@ class Blended:
 
 
 def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, method: Blend = "mean", code: Code = None) -> Blended:
-    """Combine the predictions of finished runs, and write their out-of-fold and test predictions, metrics, submission and report to `out`.
+    """Combine the predictions of finished runs. Write out-of-fold and test predictions, metrics, submission and report to `out`.
 
-    `method` is "mean", "rank" (the mean of ranks, for metrics of order), "vote" (of classes), or "greedy" (weights that improve the metric,
-    learned for each fold from the others). The runs need the same data, `data.limit` and `validation`; metric and submission are those of
-    the first. `code` is that of `run`. Raises `ConfigError` for runs of other rows or folds, `DataError` for a run that is not done, and
-    `ArgumentError` for fewer than two runs and a folder that is not empty.
+    `method` is "mean", "rank" (mean of ranks, for ranking metrics), "vote" (for classes), or "greedy" (weights that improve the metric,
+    learned for each fold from the other folds). The runs need the same data, `data.limit` and `validation`. The first run gives the metric
+    and the submission file. See `run` for `code`. Raises `ConfigError` if rows or folds of the runs differ, `DataError` for an unfinished
+    run, and `ArgumentError` for fewer than two runs and a folder that is not empty.
 
-    >>> blend(["runs/first"], "runs/both")
+    >>> import mlxfp as fp
+    >>> fp.runs.blend(["runs/first"], "runs/both")
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentError: A blend needs at least two runs, got 1. Name more folders of runs.
     """
@@ -112,6 +113,6 @@ def _of_test(files: Sequence[FoldFolder]) -> Numbers:
 
 
 def _score_on(whole: OutOfFold, oof: OutOfFold, metric: Metric) -> float:
-    """Score a run on the rows that the blend is scored on."""
+    """Score a run on the rows of the score of the blend."""
     parts = [fold_predictions(fold, oof.predictions[fold.repeat, fold.valid]) for fold in whole.folds]
     return score(out_of_fold(whole.folds, whole.targets, parts), metric).overall

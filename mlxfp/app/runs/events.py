@@ -1,4 +1,4 @@
-"""The events of a run, as frozen values: `run` yields them."""
+"""The events of a run, yielded by `run`."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from mlxfp.support.html import Html, clip, element, fragment, table
 
 @frozen
 class RunEvent:
-    """An event of a run, whose files are in `folder`.
+    """Base class of the events of a run in `folder`.
 
     >>> RunEvent(Path("runs/titanic")).folder.name
     'titanic'
@@ -22,7 +22,7 @@ class RunEvent:
 
 @frozen
 class Began(RunEvent):
-    """A run begins or continues; `done` of its `folds` are finished already.
+    """Start or continuation of a run with `folds` folds, of which `done` are finished.
 
     >>> Began(Path("runs/titanic"), folds=5, done=2).done
     2
@@ -34,7 +34,7 @@ class Began(RunEvent):
 
 @frozen
 class FoldBegan(RunEvent):
-    """A fold, counted from 1, begins to train on `rows` rows, or continues from `step`.
+    """Start or continuation of the training of a fold, counted from 1, on `rows` rows from step `step`.
 
     >>> FoldBegan(Path("runs/titanic"), 1, rows=712, step=0).fold
     1
@@ -47,11 +47,11 @@ class FoldBegan(RunEvent):
 
 @frozen
 class Trained(RunEvent):
-    """An event of a fold's training: one of `mlxfp.training.loop.events`.
+    """A training event of a fold, one of `fp.events`.
 
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> stepped = events.Stepped(TrainState({}, {}, {}, step=7, seed=0), None, 0, {"loss": 0.5})
-    >>> Trained(Path("runs/titanic"), 1, stepped).event.metrics
+    >>> import mlxfp as fp
+    >>> stepped = events.Stepped(fp.TrainState({}, {}, {}, step=7, seed=0), None, 0, {"loss": 0.5})
+    >>> fp.runs.Trained(Path("runs/titanic"), 1, stepped).event.metrics
     {'loss': 0.5}
     """
 
@@ -61,7 +61,7 @@ class Trained(RunEvent):
 
 @frozen
 class FoldEnded(RunEvent):
-    """A fold is finished: its predictions are in its folder. `score` is None where the metric is undefined on its rows.
+    """End of a fold, with predictions written to the folder. `score` is None if the metric is undefined on the rows of the fold.
 
     >>> FoldEnded(Path("runs/titanic"), 1, metric="accuracy", score=0.8).score
     0.8
@@ -90,7 +90,7 @@ class Noted(RunEvent):
 
 @frozen
 class LeftOut(RunEvent):
-    """A member of a run with model.name=auto is left out, for the time or because it failed.
+    """Exclusion of a member of a run with `model.name=auto`, because of the time limit or a failure.
 
     >>> LeftOut(Path("runs/titanic"), "forest", why="no time was left").member
     'forest'
@@ -102,9 +102,9 @@ class LeftOut(RunEvent):
 
 @frozen
 class Weighed(RunEvent):
-    """What a member is worth to a run with model.name=auto: its own score, its weight in what is submitted, from 0 to 1.
+    """Score of a member of a run with `model.name=auto`, and weight of the member in the submission, from 0 to 1.
 
-    `adds` is how much better the score of the blend is with the member than without it; None where there is no blend.
+    `adds` is the improvement of the score of the blend by the member, or None without a blend.
 
     >>> Weighed(Path("runs/titanic"), "lightgbm", score=0.83, weight=0.6, adds=0.004).weight
     0.6
@@ -118,7 +118,7 @@ class Weighed(RunEvent):
 
 @frozen
 class Ended(RunEvent):
-    """All folds are finished, and all outputs are written. `score` is that of the out-of-fold predictions, None where undefined.
+    """End of a run, with all outputs written. `score` is the out-of-fold score, or None if undefined.
 
     `submission` is None without a test file or a sample.
 
@@ -130,6 +130,6 @@ class Ended(RunEvent):
     submission: Path | None
 
     def _repr_html_(self) -> str:
-        """Show the score of each fold in a notebook, and where the files are."""
+        """Show the score of each fold and the paths of the files in a notebook."""
         score = "The score is undefined." if self.score is None else Html(self.score._repr_html_())
         return fragment(score, *(element("p", element("code", clip(path, 300))) for path in (self.folder, self.submission) if path))

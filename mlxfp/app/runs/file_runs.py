@@ -1,7 +1,4 @@
-"""Runs over files in a folder, or rows of a user's own in their place: pictures and sounds of classes, and texts for a language model.
-
-One part of them validates.
-"""
+"""Runs on files or own rows with one validation split: image and audio classification, and language models."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -30,13 +27,13 @@ from mlxfp.observers import Observer
 from mlxfp.support.errors import ConfigError, DataError
 from mlxfp.support.structuring import flatten, unstructure
 
-MODEL_FOLDER = "model"  # of a language model, as the hub of Hugging Face has it
+MODEL_FOLDER = "model"  # folder of a language model in the format of the Hugging Face hub
 _SCORES = {"images": "accuracy", "audio": "accuracy", "language_model": "perplexity"}
 _TO_PREDICT = 64  # files in a batch
 
 
 def file_work(plan: FilePlan) -> Work:
-    """Make the model and its batches; raises `ConfigError` where the training rows do not fill a batch."""
+    """Return the model and the batches. Raises `ConfigError` if the rows of a split do not fill a batch."""
     training, model = plan.training, plan.model
     made = model.task.batches(plan.parts, size=training.size, seed=training.seed, prefetched=training.prefetched)
     for part, batches in (("train on", made.train), ("validate with", made.valid)):
@@ -49,7 +46,7 @@ def file_work(plan: FilePlan) -> Work:
 
 
 def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    """Train on the files in a folder, or continue, and evaluate; the folder of the run is locked and claimed."""
+    """Start or continue the training on files, and evaluate. The caller has locked and claimed the folder of the run."""
     folder, files = plan.folder, FoldFolder(plan.folder, 1)
     modules = {f"module {name}": hash_file(file) for name, file in plan.model.own.files.items()}
     folders.claim_data(folder, {"config": fingerprint(folders.decisive(plan.settings)), **_identity(plan), **modules})
@@ -81,9 +78,9 @@ def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 
 
 def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, Any]:
-    """Predict the class of each file in a folder: columns by name, the path first, then the class and the probability of each.
+    """Predict the class of each file in a folder. Return the columns path, class and the probability of each class.
 
-    Rows of a user's own, the part "test", have their number in place of the path.
+    With own rows, predict the split "test" and return a row number instead of the path.
     """
     task, own = model.task, model.own
     rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")
@@ -112,21 +109,21 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
     else:
         write_json(files / folders.RECIPE, unstructure(task))
     numbers, metric = evaluate(work.model, work.goal.measure)(state, work.held_out), _SCORES[plan.kind]
-    (folder / folders.REPORT).unlink(missing_ok=True)  # it may show another model
+    (folder / folders.REPORT).unlink(missing_ok=True)  # the report may show another model
     write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
     result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
     write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})
 
 
 def _identity(plan: FilePlan) -> dict[str, str]:
-    """Return what identifies the rows: the files that are read, or the datasets of a user's own."""
+    """Return a hash of the file listing, or the fingerprints of the own datasets."""
     if plan.model.own.rows is None:
         return {"files": _listing(str(plan.path))}
     return {name: fingerprint(part) for name, part in {"rows": plan.parts.train, "valid": plan.parts.valid}.items()}
 
 
 def _listing(path: str) -> str:
-    """Return what identifies the files at a path: their names and sizes; of a remote address, itself."""
+    """Return a hash of the names and sizes of the files at a path. For a remote address, hash the address."""
     place = Path(path)
     found = sorted(place.rglob("*")) if place.is_dir() else [place]
     names = [f"{file.relative_to(place).as_posix()} {file.stat().st_size}" for file in found if file.is_file()]

@@ -1,4 +1,4 @@
-"""What a finished run is good for: predictions of other rows, and its models as files that other programs read."""
+"""Prediction and export with the models of a finished run."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -32,14 +32,15 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 
 
 def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Code = None) -> dict[str, Any]:
-    """Predict the rows of a file with all models of a finished run: columns by name, the id first if the file has it.
+    """Predict the rows of a file with the ensemble of a finished run. Return columns by name, with the id first if the file has an id.
 
-    The file has the columns of the test file. Predictions are those of the run's ensemble: probabilities of class 1 or of every class,
-    values, or labels where a threshold was tuned. `code` is that of `run`.
+    The file needs the columns of the test file. Predictions are probabilities of class 1 or of every class, values, or, with a tuned
+    threshold, labels. See `run` for `code`.
 
-    Raises `MissingFileError` for a folder that holds no run and for a missing file, `DataError` for a run that is not done.
+    Raises `MissingFileError` for a folder without a run and for a missing file, and `DataError` for an unfinished run.
 
-    >>> predict("no such folder", "test.csv")
+    >>> import mlxfp as fp
+    >>> fp.runs.predict("no such folder", "test.csv")
     Traceback (most recent call last):
     mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
@@ -74,21 +75,21 @@ def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], 
     predictors = [load_predictor(models, each) for each in folds]
     for model in predictors:
         if isinstance(model, Predictor):
-            budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
+            budget(model.recipe, rows)  # raises for rows that are too long
     return combine([model(rows) for model in predictors], models.combine, limit)
 
 
 def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code = None) -> tuple[Path, ...]:
-    """Write the models of a finished run, a folder for each fold, as `models.load`, `load_tokenizer` and the hub of Hugging Face read them.
+    """Write the models of a finished run in the format of the Hugging Face hub, one folder for each fold.
 
-    Each folder has `config.json`, `model.safetensors` and `tokenizer.json`, and `recipe.json` with all else that a prediction needs: the
-    classes in the order of the outputs, the scale of values, how a row becomes text. Those of an estimator are the files of
-    `kaggle.save_estimator`, which its library reads. With model.name=auto or several seeds, these folders are in one for each model of the
-    blend.
-    `code` is that of `run`. Raises `DataError` for a run that is not done,
-    `ArgumentError` for a folder that is not empty, and what `models.save` raises for a model of your own.
+    `models.load` and `load_tokenizer` read `config.json`, `model.safetensors` and `tokenizer.json` in each folder. `recipe.json` has the
+    other inputs of a prediction: the classes in output order, the scale of values and the text format of a row. An estimator is written as
+    by `kaggle.save_estimator`. With `model.name=auto` or several seeds, each model of the blend has a parent folder for the fold folders.
+    See `run` for `code`. Raises `DataError` for an unfinished run, `ArgumentError` for a folder that is not empty, and the errors of
+    `models.save` for your own model.
 
-    >>> export("no such folder", "models")
+    >>> import mlxfp as fp
+    >>> fp.runs.export("no such folder", "models")
     Traceback (most recent call last):
     mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
@@ -118,7 +119,7 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
 
 
 def _copied(fold: FoldFolder, place: Path) -> Path:
-    """Copy the files of an estimator, which its library and `load_estimator` read as they are."""
+    """Copy the files of an estimator for `load_estimator`."""
     place.mkdir(parents=True)
     for name in fold.result()["files"]:
         if name not in (folders.FOLD_OOF, folders.FOLD_TEST):
@@ -127,7 +128,7 @@ def _copied(fold: FoldFolder, place: Path) -> Path:
 
 
 def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
-    """Return the options and the folds of a finished run; raises `DataError` if it is not done or its files have changed."""
+    """Return the options and the folds of a finished run. Raises `DataError` for an unfinished run or changed files."""
     settings, begun = folders.settings_in(run), sum(each.is_dir() for each in run.glob("fold-*"))
     folds = tuple(FoldFolder(run, place + 1) for place in range(begun))
     if not folders.is_done(run) or not all(each.done for each in folds):

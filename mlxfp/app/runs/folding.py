@@ -1,4 +1,4 @@
-"""The folds of a run: fit, predict, save, one after the other; finished work is not done again."""
+"""Fitting, prediction and saving of each fold of a run. Finished folds are not repeated."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
@@ -35,10 +35,9 @@ Train = Callable[[Work, FoldFolder], Iterator[RunEvent]]
 def run_fold(
     plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[observers.Observer], *, ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
-    """Train a fold, or continue it, and predict; yield what happens. Finished work is read from its files.
+    """Start or continue the training of a fold, predict, and yield the events. The result of a finished fold is read from the folder.
 
-    All `ranks` train together. Damaged files are made again, as far as damage can be detected. Raises `CheckpointError`, naming the file,
-    for a damaged checkpoint.
+    All `ranks` train together. Files with a wrong hash are written again. Raises `CheckpointError` with the path of a damaged checkpoint.
     """
     yield from without_damage(plan.folder, files)
     if not files.done:
@@ -49,13 +48,13 @@ def run_fold(
 
 
 def load_fold(models: Models, files: FoldFolder) -> Predictor:
-    """Read a trained fold: a function from rows to predictions."""
+    """Read the network of a trained fold as a function from rows to predictions."""
     recipe = structure(read_json(files / RECIPE), models.recipe_class, what=str(files / RECIPE))
     return _load(files, recipe, models.network(recipe, seed=0), models.views)
 
 
 def load_predictor(models: Models, files: FoldFolder) -> Predictor | FittedEstimator:
-    """Read a trained fold of any model: a function from rows to predictions."""
+    """Read the network or the estimator of a trained fold as a function from rows to predictions."""
     return load_fold(models, files) if models.estimator is None else load_estimator((files / RECIPE).parent)
 
 
@@ -85,11 +84,11 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) 
     write_json(files / RESULT, {**result, "files": files.hashes()})
 
 
-Made = tuple[Predict, int, dict[str, Any]]  # the function that predicts, the rows that it learned from, and what the result says of it
+Made = tuple[Predict, int, dict[str, Any]]  # prediction function, number of training rows, entries of result.json
 
 
 def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimator]) -> Generator[RunEvent, None, Made]:
-    """Fit an estimator to a fold; what a killed process has begun is done again, since estimators have no checkpoints."""
+    """Fit an estimator to a fold. Estimators have no checkpoints: an interrupted fit restarts."""
     made = make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold))
     stops = plan.training.patient and made.library.stops
     if plan.training.patient and not stops:
@@ -104,24 +103,24 @@ def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimato
 
 
 def work_of(prepared: PreparedFold) -> Work:
-    """Return what is to be trained of a fold."""
+    """Return the model, batches and seed of a prepared fold."""
     plan, count = prepared.plan, length(prepared.splits.train) or 0
     return Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, count, plan.seed_of(prepared.fold))
 
 
 def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], train_on: Train) -> Generator[RunEvent, None, Made]:
-    """Train a network on a fold, or continue it."""
+    """Start or continue the training of a network on a fold."""
     plan, test = prepared.plan, prepared.plan.data.test
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
     stopping = {"stop by": valid} if plan.training.decided else {}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
-    for name, rows in parts.items():  # refuses rows that are too long before anything is trained
+    for name, rows in parts.items():  # raises for rows that are too long before the training
         found = None if rows is None else budget(recipe, rows)
         if found is not None and found.over:
             cut = f"To {name}: {100 * found.over:.1f} % of {found.rows:,} rows are cut off at {found.max_length} tokens."
             yield Noted(plan.folder, cut)
     for number in range(1, plan.models.views):
-        recipe.view(others, number)  # raises now what would be raised after the training
+        recipe.view(others, number)  # raises errors before the training, not after
     write_json(files / RECIPE, unstructure(recipe))
     count = length(train) or 0
     if not (files / MODEL).is_file():

@@ -1,4 +1,4 @@
-"""Runs on several ranks: rank 0 makes the run, and the others train each model with it. They write nothing."""
+"""Runs on several ranks: rank 0 executes the run, and the other ranks only take part in the training of each model."""
 
 from collections.abc import Iterator
 
@@ -13,13 +13,13 @@ from mlxfp.distributed import Ranks
 
 
 def leading(events: Iterator[RunEvent], ranks: Ranks) -> Iterator[RunEvent]:
-    """Yield the events of a run, and tell the other ranks when it has ended."""
+    """Yield the events of a run on rank 0, then send the end of the run to the other ranks."""
     yield from events
     ranks.gather([NOTHING_LEFT, 0])
 
 
 def following(start: Start, ranks: Ranks) -> Iterator[RunEvent]:
-    """Train with rank 0 until it has nothing left to train: yields nothing, as rank 0 says what happens."""
+    """Train with rank 0 until rank 0 sends the end of the run. Yields nothing, because rank 0 yields the events."""
     yield from ()
     made: Plan | FilePlan | None = None
     while True:

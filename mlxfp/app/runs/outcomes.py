@@ -1,4 +1,4 @@
-"""What is made of a run's folds: scores, predictions of the test rows, the submission, the plot, the receipt."""
+"""Outputs of finished folds: scores, test predictions, submission, plot and receipt."""
 
 import platform
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -37,13 +37,13 @@ _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-
 
 
 def combine(predictions: Sequence[Numbers], ensemble: Callable[[Sequence[Numbers]], Numbers], threshold: float | None) -> Numbers:
-    """Combine the predictions of all folds' models: float64[N], or [N, C]; labels where there is a threshold."""
+    """Combine the predictions of the models of all folds, float64[N] or [N, C]. Return labels if `threshold` is not None."""
     made = ensemble(predictions)
     return made if threshold is None else Threshold(threshold)((made,))
 
 
 def environment() -> dict[str, Any]:
-    """Return the versions that results may depend on, and the number of threads of OpenBLAS, on which their last digits may."""
+    """Return the package versions and the number of OpenBLAS threads, which may change the last digits of results."""
     found: dict[str, Any] = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -53,9 +53,9 @@ def environment() -> dict[str, Any]:
 
 
 def claim_environment(folder: Path) -> Iterator[RunEvent]:
-    """Write what results may depend on to the folder of a run, or go on with the number of threads that it has; tell what has changed."""
+    """Write the environment to the folder of a new run. For a continued run, restore the number of threads and yield changed versions."""
     before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
-    blas_threads(before.get("blas_threads"))  # as many as before: the last digits may depend on it
+    blas_threads(before.get("blas_threads"))  # the number of threads may change the last digits
     now = environment()
     if not before:
         write_json(folder / folders.ENVIRONMENT, now)
@@ -65,13 +65,13 @@ def claim_environment(folder: Path) -> Iterator[RunEvent]:
 
 
 def write_folds(plan: Plan) -> None:
-    """Write the fold in which each row validates: a line for each row, a column for each repeat."""
+    """Write the validation fold of each row to `folds.csv`, with one column for each repeat."""
     folds = [(f"repeat_{repeat + 1}", assigned + 1) for repeat, assigned in enumerate(plan.folds.assignments)]
     write_text(plan.folder / folders.FOLDS, csv_text([ids_of(plan.data.spec, plan.rows, plan.folds.size), *folds]))
 
 
 def outcome(plan: Plan) -> Ended | None:
-    """Return how a finished run ended, or None if a file is missing or has changed."""
+    """Return the final event of a finished run, or None if an output file is missing or has changed."""
     folder, submission = plan.folder, plan.folder / plan.submission
     if not folders.is_done(folder) or (
         submission_files(plan.data) is not None and submission.name not in read_json(folder / folders.RECEIPT)["outputs"]
@@ -84,7 +84,7 @@ def outcome(plan: Plan) -> Ended | None:
 
 
 def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
-    """Make all outputs of finished folds."""
+    """Write all outputs of finished folds."""
     folder = plan.folder
     save_spec(plan.data.spec, folder / folders.SPEC)
     write_folds(plan)
@@ -106,7 +106,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
 
 
 def write_test(plan: Plan, made: Numbers) -> Generator[RunEvent, None, Path | None]:
-    """Write the predictions of the test rows and, where there is a sample, the submission, and return its path."""
+    """Write the test predictions and, if there is a sample submission, the submission. Return the path of the submission."""
     ids = ids_of(plan.data.spec, plan.data.test, len(made))  # type: ignore[arg-type]  # there are test rows
     write_text(plan.folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, made).items()]))
     if (filled := make_submission(plan.data, made)) is None:
@@ -119,7 +119,10 @@ def write_test(plan: Plan, made: Numbers) -> Generator[RunEvent, None, Path | No
 
 
 def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutOfFold, float | None]:
-    """Return the out-of-fold predictions of all folds, the same as they are scored, and the threshold where one was tuned for that."""
+    """Return the out-of-fold predictions, the scored predictions and the tuned threshold.
+
+    The scored predictions are labels after the threshold. Without `plan.threshold`, no threshold is tuned and both predictions are equal.
+    """
     parts = [fold_predictions(fold, made) for fold, made in zip(plan.folds, predictions, strict=True)]
     oof = out_of_fold(plan.folds, plan.data.targets, parts)
     if not plan.threshold:
@@ -130,7 +133,7 @@ def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutO
 
 
 def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
-    """Plot the run, if it is asked for and matplotlib is installed; an estimator has no curves."""
+    """Plot the learning curves if the plan has plots and matplotlib is installed. Estimators have no curves."""
     if plan.plots and plan.models.estimator is None:
         try:
             plot_run({f"fold {each.fold}": each / folders.LOG for each in files}, plan.folder / folders.PICTURE)
@@ -139,7 +142,7 @@ def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
 
 
 def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
-    """Write out-of-fold predictions with the targets: a line for each row, a column for each repeat."""
+    """Write targets and out-of-fold predictions as CSV: a line for each row, columns for each repeat."""
     truth = oof.targets.reshape(len(oof.targets), -1)
     names = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.data.spec.target]
     columns = [ids_of(plan.data.spec, plan.rows, plan.folds.size), *zip(names, truth.T, strict=True)]
@@ -150,14 +153,14 @@ def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
 
 
 def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
-    """Return predictions, [N] or [N, C], as columns by the names of classes, or of targets if there are several."""
+    """Return predictions, [N] or [N, C], as columns named by class or by target. The only column of [N] is `prediction`."""
     if predictions.ndim == 1:
         return {"prediction": predictions}
     return dict(zip(spec.outputs, predictions.T, strict=True))
 
 
 def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:
-    """Return scores as they are written to a run's folder; `scored` are the predictions that the score is of, after a threshold."""
+    """Return the content of `metrics.json`. `scored` has the predictions after the threshold."""
     numbers: dict[str, Any] = {}
     if found is not None:
         mean, sd, *folds = (None if isnan(value) else value for value in (found.mean, found.sd, *found.folds))
@@ -168,7 +171,7 @@ def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, found: Score | Non
 
 
 def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
-    """Return the score of the rows that are equal to no row in another fold, if there are others."""
+    """Return the score without the rows that have a duplicate in another fold, if there are duplicates."""
     alike = duplicated(plan.data, plan.folds)
     if not alike.any():
         return {}
@@ -177,13 +180,13 @@ def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
         return {"without_duplicates": None}
     try:
         each = [plan.metric(scored.targets[kept], made[kept]) for kept, made in zip(rows, scored.predictions, strict=True)]
-    except DataError:  # of the rows that are left
+    except DataError:  # the metric is undefined on the remaining rows
         return {"without_duplicates": None}
     return {"without_duplicates": float(np.mean(each))}
 
 
 def duplicates_said(folder: Path) -> Iterator[RunEvent]:
-    """Say how much rows that are equal to rows in other folds change the score of a finished run."""
+    """Yield a message with the scores of a finished run with and without duplicates in other folds."""
     numbers = read_json(folder / folders.METRICS)
     if (others := numbers.get("without_duplicates")) is not None:
         alone = f"{numbers['metric']} {others:.4f} without the rows that are equal to a row in another fold"
@@ -191,9 +194,9 @@ def duplicates_said(folder: Path) -> Iterator[RunEvent]:
 
 
 def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
-    """Write the inputs of the run, the results of its parts and the hashes of its outputs: equal receipts are equal runs.
+    """Write the receipt: options, versions, hashes of inputs and outputs, and the results in `parts`. Equal runs have equal receipts.
 
-    A report that was written before is removed, as it may show other outputs.
+    Removes an earlier report, which may show other outputs.
     """
     (plan.folder / folders.REPORT).unlink(missing_ok=True)
     names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.submission)
@@ -212,7 +215,7 @@ def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
 
 
 def identities(plan: Plan) -> dict[str, str]:
-    """Return what identifies the data and the folds of a run: if any of these differs, the run is another one."""
+    """Return the fingerprints of options, data, folds and code. A difference means another run."""
     test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
     return {
         "config": fingerprint(folders.decisive(plan.settings)),
@@ -227,12 +230,12 @@ def identities(plan: Plan) -> dict[str, str]:
 
 
 def _model_files(path: Path) -> list[Path]:
-    """Find the files of weights and of a tokenizer: at a path, or in the folder there."""
+    """Return the files of weights and of the tokenizer at `path`, a file or a folder."""
     if not path.is_dir():
         return [path] if path.is_file() else []
     return sorted(file for file in path.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())
 
 
 def ids_of(spec: DatasetSpec, rows: Dataset[Any], count: int) -> tuple[str, Any]:
-    """Return the name and the values of the column that identifies rows."""
+    """Return the name and the values of the identifier column. Without an identifier, count the rows."""
     return (spec.id, column_values(rows, spec.id)) if spec.id is not None else ("row", np.arange(count))

@@ -1,4 +1,4 @@
-"""Parts of a user's own, which a configuration names as module:name: imported only from a folder that the user names."""
+"""Import of own parts, which a configuration names as `module:name`. The user must permit the folder with `code`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from mlxfp.observers import Observer
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, ConfigError, unknown_name
 
-_PARTS = {"model.name": "estimator"}  # where the part of a configuration has another name
-Code = str | PathLike[str] | None  # the folder of the modules that may be imported; None: none may
+_PARTS = {"model.name": "estimator"}  # options with another name than the field of OwnParts
+Code = str | PathLike[str] | None  # folder of the modules that may be imported; None forbids imports
 
 
 @frozen
 class OwnParts:
-    """The parts of a user's own in a run; made by `own_parts`. `files` are the files of their modules, by module."""
+    """Own parts of a run, returned by `own_parts`. `files` maps each module name to the path of the module."""
 
     model: Callable[..., Any] | None = None
     estimator: Callable[..., Any] | None = None
@@ -34,7 +34,7 @@ class OwnParts:
     files: dict[str, Path] = field(factory=dict)
 
     def make_model(self, name: str | None, task: Any, seed: int) -> Any:
-        """Call the function for the model, which the configuration has by this name; None where there is none."""
+        """Return the result of the own model function, or None without an own model. `name` is the option value, for errors."""
         if self.model is None:
             return None
         made = self.model(task, seed)
@@ -43,9 +43,9 @@ class OwnParts:
 
 
 def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
-    """Import parts, each named by its option and as module:name, from the folder `code` or from packages.
+    """Import own parts from the folder `code` or from packages. `names` has pairs of option path and `module:name`.
 
-    Raises `ConfigError` if there are some and `code` is None: a configuration may come from someone else, and must not run code unasked.
+    Raises `ConfigError` for own parts with `code=None`, because a configuration from another person must not execute code without consent.
     """
     if not names:
         return OwnParts()
@@ -65,7 +65,7 @@ def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
 
 
 def import_part(name: str, folder: Path, *, asked_by: str) -> Any:
-    """Import what `module:name` names, from a folder or from a package. Raises `ConfigError` for a module that cannot be imported."""
+    """Import the object `module:name` from a folder or a package. Raises `ConfigError` for a module that cannot be imported."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(folder))
     try:

@@ -1,4 +1,4 @@
-"""A run as values and functions: the data, the folds, the metric, how models are made. Nothing has been trained yet."""
+"""Plans of runs: data, folds, metric and the functions that make models, before any training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,10 +24,11 @@ Step = Any  # the result of `train_step`
 
 @frozen
 class Models:
-    """The models of a run: how each is made, and how their predictions are combined.
+    """Factories of the models of a run, and the function that combines predictions.
 
-    `estimator(spec, rows=, seed=)` makes one for so many training rows; it is None for a network, which `network(recipe, seed=, rows=)`
-    makes after `recipe(spec, rows, seed=)` was fitted. A network averages its predictions over `views`.
+    `estimator(spec, rows=, seed=)` makes an estimator for a number of training rows, and is None for a network. For a network,
+    `recipe(spec, rows, seed=)` fits the recipe, then `network(recipe, seed=, rows=)` makes the model. `views` is the number of views of a
+    row whose predictions are averaged.
     """
 
     name: str | None
@@ -42,11 +43,11 @@ class Models:
 
 @frozen
 class Training:
-    """How the networks of a run are trained.
+    """Settings and factories for the training of the networks of a run.
 
-    `optimizer(goal, updates=, params=)`, `step(model, goal, optimizer, ranks)` and `observers(metric, best, control, ranks)` make the parts
-    of a training. `patient`: it stops early, with its best state. `decided`: evaluations change it. `every`, `evaluate_every` and
-    `checkpoint_every` count steps.
+    `optimizer(goal, updates=, params=)`, `step(model, goal, optimizer, ranks)` and `observers(metric, best, control, ranks)` are factories.
+    `patient` enables early stopping with the best state. `decided` is true if evaluations influence the training. `every`,
+    `evaluate_every` and `checkpoint_every` count steps.
     """
 
     seed: int
@@ -68,7 +69,7 @@ class Training:
 
 @frozen
 class Trackers:
-    """The trackers that follow a run under its `name`, each None or where it keeps runs; `params` are the options that they show."""
+    """Locations of the experiment trackers of a run, None if unused. `name` is the run name, `params` the displayed options."""
 
     name: str
     params: Mapping[str, str]
@@ -80,12 +81,13 @@ class Trackers:
 
 @frozen
 class Plan:
-    """What a run will do, as values and functions; made by `plan`. `settings` are its options as plain data, for the record.
+    """Data, folds, options and factories of a run, returned by `plan`. `settings` has the options as plain data.
 
-    Functions follow from the options, so plans with equal options, rows and folds are equal.
+    Equality ignores the factories, which depend only on the options.
 
+    >>> import mlxfp as fp
     >>> from attrs import fields
-    >>> [field.name for field in fields(Plan) if field.repr]
+    >>> [field.name for field in fields(fp.runs.Plan) if field.repr]
     ['folder', 'data', 'folds']
     """
 
@@ -98,16 +100,16 @@ class Plan:
     training: Training = field(repr=False, eq=False)
     trackers: Trackers = field(repr=False)
     make_folds: Callable[[CompetitionData], Folds] = field(repr=False, eq=False)
-    submission: str = field(repr=False)  # the name of its file
+    submission: str = field(repr=False)  # file name
     threshold: bool = field(repr=False)  # a threshold is tuned
     plots: bool = field(repr=False)
-    auto: bool = field(repr=False)  # several models, which the data choose, within so many minutes
+    auto: bool = field(repr=False)  # several models, chosen from the data
     minutes: float | None = field(repr=False)
     seeds: int = field(repr=False)
-    teacher: Path | None = field(repr=False)  # the run that labels rows of the test file
-    synthetic: bool = field(repr=False)  # rows were made, in the folder of the run
-    inferred: bool = field(repr=False)  # nobody has said what the columns are
-    inputs: tuple[Path, ...] = field(repr=False)  # weights and a tokenizer: files or folders
+    teacher: Path | None = field(repr=False)  # folder of the run that gives pseudo-labels
+    synthetic: bool = field(repr=False)  # synthetic rows in the folder of the run
+    inferred: bool = field(repr=False)  # the spec was inferred from the data
+    inputs: tuple[Path, ...] = field(repr=False)  # files or folders of weights and of a tokenizer
 
     @property
     def rows(self) -> Dataset[Any]:
@@ -120,13 +122,13 @@ class Plan:
         return self.data.metric
 
     def seed_of(self, fold: Fold) -> int:
-        """Return the seed of a fold: each has its own weights and dropout."""
+        """Return the seed for weights and dropout of a fold."""
         return fold_in(0, "run", self.training.seed, fold.repeat, fold.number) % 2**31
 
 
 @frozen
 class FileModel:
-    """A task over files, and the function of a seed that makes its model."""
+    """A task on files. `make(seed)` returns the model."""
 
     task: Any
     own: OwnParts
@@ -134,13 +136,13 @@ class FileModel:
 
     @property
     def goal(self) -> Any:
-        """What the model learns, with the loss of the user's own if there is one."""
+        """The training goal, with the loss from `own.loss` if given."""
         return evolve(self.task.goal, own=self.own.loss)
 
 
 @frozen
 class FilePlan:
-    """What a run over files will do: `kind` names its task, and `source` its files, or the rows of a user's own in their place."""
+    """Plan of a run on files. `kind` is the task name; `source` describes the files or the own rows in error messages."""
 
     folder: Path
     kind: str
@@ -156,9 +158,9 @@ class FilePlan:
 
 @frozen
 class Start:
-    """A run whose inputs have not been read: its folder, its options as plain data, and the function that reads the inputs.
+    """A run before the inputs are read. `settings` has the options as plain data, and `plan()` reads the inputs.
 
-    `code` is the folder of the user's own modules.
+    `code` is the folder of the own modules.
     """
 
     folder: Path

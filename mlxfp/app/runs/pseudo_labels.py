@@ -1,4 +1,4 @@
-"""Pseudo-labels in a run: a finished run teaches, each of its folds the same fold here, so no validation label is ever used."""
+"""Pseudo-labels from a finished run, the teacher. Each fold uses the same fold of the teacher, so no validation label leaks."""
 
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from mlxfp.support.errors import ConfigError, DataError
 
 
 def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[Any]:
-    """Add rows of the test file to the training rows of a fold, with the labels that the same fold of the teacher is sure of.
+    """Add the test rows with confident predictions of the same fold of the teacher to the training rows of a fold.
 
-    Raises `ConfigError` for a teacher with other rows or folds.
+    Raises `ConfigError` if the teacher has other rows or folds.
     """
     teacher = plan.teacher
     if teacher is None or plan.data.test is None:
@@ -33,7 +33,7 @@ def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[A
 
 
 def teacher_files(plan: Plan) -> dict[str, str]:
-    """Return the hashes of the predictions that label rows, by fold; nothing without a teacher."""
+    """Return the hashes of the predictions of the teacher by fold. Return an empty dict without a teacher."""
     teacher = plan.teacher
     if teacher is None:
         return {}

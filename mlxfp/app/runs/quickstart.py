@@ -1,4 +1,4 @@
-"""One fold made ready for training, as a run trains it: for training loops of your own."""
+"""The function `prepare`: a fold with model and batches for custom training loops."""
 
 from typing import Any
 
@@ -19,17 +19,17 @@ from mlxfp.app.tasks.recipes import AnyRecipe, labelled_batches, training_batche
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ConfigError, DataError
 
-SHARE = 0.1  # of a fold's training rows, held out to stop early by
+SHARE = 0.1  # of the training rows of a fold, held out for early stopping
 
 
 @frozen
 class PreparedFold:
-    """Everything that training a fold needs, fitted on its training rows alone; made by `prepare`.
+    """Rows, recipe and model for the training of a fold, returned by `prepare`. Only training rows are used for fitting.
 
-    `splits` has rows as in the files, with targets as numbers; `batches` trains and `held_out` evaluates. `splits.valid` has the rows that
-    the fold validates with, or, with `observers.patience` or `schedule.name=plateau`, a tenth of its training rows. Batches are those of
-    `recipe.collator`: `input_ids` and `attention_mask` int32[B, L], `labels` and, if the model takes them, `numbers`; for networks for
-    tables `numbers`, `categories` and `labels`.
+    `splits` has the rows of the files with numeric targets. `splits.valid` has the validation rows of the fold or, with
+    `observers.patience` or `schedule.name=plateau`, a tenth of the training rows. `batches` is for training, `held_out` for evaluation.
+    Batches of `recipe.collator` have `input_ids` and `attention_mask`, int32[B, L], `labels` and, for models with numeric inputs,
+    `numbers`. Batches for table networks have `numbers`, `categories` and `labels`.
 
     >>> from attrs import fields
     >>> [field.name for field in fields(PreparedFold)]
@@ -44,35 +44,35 @@ class PreparedFold:
 
     @property
     def objective(self) -> Objective:
-        """What to learn: `objective.loss` for `train_step`, `objective.measure` for `evaluate`."""
+        """The training objective: `objective.loss` for `train_step`, `objective.measure` for `evaluate`."""
         return evolve(objective(self.recipe), own=self.plan.own.loss)
 
     @property
     def batches(self) -> Dataset[Any]:
-        """Batches to train on, in another order each epoch."""
+        """Training batches, reshuffled each epoch."""
         return self.training_batches(prefetched=self.plan.training.prefetched)
 
     @property
     def held_out(self) -> Dataset[Any]:
-        """Batches to evaluate with."""
+        """Evaluation batches."""
         assert self.splits.valid is not None
         return labelled_batches(self.recipe, self.splits.valid)
 
     def training_batches(self, *, prefetched: int) -> Dataset[Any]:
-        """Return `batches`, with this many prepared in advance."""
+        """Return `batches` with `prefetched` batches prepared in advance."""
         training = self.plan.training
         return training_batches(self.recipe, self.splits.train, size=training.size, seed=training.seed, prefetched=prefetched)
 
     def predictor(self, state: TrainState) -> Predictor:
-        """Return the function that predicts rows with a state of the model."""
+        """Return the prediction function for a training state of the model."""
         return Predictor(self.recipe, self.model, state, self.plan.models.views)
 
 
 def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
-    """Make the first fold of a configuration ready for training, exactly as a run would train it.
+    """Prepare the first fold of a configuration for training, exactly as `runs.run` does.
 
-    Everything that is fitted (vocabulary, quantiles, scales) is fitted on its training rows. `code` is that of `plan`. Raises what `plan`
-    raises, and `DataError` for rows that are too long. `runs.run` trains all folds, with out-of-fold predictions and a submission.
+    Vocabulary, quantiles and scales are fitted on the training rows. See `plan` for `code`. Raises the errors of `plan`, and `DataError`
+    for rows that are too long. `runs.run` trains all folds, with out-of-fold predictions and a submission.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -82,7 +82,7 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     >>> batch = next(iter(made.batches))
     >>> sorted(batch), made.plan.metric.name, made.recipe.target
     (['attention_mask', 'input_ids', 'labels'], 'accuracy', Target(columns=('Survived',), answer='class', outputs=2, ...))
-    >>> state = fp.train_state(made.model, fp.optimizers.adamw(1e-3), seed=0)  # or that of the last step of a training
+    >>> state = fp.train_state(made.model, fp.optimizers.adamw(1e-3), seed=0)  # or the state after the training
     >>> made.predictor(state)(made.splits.valid).shape
     (12,)
     """
@@ -100,7 +100,7 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
 
 
 def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
-    """Make a fold of a run ready for training."""
+    """Prepare a fold of a run for training."""
     seed = plan.seed_of(fold)
     parts = parts_of(fold, plan.rows, "inner" if plan.training.decided else "none", SHARE)
     train = with_pseudo_labels(plan, fold, parts.train)
@@ -111,7 +111,7 @@ def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
 
 
 def budget(recipe: AnyRecipe, rows: Dataset[Any]) -> TokenBudget | None:
-    """Count the tokens of rows, if they have any; raises `DataError` for rows that are too long, naming the options that can change it."""
+    """Count the tokens of text rows. Raises `DataError` for rows that are too long; a note names the options to change."""
     try:
         return recipe.budget(rows)
     except DataError as error:

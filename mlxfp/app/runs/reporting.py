@@ -1,4 +1,4 @@
-"""Reports and comparisons of finished runs, whose rows are read again."""
+"""The functions `report` and `compare` for finished runs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,30 +17,31 @@ from mlxfp.support.errors import ArgumentError
 
 @explain_call
 def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, code: Code = None) -> Path:
-    """Write a report as one HTML file of bounded size that loads nothing, and return its path. It is the same each time.
+    """Write a report as one HTML file and return the path. The file has bounded size, loads no other files and is deterministic.
 
-    Of the folder of a finished run, or of a blend, by default to its `report.html`: the score next to those of a constant and of a linear
-    model on the same folds, the learning curves, confusion and calibration or residuals, the worst mistakes with their texts, lengths,
-    warnings, the configuration, versions and hashes. Where the rows cannot be read any more, what needs them is left out. `runs.run` and
-    `runs.blend` have written it unless `observers.plots` is false.
+    *One finished run or blend*, by default to `report.html` in the folder: the score and the scores of a constant and of a linear model on
+    the same folds, learning curves, confusion and calibration or residuals, the worst mistakes with texts, lengths, warnings,
+    configuration, versions and hashes. Sections that need the rows are omitted if the rows cannot be read. `runs.run` and `runs.blend`
+    write this report unless `observers.plots` is false.
 
-    Of several runs, by default to `comparison.html`: what `runs.compare` finds, each run against the first.
+    *Several runs*, by default to `comparison.html`: the result of `runs.compare`, each run against the first.
 
-    Of logs that `observers.log_metrics` has written (`.jsonl` files, or folders that hold some), by default to `report.html`: the learning
-    curves of all over each other, how far each came, the last, the lowest and the highest value of each metric, and warnings. The log of a
-    training run that was killed, or still runs, is read as far as it was written.
+    *Logs of `observers.log_metrics`* (`.jsonl` files, or folders with such files), by default to `report.html`: the learning curves in
+    common charts, the last step, the last, lowest and highest value of each metric, and warnings. Incomplete logs of killed or running
+    trainings are accepted.
 
-    `code` is that of `runs.run`. Raises `MissingFileError` for a folder that holds neither a run nor a log, `DataError` for a run that is
-    not done or a file that is not a log, and `ArgumentError` for no path, or more than 100 logs.
+    See `runs.run` for `code`. Raises `MissingFileError` for a folder without a run or a log, `DataError` for an unfinished run or a file
+    that is not a log, and `ArgumentError` for no path or more than 100 logs.
 
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %d, "metrics": {"loss": 0.5}}'
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(f"{folder}/log.jsonl").write_text("".join(line % (step, step) + chr(10) for step in range(5)))
-    ...     "<svg" in report(f"{folder}/log.jsonl", out=f"{folder}/report.html").read_text()
+    ...     "<svg" in fp.runs.report(f"{folder}/log.jsonl", out=f"{folder}/report.html").read_text()
     True
 
-    See also: `runs.compare`, for the same as a value; `plot_run`, for a picture.
+    See also: `runs.compare` for a comparison as a value; `plot_run` for a picture.
     """
     for path in paths:
         check_types((str, PathLike), path=path)
@@ -53,22 +54,23 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
 
 
 def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunComparison:
-    """Compare finished runs with the first of them: options, scores on the same folds, and rows.
+    """Compare finished runs with the first run: options, scores on the same folds, and rows.
 
-    The difference of two scores has an interval of a paired test over folds. Runs on other rows or folds are compared in their options
-    alone, and the result says so. `code` is that of `runs.run`. Raises `ArgumentError` for fewer than two runs, `MissingFileError` for a
-    folder that holds no run, `DataError` for a run that is not done.
+    Score differences have the confidence interval of a paired test over folds. If rows or folds differ, only the options are compared, and
+    the result contains the reason. See `runs.run` for `code`. Raises `ArgumentError` for fewer than two runs, `MissingFileError` for a
+    folder without a run, and `DataError` for an unfinished run.
 
-    >>> compare(["runs/first"])
+    >>> import mlxfp as fp
+    >>> fp.runs.compare(["runs/first"])
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentError: A comparison needs at least two runs, got 1. Name more folders of runs.
 
-    See also: `report`, the same as a page; `kaggle.compare` for predictions of your own.
+    See also: `report` for an HTML page; `kaggle.compare` for your own predictions.
     """
     return compare_runs(runs, partial(linear_of, code=code))
 
 
 def linear_of(folder: Path, code: Code = None) -> LinearModel:
-    """Read the rows and folds of a run, for the linear model that the run is compared with."""
+    """Return the linear baseline on the rows and folds of the run in a folder."""
     made = plan_in(folder, code)
     return LinearModel(made.data, made.folds)

@@ -1,4 +1,4 @@
-"""Runs: from a configuration to a folder with all outputs, as a stream of events."""
+"""The functions `run` and `resume`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -30,21 +30,22 @@ from mlxfp.support.progress import Progress
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    """Run a configuration, lazily: train and evaluate every fold, predict the test rows, write the submission; yield what happens.
+    """Run a configuration lazily: train and evaluate every fold, predict the test rows, write the submission, and yield the events.
 
-    All files are in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
-    predictions, metrics, submission, a receipt with the hashes of all inputs and outputs, and to look at, unless `observers.plots` is
-    false, a plot and `report.html`. A run that was stopped or killed, at any moment, is continued by running it again, and ends with the
-    same bytes. A folder that holds another run, and data that have changed, are refused, and nothing in the folder is changed.
+    The folder `output/name` receives the configuration, spec, folds, logs, checkpoints, models, out-of-fold and test predictions, metrics,
+    submission, and a receipt with the hashes of all inputs and outputs. Unless `observers.plots` is false, a plot and `report.html` are
+    written too. To continue a stopped or killed run, run the same configuration again: the outputs are bit-identical. If the folder holds
+    another run or the data have changed, `run` raises an error and changes no file.
 
-    `code` is the folder of the modules that the section `own` of the configuration names; without it, such a configuration is refused:
-    it may come from someone else, and would run their code.
+    `code` is the folder of the modules in the section `own` of the configuration. Without `code`, a configuration with own modules raises
+    an error, because a configuration from another person would execute foreign code.
 
-    With `ranks`, of `distributed.connect`, all processes call it: each model is trained on its part of every batch, which `training.size`
-    must allow; rank 0 writes, and yields the events. All must see the run's folder and the data. A run may go on with other ranks, or none.
+    With `ranks` from `distributed.connect`, every process calls `run`. Each rank trains on a share of every batch, so the number of ranks
+    must divide `training.size`. Rank 0 writes the files and yields the events. All ranks need access to the folder of the run and to the
+    data. An interrupted run may continue with another number of ranks.
 
-    Nothing happens until the events are consumed. Raises `ConfigError` for a folder of another run or in use, `DataError` for rows that
-    are longer than `text.max_length`, and what reading the data raises.
+    The run starts when the events are consumed. Raises `ConfigError` for a folder that is in use or holds another run, `DataError` for
+    rows that are longer than `text.max_length`, and the errors of reading the data.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -55,7 +56,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     ...     end.submission.name, len(end.score.folds)
     ('submission.csv', 2)
 
-    See also: `resume`, which needs only the folder; `predict`, `export`, and `blend` of several runs; `plan`, its values.
+    See also: `resume` to continue from the folder alone; `predict`; `export`; `blend` for several runs; `plan` for the data and folds.
     """
     check_types(RunConfig, config=config)
     check_types((type(None), Ranks), ranks=ranks)
@@ -68,15 +69,15 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
 
 
 def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[RunEvent]:
-    """Continue the run in a folder, or read its outcome: `run` with its own configuration, wherever the folder is now.
+    """Continue the run in a folder with the stored configuration, or yield the final event of a finished run. The folder may have moved.
 
-    `overrides` may set the new paths of data that were moved, as in `data.path=FOLDER`, of weights (`model.path`) and of a tokenizer
-    (`text.tokenizer`), options that change no result, and a larger `training.epochs`: then all folds continue from their last
-    checkpoints, also those of a finished run, and the learning rate follows the schedule of the longer run. `code` is that of `run`.
-    Raises `MissingFileError` for a folder that holds no run, and what `run` raises.
+    `overrides` may set new paths of moved data (`data.path=FOLDER`), weights (`model.path`) and tokenizers (`text.tokenizer`), options
+    that change no result, and a larger `training.epochs`. With more epochs, all folds continue from the last checkpoints, even if the run
+    was finished, and the learning rate follows the schedule of the longer run. See `run` for `code`. Raises `MissingFileError` for a
+    folder without a run, and the errors of `run`.
 
     >>> import mlxfp as fp
-    >>> resume("no such folder")
+    >>> fp.runs.resume("no such folder")
     Traceback (most recent call last):
     mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
@@ -87,8 +88,9 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     folder, more = begun.folder, begun.settings["training"]["epochs"]
     if more > epochs:
         with folders.locked(folder):
-            for each in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):  # the whole last: a killed process begins again
-                folders.extend(each, more)
+            # The main folder comes last, so that a killed process repeats all members.
+            for path in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):
+                folders.extend(path, more)
         yield Noted(
             folder,
             f"training.epochs grows from {epochs} to {more}: the folds continue from their last checkpoints, and the "
@@ -119,7 +121,7 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 
 
 def _run_member(linear: LinearModel, made: Plan) -> Events:
-    """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
+    """Run a member in the folder of its plan. The report uses the `linear` model of the whole run."""
     with folders.locked(made.folder):
         folders.claim(made.folder, made.settings)
         yield from _write_inputs(made, ())  # the whole run has the same warnings
@@ -127,7 +129,7 @@ def _run_member(linear: LinearModel, made: Plan) -> Events:
 
 
 def _reported(events: Iterator[RunEvent], made: Plan | FilePlan, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
-    """Write the report of a run before the event that ends it, unless it is there or nothing is to be drawn."""
+    """Write the report of a run before the final event, unless the report exists or `observers.plots` is false."""
     folder = made.folder
     for event in events:
         ended = isinstance(event, Ended) and event.folder == folder
@@ -161,7 +163,7 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 
 
 def _write_inputs(made: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
-    """Write what identifies the run's inputs, or make sure that they have not changed."""
+    """Write the fingerprints of the inputs of a new run, or check the fingerprints of a continued run."""
     folder = made.folder
     folders.claim_data(folder, identities(made))
     if not (folder / folders.SPEC).is_file():

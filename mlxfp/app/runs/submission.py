@@ -1,4 +1,4 @@
-"""Predictions as a submission: in the form that metric, target and sample ask for."""
+"""Submissions in the form that metric, target and sample require."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,16 +15,16 @@ from mlxfp.support.errors import DataError
 
 
 def submission_files(data: CompetitionData) -> tuple[Path, Path] | None:
-    """Return the test file and the sample, if there are both."""
+    """Return the test file and the sample submission, or None if either is missing."""
     test, sample = data.path_of("test"), data.path_of("sample")
     return None if test is None or sample is None else (test, sample)
 
 
 def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
-    """Make the submission of predictions: names of classes, probabilities, or values, as metric and sample ask for.
+    """Return predictions as a submission of class names, probabilities or values, depending on metric and sample.
 
-    Columns of several targets or classes are matched by their names, in any order. Returns None without a test file or a sample. Raises
-    `DataError` with every problem of a sample that the predictions cannot fill.
+    Columns of several targets or classes are matched by name, in any order. Returns None without a test file or a sample. Raises
+    `DataError` with all problems if the predictions do not fit the sample.
     """
     files = submission_files(data)
     if files is None:
@@ -52,14 +52,14 @@ def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
 
 
 def spelling_of(metric: Metric, spec: DatasetSpec, columns: Sequence[str]) -> Mapping[str, Spelling]:
-    """Return the columns that hold values or probabilities, even if the sample has integers or classes there."""
+    """Return the columns that must be written as numbers, even if the sample has integers or classes there."""
     decided = spec.task.has_classes and metric.needs == "labels"
     several = spec.task.one_class and len(columns) > 1
     return dict.fromkeys(columns, "number") if not decided or several else {}
 
 
 def _target_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Find the target of each column: by its name, or the only one."""
+    """Return the index of the target of each column. A single column needs no matching name."""
     if len(columns) == len(spec.target) == 1:
         return [0]
     if set(columns) != set(spec.target):
@@ -71,7 +71,7 @@ def _target_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> l
 
 
 def _class_probabilities(made: Numbers, spec: DatasetSpec, sample: Path) -> Numbers:
-    """Return the probability of each class, for two classes too."""
+    """Return the probability of each class, float64[N, C], also for two classes."""
     if made.ndim > 1:
         return made
     if len(spec.classes) > 2 or set(np.unique(made)) <= {0.0, 1.0}:
@@ -83,7 +83,7 @@ def _class_probabilities(made: Numbers, spec: DatasetSpec, sample: Path) -> Numb
 
 
 def _class_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Find the class of each column of a sample: the longest whose name ends the name of the column."""
+    """Return the index of the class of each sample column: the longest class name that is a suffix of the column name."""
     ends = [[place for place, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
     places = [max(fitting, key=lambda place: len(spec.classes[place])) for fitting in ends if fitting]
     if len(set(places)) < len(columns):

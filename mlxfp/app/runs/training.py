@@ -1,4 +1,4 @@
-"""The training of one model in a run: from its last checkpoint to the file of its weights."""
+"""Training of one model of a run, from the last checkpoint to the file of weights."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,14 +19,14 @@ from mlxfp.distributed import Ranks
 from mlxfp.observers import Control
 from mlxfp.support.errors import CheckpointError, NonFiniteError
 
-_STOPPING, _HELD_OUT = "stopping", "held_out"  # rows that decide when to stop; rows that are watched, and decide nothing
-NOTHING_LEFT = 0  # in place of the number of a fold, which begins with 1: rank 0 tells the others that there is nothing left to train
+_STOPPING, _HELD_OUT = "stopping", "held_out"  # rows for early stopping; rows for evaluation only
+NOTHING_LEFT = 0  # sent by rank 0 instead of a fold number (from 1): the training of all folds has ended
 DIVERGED = "Begin another run, as in name=second, with a lower optimizer.learning_rate, with optimizer.clip_norm=1"
 
 
 @frozen
 class Work:
-    """A model to train, with its batches and those to evaluate with; `rows` is how many rows it trains on."""
+    """A model to train, with training and evaluation batches. `rows` is the number of training rows."""
 
     model: nn.Module = field(repr=False)
     goal: Goal
@@ -38,7 +38,7 @@ class Work:
 
 @frozen
 class _Training:
-    """What every rank has of a training."""
+    """Training state that is the same on every rank."""
 
     how: Training
     work: Work
@@ -50,7 +50,7 @@ class _Training:
         return _STOPPING if self.how.decided else _HELD_OUT
 
     def step(self) -> tuple[Step, TrainState]:
-        """Make the step, and the state before the first."""
+        """Return the training step and the initial state."""
         work, how = self.work, self.how
         updates = max(2, how.epochs * (length(work.batches) or 0) // how.accumulate)
         optimizer = how.optimizer(work.goal, updates=updates, params=work.model.trainable_parameters())
@@ -58,7 +58,7 @@ class _Training:
         return step, step.start(train_state(work.model, optimizer, seed=work.seed))
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
-        """Train, with the observers that decide something; then come those that write."""
+        """Train with the observers that control the training, followed by the `writing` observers."""
         how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
         stream: Iterator[events.Event] = pipe(
@@ -83,12 +83,12 @@ class _Training:
 def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers and ranks
     how: Training, run: Path, work: Work, files: FoldFolder, extra: Sequence[observers.Observer], ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
-    """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0."""
+    """Start or continue the training of a model, write the final weights and yield the events. With ranks, this process is rank 0."""
     training = _Training(how, work, files, ranks)
     step, start = training.step()
     begin = load_latest(files / CHECKPOINTS, start)
     if how.patient and begin.history and not (files / BEST).is_file():
-        rmtree(files / CHECKPOINTS)  # the best state so far is lost, so the training starts over
+        rmtree(files / CHECKPOINTS)  # the best state is lost, so the training restarts
         begin = events.Checkpoint(start)
     yield FoldBegan(run, files.fold, work.rows, begin.state.step)
     if ranks is not None:
@@ -111,13 +111,16 @@ def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers
         error.add_note(f"The training of fold {files.fold} diverged. {DIVERGED}, or with training.skip_nonfinite=true.")
         raise
     assert end is not None
-    # There is no best state where the time was up before the first evaluation.
+    # There is no best state if the time limit ended the training before the first evaluation.
     state = load_state(files / BEST, begin.state).state if how.patient and (files / BEST).is_file() else end.state
     save_state(files / MODEL, _weights(state))
 
 
 def join(how: Training, work: Work, files: FoldFolder, ranks: Ranks, begun: int) -> None:
-    """Train a model together with rank 0, which begins at a step; its checkpoints are those of all ranks, as all have the same batches."""
+    """Train a model together with rank 0, which begins at step `begun`.
+
+    All ranks load the checkpoint of rank 0, because all ranks have the same batches.
+    """
     training = _Training(how, work, files, ranks)
     step, start = training.step()
     begin = load_latest(files / CHECKPOINTS, start) if begun else events.Checkpoint(start)
@@ -126,7 +129,7 @@ def join(how: Training, work: Work, files: FoldFolder, ranks: Ranks, begun: int)
 
 
 def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:
-    """Remove the files of finished work that are missing or have changed, and its result with them; say which are made again."""
+    """Remove the damaged files and the result of a finished fold. Yield a message for each damaged file."""
     for path in files.damaged():
         yield Noted(run, f"{path} is missing or damaged, and is made again.")
         path.unlink(missing_ok=True)
@@ -135,7 +138,7 @@ def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:
 
 @contextmanager
 def naming_the_cure() -> Iterator[None]:
-    """Say what to do about a checkpoint that cannot be read."""
+    """Add a note with the remedy to errors about unreadable checkpoints."""
     try:
         yield
     except CheckpointError as error:
@@ -144,10 +147,10 @@ def naming_the_cure() -> Iterator[None]:
 
 
 def load_weights(files: FoldFolder, model: nn.Module) -> TrainState:
-    """Read the weights from the file even if they are in memory: the saved weights must be those that predict."""
+    """Read the final weights from the file, even if the weights are in memory: predictions must use the saved weights."""
     return load_state(files / MODEL, _weights(train_state(model, SGD(0.0), seed=0))).state
 
 
 def _weights(state: TrainState) -> TrainState:
-    """Return the weights that predict, without the parts of a state that only training needs."""
+    """Return the state for prediction, without the optimizer state."""
     return evolve(evaluation_state(state), opt={}, extra={})

@@ -41,11 +41,11 @@ class Objective:
     of the losses of its members. With `absolute`, the loss of values is Huber's instead of the squared error; `smoothing` is that of labels
     of classes in training; `own` is another loss, of (outputs, labels).
 
-    >>> from mlxfp.models.catalogue import create
-    >>> model = create("encoder", size="tiny", labels=2, vocab_size=10).eval()
+    >>> import mlxfp as fp
+    >>> model = fp.models.create("encoder", size="tiny", labels=2, vocab_size=10).eval()
     >>> ids = mx.array([[2, 5, 3], [2, 6, 3]])
     >>> batch = {"input_ids": ids, "attention_mask": mx.ones_like(ids), "labels": mx.array([0, 1])}
-    >>> goal = Objective("class", absolute=False)
+    >>> goal = fp.kaggle.Objective("class", absolute=False)
     >>> goal.answers(model, batch).shape, sorted(goal.measure(model, batch)), goal.loss(model, batch)[1].item()
     ((2, 2), ['accuracy', 'loss'], 2.0)
     """

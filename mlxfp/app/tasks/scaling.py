@@ -53,9 +53,9 @@ class Scale:
 class Scales(RowWise):
     """Scaled numbers of each row, float32 lists in the column `numbers`: a stage, and a value that depends only on its training rows.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import mlxfp as fp
     >>> ages = Scale("age", mean=40.0, sd=10.0, median=35.0, log=False, flag=True)
-    >>> [row["numbers"] for row in Scales((ages,))(from_examples([{"age": 45.0}, {"age": None}]))]
+    >>> [row["numbers"] for row in fp.kaggle.Scales((ages,))(fp.from_examples([{"age": 45.0}, {"age": None}]))]
     [[0.5, 0.0], [-0.5, 1.0]]
 
     See also: `fit_scales`, which makes them.

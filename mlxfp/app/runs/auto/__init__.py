@@ -1,1 +1,1 @@
-"""Several models made into one run: chosen by what the data are and trained within a time, or the same one with several seeds."""
+"""Runs with several models: `model.name=auto`, or one model with several seeds."""

@@ -1,4 +1,4 @@
-"""What is made of the predictions of several members: weights, a threshold or calibration; scored on rows that it did not learn from."""
+"""Weights, threshold and calibration of a blend of members, with a cross-validated score."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -16,14 +16,14 @@ from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 _ROUNDS = 25  # of the greedy selection: weights in steps of at least a twenty-fifth
 After = Threshold | ClassWeights | Calibrated
 
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # for these the likeliest class is the best answer: a tuned threshold is worse on new rows
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # the likeliest class is best here: a tuned threshold is worse on new rows
 
 
 @frozen
 class Choice:
-    """A weighted mean of members, and what comes after it; a function from their predictions to those of the whole.
+    """Weighted mean of the predictions of members, followed by a threshold or calibration.
 
-    `logarithmic`: the mean is of the logarithms of 1 + value, as metrics of such errors compare them.
+    `logarithmic=True` averages log(1 + value), for metrics of logarithmic errors.
     """
 
     weights: tuple[float, ...]
@@ -31,12 +31,12 @@ class Choice:
     logarithmic: bool = False
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Combine predictions, one array a member, those without weight left out: zeros could change last digits."""
+        """Combine the predictions, one array for each member. Members with weight zero are skipped: zeros could change the last digits."""
         made = self.mean(predictions)
         return made if self.after is None else self.after((made,))
 
     def mean(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Return the weighted mean alone."""
+        """Return the weighted mean without threshold or calibration."""
         used = [(weight, each) for weight, each in zip(self.weights, predictions, strict=True) if weight > 0]
         combine = weighted([weight for weight, _ in used])
         if self.logarithmic:
@@ -46,10 +46,10 @@ class Choice:
 
 @frozen
 class Chosen:
-    """The choice that is submitted: `single` names the member if it is one alone.
+    """The submitted choice with scores. `single` is the name of the member if one member is submitted alone.
 
-    `oof` are the out-of-fold predictions before a threshold, and `scored` those that `score` is of. `parts` has the score of each member on
-    the same rows, and `adds` how much better the blend is with a member than without it. `blend` is the score of the blend.
+    `oof` has the out-of-fold predictions before a threshold, and `score` is the score of `scored`. `parts` has the score of each member on
+    the same rows, `adds` the improvement of the blend by each member, and `blend` the score of the blend.
     """
 
     choice: Choice
@@ -63,10 +63,10 @@ class Chosen:
 
 
 def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
-    """Choose by out-of-fold predictions of members on the same folds: the blend, or the best member where the blend is not better.
+    """Choose the blend, or the best member if the blend is worse, from out-of-fold predictions on the same folds.
 
-    The weights are learned by `greedy`, with what comes after them, for each fold from the other folds; so the score is of rows that the
-    choice has not seen. `tune` asks for a threshold also where the metric does not gain from it.
+    For each fold, the weights (by `greedy`) and the threshold or calibration are learned on the other folds, so the score is of unseen
+    rows. `tune=True` tunes a threshold also for metrics that do not gain from a threshold.
     """
     names, every = list(oofs), tuple(oofs.values())
     after = _after(spec, metric, tune=tune)
@@ -88,7 +88,7 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
 
 
 def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
-    """Return the mean of all members, which nothing is learned for; `tune` asks for a threshold."""
+    """Return the unweighted mean of all members, with a tuned threshold if `tune`."""
     every = tuple(oofs.values())
     after = threshold(metric) if tune else None
     parts = {name: _stage(_one(place, len(every)), after, every, metric).score.overall for place, name in enumerate(oofs)}
@@ -109,7 +109,7 @@ def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mappi
 
 
 def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
-    """Learn weights and what comes after them: other than a threshold, only if it is better on rows that it has not seen."""
+    """Learn weights, then threshold or calibration. Calibration and class weights are kept only if the score on unseen rows improves."""
     plain = second_stage(partial(_learn, metric, learn, None), *oofs)
     assert isinstance(plain.combine, Choice)
     found = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
@@ -140,7 +140,7 @@ def _one(place: int, count: int) -> Learn:
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
-    """Return what weights are chosen by: metrics of labels change in steps, so chance decides among weights of equal probabilities."""
+    """Return the metric for the weights. Metrics of labels change in steps and cannot distinguish similar weights; log loss can."""
     if metric.errors == "logarithmic":
         return METRICS["rmse"]  # of logarithms
     return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric
@@ -155,7 +155,7 @@ def _after(spec: DatasetSpec, metric: Metric, *, tune: bool) -> Learn | None:
 
 
 def after_numbers(choice: Choice) -> dict[str, object]:
-    """Return what comes after the mean as plain numbers, of which `after_of` makes it again."""
+    """Return the threshold or calibration as plain data for `after_of`."""
     if isinstance(choice.after, Threshold):
         return {"threshold": choice.after.value}
     if isinstance(choice.after, ClassWeights):
@@ -167,7 +167,7 @@ def after_numbers(choice: Choice) -> dict[str, object]:
 
 
 def after_of(numbers: Mapping[str, object]) -> After | None:
-    """Return what comes after the mean, from plain numbers."""
+    """Return the threshold or calibration from the plain data of `after_numbers`."""
     limit, factors, curves = (numbers.get(name) for name in ("threshold", "class_weights", "calibration"))
     if isinstance(limit, float):
         return Threshold(limit)

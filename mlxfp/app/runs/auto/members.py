@@ -1,4 +1,4 @@
-"""Which models suit a table, and in which order they are worth their time: a pure function of what is known before anything is trained."""
+"""Choice of the members of a run with `model.name=auto`, from facts that are known before the training."""
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from mlxfp.models import TABLE_MODELS
 PACKAGES = ("sklearn", "lightgbm", "catboost", "xgboost")
 Values = Mapping[str, Any]  # sections of a configuration
 
-_FEW = 5000  # rows: up to here, forests are small enough to keep, and kernels quick enough to fit
+_FEW = 5000  # maximum number of rows for forests, because of their size, and kernels, because of their fitting time
 _BOOSTED = ("catboost", "xgboost")
 # Larger trees, and smaller and fewer ones: with those that lightgbm has by itself for few rows, one of them suits most tables. Macro F1 of
 # hpc_data .801 (.777 by itself), ROC AUC of attrition .814 (.802), both of the R package modeldata.
@@ -49,13 +49,13 @@ _EPOCHS = 16  # of a network without a GPU, at least
 
 @frozen
 class Facts:
-    """What the choice of members depends on: the number of training rows, and of columns of each kind; the task; packages; the device."""
+    """Inputs of the choice of members: numbers of training rows and of columns of each kind, task, packages and device."""
 
     rows: int
     numbers: int
     categories: int
     texts: int
-    classes: int  # 0: values
+    classes: int  # 0 for regression
     errors: Errors
     packages: frozenset[str]
     gpu: bool = False
@@ -63,19 +63,19 @@ class Facts:
 
 @frozen
 class Member:
-    """A model of a run of several: its name, and the options in which it differs from the run, by section and name."""
+    """A model of a run with several models. `values` has the options that differ from the run, by section and name."""
 
     name: str
     values: Values
 
     def options(self, run: Trackers) -> dict[str, Any]:
-        """Return the options of the member's own run by their paths, on the folds and rows of the whole `run`."""
+        """Return the options of the run of this member by path."""
         own = {f"{section}.{name}": value for section, values in self.values.items() for name, value in values.items()}
         return {"name": self.name, "competition.threshold": False, **_watched(run), **own}
 
 
 def _watched(run: Trackers) -> dict[str, Any]:
-    """Return how members are watched. Their own names are those of the members of other runs: trackers need that of the run, too."""
+    """Return the observer options of members. Member names repeat between runs, so trackers also need the run name."""
     board, project = run.tensorboard, run.trackio
     return {
         "observers.progress": False,
@@ -86,7 +86,7 @@ def _watched(run: Trackers) -> dict[str, Any]:
 
 
 def facts_of(spec: DatasetSpec, rows: int) -> Facts:
-    """Return the facts of a data set of so many training rows, with the packages that are installed."""
+    """Return the facts for a spec, a number of training rows and the installed packages."""
     kinds = [column.type for column in spec.columns]
     found = frozenset(name for name in PACKAGES if find_spec(name) is not None)
     counts = (kinds.count("numerical"), kinds.count("categorical"), kinds.count("text"))
@@ -94,7 +94,7 @@ def facts_of(spec: DatasetSpec, rows: int) -> Facts:
 
 
 def members(facts: Facts) -> tuple[Member, ...]:
-    """Choose members, the one that must not be missing first; later ones are left out where the time is up.
+    """Return the members, most important first. A time limit excludes later members.
 
     >>> from attrs import evolve
     >>> table = Facts(800, numbers=5, categories=2, texts=0, classes=2, errors="squared", packages=frozenset({"sklearn"}))
@@ -104,21 +104,21 @@ def members(facts: Facts) -> tuple[Member, ...]:
     ['words', 'lightgbm', 'deep', 'shallow', 'plain_words']
     """
     columns = facts.numbers + facts.categories
-    readable = columns and ("sklearn" in facts.packages or not facts.texts)  # which counts the words of texts
+    readable = columns and ("sklearn" in facts.packages or not facts.texts)  # scikit-learn counts the words of texts
     networks = [Member(name, _network(name, facts)) for name in _networks(facts)] if readable else []
     fitted = list(_estimators(facts, columns)) if "sklearn" in facts.packages else []
     return (*fitted, *networks) or (Member("text", {"model": {"name": None}}),)
 
 
 def _networks(facts: Facts) -> Iterator[str]:
-    """Yield the networks that end within minutes."""
+    """Yield the names of networks that train within minutes."""
     for name, network in TABLE_MODELS.items() if facts.rows <= _MOST_TRAINED else ():
         if facts.gpu or network.quick.rows is None or facts.rows <= network.quick.rows:
             yield name
 
 
 def _network(name: str, facts: Facts) -> Values:
-    """Return the training of the authors; without a GPU, that of smaller layers or fewer epochs."""
+    """Return the published settings of a network. Without a GPU, use smaller layers or fewer epochs."""
     network, sections = TABLE_MODELS[name], dict[str, Any]()
     quick = network.quick
     for layer in (network.defaults, {"model": {"name": name}}, {} if facts.classes else quick.values, {} if facts.gpu else quick.slow):

@@ -1,4 +1,4 @@
-"""What a run of several models has decided: written down when it is decided, since a clock says something else each time."""
+"""Record of the decisions of a run with several models. Decisions depend on the clock, so a continued run must read them from a file."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from mlxfp.support.structuring import structure, unstructure
 
 @frozen
 class Entry:
-    """A member, the seconds that its folds have taken, and whether it is kept; None: not decided yet. `why` says what left it out."""
+    """Record of a member with training time in seconds. `kept=None` means undecided. `why` is the reason of an exclusion."""
 
     name: str
     values: dict[str, Any]
@@ -23,40 +23,39 @@ class Entry:
 
     @property
     def member(self) -> Member:
-        """The member, as it was chosen when the run began."""
+        """The recorded member."""
         return Member(self.name, self.values)
 
 
 @frozen
 class Record:
-    """The members of a run in their order, as its folder has them; a change is written before it is used."""
+    """All members of a run in order, as stored in the file `path`."""
 
     path: Path
     entries: tuple[Entry, ...] = field(default=())
 
     @property
     def seconds(self) -> float:
-        """What the members have taken so far."""
+        """Total training time of the members so far."""
         return sum(entry.seconds for entry in self.entries)
 
     @property
     def kept(self) -> tuple[Entry, ...]:
-        """The members that are in the result."""
+        """The members of the blend."""
         return tuple(entry for entry in self.entries if entry.kept)
 
     def decided(self, entry: Entry) -> "Record":
-        """Write another state of a member, and return the record with it."""
+        """Replace the entry of a member, write the record, and return the new record."""
         made = evolve(self, entries=tuple(entry if each.name == entry.name else each for each in self.entries))
         made.write()
         return made
 
     def write(self) -> None:
-        """Write the record."""
         write_json(self.path, {"members": [unstructure(entry) for entry in self.entries]})
 
 
 def read_record(folder: Path) -> Record | None:
-    """Read the record of a run's folder; None where nothing has been decided."""
+    """Read the record in the folder of a run. Return None if there is no record yet."""
     path = folder / DECIDED
     if not path.is_file():
         return None
@@ -64,7 +63,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def begin_record(folder: Path, members: tuple[Member, ...]) -> Record:
-    """Write the members that are to be tried, in their order."""
+    """Write a record of undecided members."""
     made = Record(folder / DECIDED, tuple(Entry(member.name, {**member.values}) for member in members))
     made.write()
     return made

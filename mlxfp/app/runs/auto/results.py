@@ -1,4 +1,4 @@
-"""What is made of the members of a run: what they are worth, predictions, the submission."""
+"""Outputs of a run with several members: metrics, predictions and submission."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ RunMember = Callable[[Plan], Events]
 
 
 def planned(made: Plan, member: Member) -> Plan:
-    """Return the plan of a member, which is a run in a folder of its own."""
+    """Return the plan of a member, a run in a subfolder."""
     own: dict[str, Any] = {"output": str(made.folder / folders.MEMBERS)}
     if made.synthetic:
         own |= {f"data.{name}": str((made.folder / file).resolve()) for name, file in (("path", folders.SYNTHETIC), ("spec", folders.SPEC))}
@@ -34,7 +34,7 @@ def planned(made: Plan, member: Member) -> Plan:
 
 
 def told_before(made: Plan) -> Generator[RunEvent, None, bool]:
-    """Say how a run ended that is finished; return whether it is."""
+    """Yield the final events of a finished run. Return True if the run is finished."""
     over = outcome(made)
     if over is not None:
         yield from _told(made.folder)
@@ -43,7 +43,7 @@ def told_before(made: Plan) -> Generator[RunEvent, None, bool]:
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
-    """Leave out the notes that have been made, of another member or of the whole run."""
+    """Drop notes with a message that was yielded before."""
     said = set[str]()
     for event in events:
         if isinstance(event, Noted):
@@ -56,7 +56,7 @@ def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
 def finish(
     made: Plan, names: Sequence[str], choose: Callable[[Mapping[str, OutOfFold]], Chosen], left_out: Mapping[str, str]
 ) -> Iterator[RunEvent]:
-    """Make all outputs of the members with these names; what is said of those that were left out is written, too."""
+    """Write all outputs for the members `names`. `left_out` has the reasons of excluded members."""
     folder, files = made.folder, {name: _files_of(made, name) for name in names}
     chosen = choose({name: _oof(made, files[name]) for name in names})
     write_oof(folder / folders.OOF, made, chosen.oof)
@@ -73,7 +73,7 @@ def finish(
 
 
 def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is said of members: their scores, weights and what they add."""
+    """Return the entries of `metrics.json` about members: scores, weights and improvements of the blend."""
     parts = {
         name: {"oof": score, "weight": weight, "adds": chosen.adds.get(name)}
         for (name, score), weight in zip(chosen.parts.items(), chosen.choice.weights, strict=True)
@@ -83,7 +83,7 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _told(folder: Path) -> Iterator[RunEvent]:
-    """Say what each member is worth, and whether one of them is submitted alone."""
+    """Yield the score and weight of each member, and a note if one member is submitted alone."""
     numbers = read_json(folder / folders.METRICS)
     for name, each in numbers["members"].items():
         yield Weighed(folder, name, each["oof"], each["weight"], each["adds"])
@@ -109,12 +109,12 @@ def _of_test(files: list[FoldFolder]) -> Numbers:
 
 
 def has_members(folder: Path) -> bool:
-    """Whether a finished run is one of several models."""
+    """Return True if a finished run has several models."""
     return "members" in read_json(folder / folders.METRICS)
 
 
 def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
-    """Read which members of a finished run are in what it submits, as folders of runs, and how they are combined."""
+    """Return the folders of the members with weight, and the choice that combines their predictions."""
     numbers = read_json(folder / folders.METRICS)
     weights = {name: each["weight"] for name, each in numbers["members"].items() if each["weight"] > 0}
     return tuple(folder / folders.MEMBERS / name for name in weights), Choice(

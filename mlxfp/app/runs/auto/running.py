@@ -1,4 +1,4 @@
-"""A run of several models that the data choose: one after the other on the same folds, as long as the time allows, and their blend."""
+"""Runs with `model.name=auto`: train several models on the same folds within a time limit, and blend the models."""
 
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -18,13 +18,13 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.events import Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
 
-_SLOW = "skops.io"  # imports all of scikit-learn, which takes seconds: once, and not of the time of the member that comes to it first
+_SLOW = "skops.io"  # imports scikit-learn, which takes seconds and must not count as training time of the first member
 
 
 def run_auto(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
-    """Run the members of a plan, or continue, and submit their blend; yield what happens.
+    """Start or continue the members of a plan, submit the blend, and yield the events.
 
-    What the clock decides is written down at once, and the outputs depend only on what is written.
+    Decisions that depend on the clock are recorded at once. The outputs depend only on the record.
     """
     if (yield from told_before(made)):
         return
@@ -35,7 +35,7 @@ def run_auto(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
         yield from _run_entry(made, record, place, run_member)
         record = read_record(made.folder) or record
     if not record.kept:
-        record.path.unlink()  # once the reason is removed, all are tried again
+        record.path.unlink()  # the next run tries all members again
         raise DataError(f"No model could be trained: {'; '.join(f'{each.name} {each.why}' for each in record.entries)}.")
     by = partial(choose, made.data.spec, made.metric, tune=made.threshold)
     left_out = {entry.name: entry.why for entry in record.entries if entry.kept is False}
@@ -43,7 +43,7 @@ def run_auto(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
 
 
 def _run_entry(made: Plan, record: Record, place: int, run_member: RunMember) -> Iterator[RunEvent]:
-    """Run a member, unless it is left out; the first one that works may take as long as it needs."""
+    """Run a member unless excluded. The first working member has no time limit."""
     entry, minutes = record.entries[place], made.minutes
     plan = planned(made, entry.member)
     if entry.kept is not False:
@@ -59,9 +59,9 @@ def _run_entry(made: Plan, record: Record, place: int, run_member: RunMember) ->
 def _members_events(
     plan: Plan, record: Record, entry: Entry, left: float | None, run_member: RunMember
 ) -> Generator[RunEvent, None, Entry]:
-    """Yield the events of a member and return its last entry in the record; its first fold may take its share of the time that is left.
+    """Yield the events of a member and return the last entry. Exclude the member if the time of the first fold exceeds its share of `left`.
 
-    What comes before the first steps of a network, such as the compilation of its kernels, is done once for all folds.
+    The time before the first training step, such as the compilation of kernels, counts only once for all folds.
     """
     if entry.kept is None and left is not None and left <= 0:
         return _decided(record, entry, "no time was left")
@@ -81,7 +81,7 @@ def _members_events(
             yield event
     except (ConfigError, CheckpointError):
         raise
-    except (MlxfpError, ValueError) as error:  # of one model: the others still make a submission
+    except (MlxfpError, ValueError) as error:  # the failure of one model must not stop the others
         return _decided(record, entry, f"it failed: {error}")
     finally:
         events.close()

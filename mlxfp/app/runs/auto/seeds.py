@@ -1,4 +1,4 @@
-"""A run with several seeds: the same model once for each, on the same folds, and the mean of what they predict."""
+"""Runs with several seeds: train the same model with each seed on the same folds, and average the predictions."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from mlxfp.app.runs.plans import Plan
 
 
 def run_seeds(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
-    """Run the model with each seed, or continue, and submit the mean of the predictions; yield what happens."""
+    """Start or continue the model of each seed, submit the mean of the predictions, and yield the events."""
     if (yield from told_before(made)):
         return
     members = seeded(made.training.seed, made.seeds)

@@ -1,1 +1,1 @@
-"""Values from a configuration: the only room of runs that reads options. Everything behind it receives values and functions."""
+"""Plans from configurations. Other packages of `runs` receive values and functions instead of options."""

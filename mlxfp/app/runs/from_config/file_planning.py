@@ -1,4 +1,4 @@
-"""A configuration made into the plan of a run over files: the parts of its rows, and a task that is fitted on the one that trains."""
+"""Plans of runs on files: the splits of the rows, and a task fitted on the training split."""
 
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from mlxfp.support.structuring import unstructure
 
 
 def plan_files(config: RunConfig, code: Code) -> FilePlan:
-    """Read the parts of a folder, and fit the task on the one that trains."""
+    """Read the splits and fit the task on the training split. Raises `ConfigError` with all invalid options."""
     own = own_parts_of(config, code)
     if problems := tuple(file_problems(config)):
         raise ConfigError("The configuration cannot be run:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
@@ -39,7 +39,7 @@ def plan_files(config: RunConfig, code: Code) -> FilePlan:
 
 
 def file_model(config: RunConfig, classes: tuple[str, ...], code: Code) -> FileModel:
-    """Return the model of a finished run with these classes."""
+    """Return the model factory of a finished run with these classes."""
     task, own = _file_task(config, classes), own_parts_of(config, code)
     return FileModel(task, own, partial(_model_of, config, task, own))
 
@@ -71,7 +71,7 @@ def _file_task(config: RunConfig, classes: tuple[str, ...]) -> Pictures | Sounds
 
 
 def _model_of(config: RunConfig, task: Any, own: OwnParts, seed: int) -> nn.Module:
-    """Make the model, or let the user's own function make it."""
+    """Return the result of `own.model`, or the default model of the task."""
     result: nn.Module | None = own.make_model(config.own.model, task, seed)
     if result is None:
         result = task.model(config.model.size, dropout=config.model.dropout, seed=seed)

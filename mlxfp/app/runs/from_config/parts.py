@@ -1,4 +1,4 @@
-"""The parts of a run from its configuration: names become functions, and options arguments."""
+"""Parts of a run from a configuration: data, recipe, model, optimizer, step, observers."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -40,9 +40,9 @@ ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensem
 TOKENIZERS = get_args(TokenizerKind)  # the kinds that can be trained
 _NONE = OwnParts()
 CONVNET = "convnet"  # the model of pictures and sounds
-AUTO = "auto"  # several models, chosen by what the data are
-OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)  # named like their networks
-PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
+AUTO = "auto"  # several models, chosen from the data
+OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)  # named like the networks
+PLATEAU = "plateau"  # not a schedule: an observer lowers the learning rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
 CHOICES: Mapping[str, Collection[str]] = {
@@ -59,32 +59,32 @@ CHOICES: Mapping[str, Collection[str]] = {
 def load_config(
     path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = (), choices: Choices | None = None
 ) -> Resolved:
-    """Read a configuration: `key.sub=value` goes before a YAML or JSON file, the file before a preset.
+    """Read a configuration. Overrides `key.sub=value` have priority over a YAML or JSON file, and the file over a preset.
 
-    A file may name its preset, as in `preset: titanic`; the argument `preset` goes before that. A network of `models.TABLE_MODELS` brings
-    the training of its authors, which goes before a preset that does not name the network. The text after the first `=` is read by the
-    rules of YAML 1.2. With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked too; otherwise a run checks
-    them when it is planned. Raises `ConfigError` with every mistake at once: its path, file and line, what was expected and found, and
-    the nearest name.
+    A file may name a preset (`preset: titanic`); the argument `preset` has priority. A network of `models.TABLE_MODELS` has published
+    training settings, with priority over a preset that does not name the network. The text after the first `=` is parsed as YAML 1.2.
+    With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked now instead of when the run is planned. Raises
+    `ConfigError` with all mistakes: option path, file and line, expected and received value, and the nearest name.
 
-    >>> load_config(overrides=["training.epochs=0", "modle.name=bert"])
+    >>> import mlxfp as fp
+    >>> fp.runs.load_config(overrides=["training.epochs=0", "modle.name=bert"])
     Traceback (most recent call last):
     mlxfp.support.errors.ConfigError: 2 mistakes in the configuration:
       training.epochs (command line): expected at least 1, got 0
       modle (command line): unknown key; did you mean 'model'?
 
-    See also: `RunConfig`; `PRESETS`; `json_schema`, for editors.
+    See also: `RunConfig`; `PRESETS`; `json_schema` for editors.
     """
     return resolve_config(path, preset=preset, overrides=overrides, choices=choices, defaults=model_defaults)
 
 
 def model_defaults(name: str) -> Mapping[str, Any]:
-    """Return the settings of training that a model brings, by the sections of a configuration."""
+    """Return the default training settings of a model, by section of a configuration."""
     return TABLE_MODELS[name].defaults if name in TABLE_MODELS else {}
 
 
 def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> CompetitionData:
-    """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder."""
+    """Read the data of a run. Without `data.path`, write synthetic rows for the spec to the folder of the run."""
     data, seed = config.data, config.training.seed
     spec = own.spec if own.spec is not None or data.spec is None else named_spec(data.spec)
     if own.rows is not None:
@@ -112,7 +112,7 @@ def _inferred(path: str | Path) -> DatasetSpec:
 
 
 def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> AnyRecipe:
-    """Fit a recipe on training rows; the tokenizer is trained, or read from its path or from the folder of pretrained weights."""
+    """Fit a recipe on training rows. The tokenizer is trained, or read from a path or from the folder of pretrained weights."""
     if config.model.name is not None and config.model.name in TABLE_MODELS:
         return fit_table_recipe(spec, rows, config.model.name)
     text, weights = config.text, config.model.path
@@ -140,7 +140,7 @@ def recipe_class(config: RunConfig) -> type[AnyRecipe]:
 
 
 def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None) -> nn.Module:
-    """Make the model, with the head that the recipe's target needs; one that is to be trained may adapt to its training rows."""
+    """Return the model with the head for the target of the recipe. `rows` are the training rows, or None for a trained model."""
     model = config.model
     made: nn.Module | None = own.make_model(config.own.model, recipe, seed)
     if made is not None:
@@ -156,22 +156,22 @@ def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, see
 
 
 def is_estimator(config: RunConfig) -> bool:
-    """Whether the model of a configuration is an estimator of another library, not a network."""
+    """Return True if the model is an estimator of another library instead of a network."""
     name = config.model.name
     return name is not None and (":" in name or name in ESTIMATORS)
 
 
 def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *, rows: int, seed: int) -> Estimator:
-    """Make the estimator, for so many training rows; raises `ConfigError` for arguments that it does not take."""
+    """Return the estimator for a number of training rows. Raises `ConfigError` for unknown arguments."""
     arguments = dict(config.model.arguments)
     model = make_named(str(config.model.name), Task(spec, rows), arguments) if own.estimator is None else own.estimator(**arguments)
     return estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
 
 
 def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, params: Any = None) -> Optimizer:
-    """Make the optimizer and its schedule for this many updates; only matrices have weight decay.
+    """Return the optimizer with a schedule for a number of updates. Weight decay applies only to matrices.
 
-    `params` are those of the model, for rates by layers.
+    `params` has the parameters of the model, for layerwise learning rates.
     """
     optimizer, schedule = config.optimizer, config.schedule
     rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
@@ -195,7 +195,7 @@ def run_folder(config: RunConfig) -> Path:
 
 
 def training_of(config: RunConfig) -> Training:
-    """Return how the networks of a configuration are trained."""
+    """Return the settings and factories for the training of networks."""
     training, watched = config.training, config.observers
     return Training(
         seed=training.seed,
@@ -217,14 +217,14 @@ def training_of(config: RunConfig) -> Training:
 
 
 def trackers_of(config: RunConfig) -> Trackers:
-    """Return the trackers that a configuration names."""
+    """Return the locations of the experiment trackers."""
     watched = config.observers
     params = {name: str(value) for name, value in flatten(unstructure(config)).items() if value is not None}
     return Trackers(config.name, params, watched.mlflow, watched.mlflow_model, watched.trackio, watched.tensorboard)
 
 
 def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
-    """Import the parts of a user's own: those of the section `own`, and an estimator as `model.name`. Raises what `own_parts` does."""
+    """Import the parts of the section `own`, and an own estimator in `model.name`. Raises the errors of `own_parts`."""
     return own_parts(list(_own_names(config)), code)
 
 
@@ -239,7 +239,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
-    """Make the observers that follow the evaluations, whose loss is called `metric`; the best state goes to the file `best`."""
+    """Return the observers that depend on evaluations. `metric` is the name of the loss, `best` the file of the best state."""
     watched, schedule = config.observers, config.schedule
     made: list[Observer] = []
     if watched.patience is not None:
@@ -256,7 +256,7 @@ def observers_of(config: RunConfig, metric: str, best: Path, control: Control, r
 
 
 def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer, ranks: Ranks | None = None) -> Any:
-    """Make the training step. With ranks, all have the same batches, and each takes its own rows of them."""
+    """Return the training step. With ranks, all ranks have the same batches, and each rank trains on a share of the rows."""
     training = config.training
     dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)
     return train_step(

@@ -1,4 +1,4 @@
-"""A configuration made into the plan of a run: data, folds, and the functions that make models."""
+"""Plans of runs from configurations: data, folds and model factories."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -40,23 +40,23 @@ from mlxfp.support.structuring import structure, unstructure
 
 
 def start(config: RunConfig, code: Code) -> Start:
-    """Begin a run of a configuration: its folder and options, with absolute paths, and the function that reads the data."""
+    """Return the start of a run, with absolute paths. The data are not read yet."""
     config = _with_absolute_paths(config)
     planned = partial(plan, config, code=code) if config.task == "competition" else partial(plan_files, config, code)
     return Start(run_folder(config), unstructure(config), code, planned)
 
 
 def plan(config: RunConfig, *, code: Code = None) -> Plan:
-    """Make values of a configuration: read the data, assign the folds, find the metric; nothing is trained.
+    """Read the data of a configuration, assign the folds and choose the metric, without training.
 
-    Without `data.path`, synthetic rows are made in the folder `data` of the run. `code` is the folder of the modules that the section `own`
-    may name; a configuration that names some is refused without it, since it would run code. Raises `MissingFileError`, `ConfigError` and
-    `DataError` for a configuration that cannot be run.
+    Without `data.path`, synthetic rows are written to the folder `data` of the run. `code` is the folder of the modules in the section
+    `own`, and is required if the configuration has own modules. Raises `MissingFileError`, `ConfigError` and `DataError` for a
+    configuration that cannot be run.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     made = plan(fp.runs.load_config(preset="titanic", overrides=[f"output={folder}"]).config)
+    ...     made = fp.runs.plan(fp.runs.load_config(preset="titanic", overrides=[f"output={folder}"]).config)
     >>> made.folds, made.metric.name
     (stratified: 600 rows in 5 folds, 'accuracy')
     """
@@ -72,41 +72,41 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
 
 
 def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
-    """Return a plan with other values of options, by their paths; its rows, folds and the user's own parts stay."""
+    """Return a plan with other option values, by path. Rows, folds and own parts stay the same."""
     config = structure(with_values(before.settings, values), RunConfig, what="a trial", choices=CHOICES, hint=hint)
     return _plan(config, before.data, before.folds, before.own)
 
 
 def plan_problem(plan: Plan) -> Problem | None:
-    """Return the first option of a plan that cannot work."""
+    """Return the first invalid option of a plan, or None."""
     return next(config_problems(structure(plan.settings, RunConfig)), None)
 
 
 def plan_in(folder: Path, code: Code) -> Plan:
-    """Plan the run in a folder again. Raises what `plan` does."""
+    """Return the plan of the run in a folder. Raises the errors of `plan`."""
     return plan(_located(folder), code=code)
 
 
 def models_in(folder: Path, code: Code) -> Models:
-    """Return the functions that make the models of the run in a folder."""
+    """Return the model factories of the run in a folder."""
     config = _located(folder)
     return models_of(config, own_parts_of(config, code))
 
 
 def file_model_in(folder: Path, classes: tuple[str, ...], code: Code) -> FileModel:
-    """Return the model of the run over files in a folder, with these classes."""
+    """Return the model factory of the run on files in a folder, with these classes."""
     return file_model(_located(folder), classes, code)
 
 
 def start_again(folder: str | PathLike[str], overrides: Sequence[str], code: Code) -> tuple[Start, int]:
-    """Begin the run in a folder with `overrides`; return it with the number of epochs that the folder had."""
+    """Return the start of the run in a folder with `overrides`, and the stored number of epochs."""
     before = _located(folder)
     config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
     return start(config, code), before.training.epochs
 
 
 def models_of(config: RunConfig, own: OwnParts) -> Models:
-    """Return the functions that make the models of a configuration."""
+    """Return the model factories of a configuration."""
     return Models(
         name=config.model.name,
         pretrained=config.model.path is not None,
@@ -150,7 +150,7 @@ def _folds_of(config: RunConfig) -> Callable[[CompetitionData], Folds]:
 
 
 def _check_sample(data: CompetitionData, *, decided: bool) -> None:
-    """Make a submission of arbitrary predictions: mistakes in the files are found now, and not after all folds are trained."""
+    """Fill the sample submission with constants, so that errors in the files are raised before the training."""
     spec, count = data.spec, 0 if data.test is None else length(data.test) or 0
     width = len(spec.outputs)
     flat = width == 1 or (spec.task.one_class and (width == 2 or decided))
@@ -163,7 +163,7 @@ def _check_sample(data: CompetitionData, *, decided: bool) -> None:
 
 
 def _with_absolute_paths(config: RunConfig) -> RunConfig:
-    """Make the paths of input files valid from any working directory."""
+    """Return the configuration with absolute paths of input files."""
     data, text, model = config.data, config.text, config.model
     spec = data.spec if data.spec is None or not Path(data.spec).is_file() else _absolute(data.spec)
     tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer

@@ -1,4 +1,4 @@
-"""Options of a configuration that cannot work, found before anything is trained: alone, and with the data."""
+"""Checks of options before the training, without and with the data."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ from mlxfp.support.errors import ConfigError, MlxfpError, suggest
 Problem = tuple[str, str]  # the path of an option, and a sentence
 
 ARGUMENTS = "model.arguments."
-# Other options decide what is scored, on which rows, or nothing at all.
+# Other options change the scored rows or the metric, or have no effect on the score.
 _FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
 _TUNABLE = tuple(
     path
@@ -32,7 +32,7 @@ _TUNABLE = tuple(
 
 
 def config_problems(config: RunConfig) -> Iterator[Problem]:
-    """Find options that cannot work, without reading data: names and paths of nothing, and options that contradict each other."""
+    """Yield invalid options without reading data: unknown names, missing paths and contradictions."""
     yield from _competition_problems(config) if config.task == "competition" else file_problems(config)
 
 
@@ -44,7 +44,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         spec = None if data.spec is None else named_spec(data.spec)
     except MlxfpError as error:
         yield "data.spec", str(error)
-    own = config.own.spec is not None or config.own.rows is not None  # what the data are is known when these are imported
+    own = config.own.spec is not None or config.own.rows is not None  # the spec is known only after the import of own parts
     if data.path is not None and not own and not (spec is None and data.spec is not None):
         yield from (("data.path", problem) for problem in _path_problems(data.path, spec))
     metric = config.competition.metric
@@ -64,7 +64,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _several_problems(config: RunConfig) -> Iterator[Problem]:
-    """Find options that do not fit several seeds."""
+    """Yield options that do not fit several seeds."""
     if config.training.seeds > 1 and config.data.limit is not None:
         yield "data.limit", "it draws rows by training.seed, and several seeds would draw others; leave one of the two out"
     if config.training.seeds > 1 and config.competition.ensemble != "mean":
@@ -72,7 +72,7 @@ def _several_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _model_problems(config: RunConfig) -> Iterator[Problem]:
-    """Find options of the model and its optimizer that cannot work."""
+    """Yield invalid options of the model and the optimizer."""
     model, optimizer, name = config.model, config.optimizer, str(config.model.name)
     if name == CONVNET:
         yield "model.name", f"{CONVNET} is for pictures and sounds, with task=images or task=audio"
@@ -100,12 +100,12 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
-    """Find options that are set, and that models choose for themselves."""
+    """Yield options with a non-default value that `model.name=auto` would override."""
     usual = RunConfig()
     kept = {
         "model": {"name"},
         "training": {"seed"},
-        "observers": {"minutes", "progress", "plots", "mlflow", "trackio", "tensorboard"},  # progress: folds and members are said anyway
+        "observers": {"minutes", "progress", "plots", "mlflow", "trackio", "tensorboard"},  # progress of folds and members is shown
         "competition": {"metric", "threshold", "submission"},
         "own": {"spec", "rows"},
     }
@@ -116,7 +116,7 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
 
 
 def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
-    """Find options of networks with an estimator, options of estimators with a network, and names of other things than estimators."""
+    """Yield options of networks with an estimator, options of estimators with a network, and names of classes that are no estimators."""
     name, own = config.model.name, config.own
     if not is_estimator(config):
         yield from _network_problems(config)
@@ -138,7 +138,7 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _network_problems(config: RunConfig) -> Iterator[Problem]:
-    """Find arguments that a network does not take."""
+    """Yield arguments that a network does not accept."""
     name, arguments = config.model.name, config.model.arguments
     known = TABLE_MODELS[name].arguments if name is not None and name in TABLE_MODELS else ()
     if arguments and not known:
@@ -151,7 +151,7 @@ def _network_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def file_problems(config: RunConfig) -> Iterator[Problem]:
-    """Find options that a run over files cannot use."""
+    """Yield invalid options of a run on files."""
     fits = "decoder" if config.task == "language_model" else CONVNET
     if config.own.rows is None and (config.data.path is None or not Path(config.data.path).exists()):
         yield "data.path", f"a run with task={config.task} needs the folder with its files, got {config.data.path!r}"
@@ -179,7 +179,7 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]:
-    """Find options that would give meaningless results on the data, and data that nothing can be learned from."""
+    """Yield options that do not fit the data, and data without a learnable target."""
     spec, metric, competition = data.spec, data.metric, config.competition
     task, targets = spec.task, data.targets
     if metric.needs != "values" and not task.has_classes:
@@ -243,7 +243,7 @@ def check_tunable_option(key: str) -> None:
 
 
 def _path_problems(path: str, spec: DatasetSpec | None) -> Iterator[str]:
-    """Find what keeps the files at a path from being read: those that the spec names, or a train file."""
+    """Yield problems with the files at a path, such as a missing train file."""
     if not Path(path).exists():
         yield f"there is nothing at {path!r}; give the folder with the competition's files"
     elif spec is not None and not (folder_of(path) / spec.train.name).is_file():

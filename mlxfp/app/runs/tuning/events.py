@@ -1,4 +1,4 @@
-"""The events of tuning, as frozen values: `tune` yields them among those of the folds that it trains."""
+"""The events of tuning. `tune` yields these events between the events of the folds."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -10,10 +10,10 @@ from mlxfp.app.runs.events import RunEvent
 
 @frozen
 class TrialEnded(RunEvent):
-    """A trial is over, and `score` is that of its out-of-fold predictions; trial 0 is the configuration that was given.
+    """End of a trial with the out-of-fold score. Trial 0 is the original configuration.
 
-    `outcome` is "complete"; "stopped", where its first folds were worse than those of the other trials; or "failed". Then `score` is
-    None, and `reason` says why. `values` are those that it has tried, by their paths.
+    `outcome` is "complete", "stopped" (the first folds were worse than those of other trials) or "failed" (`reason` has the error).
+    `score` is None unless the trial is complete. `values` has the tried values by option path.
 
     >>> TrialEnded(Path("runs/titanic/tuning"), 3, "complete", 0.84, {"model.dropout": 0.1}).score
     0.84
@@ -28,11 +28,11 @@ class TrialEnded(RunEvent):
 
 @frozen
 class Tuned(RunEvent):
-    """Tuning has ended: the best of so many `trials` is `trial`, and its configuration is in the file `config`.
+    """End of tuning. `trial` is the best of `trials` trials, with the configuration in the file `config`.
 
-    `score` chose the trial, and is therefore too good; `given` is that of the configuration that was given, on the same folds. `nested`,
-    if it was asked for, is the score of the best trials of the training rows of each fold, on the rows of that fold, which had no part in
-    tuning: compare it with `given`.
+    `score` is optimistic, because this score selected the trial. `given` is the score of the original configuration on the same folds.
+    `nested` is the unbiased estimate of a nested search, or None: tuning on the training rows of each fold alone, scored on the
+    validation rows. Compare `nested` with `given`.
 
     >>> Tuned(Path("runs/titanic/tuning"), "accuracy", 7, 20, 0.85, 0.83, Path("best.yaml"), nested=0.835).nested
     0.835

@@ -1,4 +1,4 @@
-"""The nested estimate: what tuning gains on rows that had no part in it."""
+"""Nested estimate of the score after tuning, on rows that were not used for tuning."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -17,7 +17,7 @@ from mlxfp.support.errors import ConfigError
 
 
 def check_nested(plan: Plan) -> None:
-    """Raise `ConfigError` for a run whose folds cannot have folds of their own."""
+    """Raise `ConfigError` for a run whose folds cannot be split into inner folds."""
     if plan.teacher is not None:
         raise ConfigError(
             "A nested estimate needs folds of the training rows of a fold, and data.pseudo_labels has other ones. Leave one of them out."
@@ -25,9 +25,9 @@ def check_nested(plan: Plan) -> None:
 
 
 def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generator[RunEvent, None, float]:
-    """Tune on the training rows of each fold alone, and return the score of what is best there on the rows that the folds validate with.
+    """Tune on the training rows of each fold alone. Return the score of the best trials on the validation rows.
 
-    It continues as a search does; its files are in `folder`.
+    The files are in `folder`. An interrupted estimate continues like a search.
     """
     from filelock import FileLock
 

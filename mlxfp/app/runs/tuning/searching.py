@@ -1,4 +1,4 @@
-"""The search: trials of one study, each of which trains the folds of a run with other values."""
+"""The search: each trial of a study trains the folds of a run with other values."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
@@ -27,17 +27,17 @@ from mlxfp.support.progress import Progress
 
 @frozen
 class Limits:
-    """When to begin no more trials: after so many in all, or so many seconds."""
+    """Limits of a search: maximum number of trials, and seconds after which no trial starts."""
 
     trials: int | None
     seconds: float | None
 
 
 def search(plan: Plan, space: Space, folder: Path, limits: Limits, note: Callable[[Found], None]) -> Generator[RunEvent, None, Found]:
-    """Continue the study in a folder, or begin it; yield what happens, and return what is the best in the end.
+    """Start or continue the study in a folder, yield the events, and return the best trial.
 
-    `note` is called with what is the best whenever a trial has ended. Other processes may work on the same study: where there is no trial
-    left to begin, this one waits for theirs.
+    `note` is called with the best trial whenever a trial has ended. Other processes may work on the same study. If no trial remains to be
+    started, this process waits for the trials of other processes.
     """
     end = None if limits.seconds is None else monotonic() + limits.seconds
     how: dict[str, Any] = {"maximize": plan.metric.greater_is_better, "seed": plan.training.seed}
@@ -57,7 +57,7 @@ def search(plan: Plan, space: Space, folder: Path, limits: Limits, note: Callabl
 
 
 def _shown(events: Iterator[RunEvent], progress: Progress) -> Iterator[RunEvent]:
-    """Yield the events of a trial, and show how far the search is when a fold or the trial has ended."""
+    """Yield the events of a trial, and update the progress after each fold and trial."""
     for event in events:
         yield event
         if isinstance(event, FoldEnded | TrialEnded):
@@ -65,7 +65,7 @@ def _shown(events: Iterator[RunEvent], progress: Progress) -> Iterator[RunEvent]
 
 
 def _wait(lock: Any, seconds: float | None) -> None:
-    """Wait until the process that has a lock releases it, or the time is up."""
+    """Wait until the lock is free, at most `seconds`."""
     from filelock import Timeout
 
     try:
@@ -76,7 +76,7 @@ def _wait(lock: Any, seconds: float | None) -> None:
 
 
 def _run(study: Study, trial: Trial, plan: Plan, late: Callable[[], bool]) -> Generator[RunEvent, None, None]:
-    """Run a trial. Where it is not consumed to its end, or raises, a later process continues it, or another one."""
+    """Run a trial. Any process can later continue a trial that was interrupted."""
     own = with_trial(plan, study.folder, f"trial-{trial.number:04}", {} if trial.given else trial.values)
     outcome: Literal["complete", "stopped", "failed", "late"] = "failed"
     reached, reason = None, ""
@@ -84,7 +84,7 @@ def _run(study: Study, trial: Trial, plan: Plan, late: Callable[[], bool]) -> Ge
         try:
             outcome = yield from _train(study, trial, own, late)
             reached = total(own, [read_array(each / FOLD_OOF) for each in _files(own)]) if outcome == "complete" else None
-        except OSError:  # the disk is full, or a file has gone: not because of the values
+        except OSError:  # a full disk or a missing file: not caused by the values
             raise
         except Exception as error:
             if trial.given:
@@ -104,7 +104,7 @@ def _run(study: Study, trial: Trial, plan: Plan, late: Callable[[], bool]) -> Ge
 def _train(
     study: Study, trial: Trial, plan: Plan, late: Callable[[], bool]
 ) -> Generator[RunEvent, None, Literal["complete", "stopped", "late"]]:
-    """Train the folds of a trial one after the other, as long as it does not fall behind and the time is not up."""
+    """Train the folds of a trial until the trial is pruned or the time limit is reached."""
     files, scores = _files(plan), list[float]()
     for place, (fold, each) in enumerate(zip(plan.folds, files, strict=True), 1):
         for event in run_fold(plan, fold, each, ()):
@@ -114,7 +114,7 @@ def _train(
                     return "late"
             elif event.score is not None:
                 scores.append(event.score)
-        # Fewer than half of the folds say too little.
+        # Do not prune before half of the folds are finished.
         behind = bool(scores) and study.falls_behind(trial, place, float(np.mean(scores)))
         if behind and len(files) <= 2 * place < 2 * len(files):
             return "stopped"
@@ -122,14 +122,14 @@ def _train(
 
 
 def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -> Plan:
-    """Return a plan with the values of a trial; its files are in `folder`/`name`."""
+    """Return a plan with the values of a trial, and with files in `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
-    return trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))  # rows to submit need no predictions
+    return trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))  # trials need no test predictions
 
 
 def total(plan: Plan, predictions: list[Any]) -> float:
-    """Score the predictions of all folds as a run does."""
+    """Return the overall score of the predictions of all folds, as a run does."""
     return score(decided(plan, predictions)[1], plan.metric).overall
 
 

@@ -1,4 +1,4 @@
-"""What tuning may change: a search space is a tuple of parameters, each an option of a configuration with the values it may have."""
+"""Search spaces of tuning: tuples of parameters, each an option of a configuration with a range of values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -19,10 +19,10 @@ Kind = Literal["float", "log", "int", "choice"]
 
 @frozen
 class Parameter:
-    """An option that tuning may change, by its path in a configuration, and its values.
+    """Option path and values of a parameter of the search space.
 
-    `kind` is "float" or "log" (numbers, the second by their logarithm), "int", or "choice". `values` are the lowest and the highest, or
-    those to choose from. Raises `ConfigError` for values that do not fit the kind.
+    `kind` is "float", "log" (numbers on a logarithmic scale), "int" or "choice". `values` has the lowest and the highest value, or the
+    choices. Raises `ConfigError` for values that do not fit the kind.
 
     >>> Parameter("model.dropout", "float", (0.0, 0.3)).values
     (0.0, 0.3)
@@ -51,7 +51,7 @@ class Parameter:
             raise ConfigError(f"{self.key}: {self.kind} needs {needs}, got {list(self.values)}. Write {example}.")
 
     def allows(self, value: Any) -> bool:
-        """Tell whether it may have this value."""
+        """Return True if the value is in the range or among the choices."""
         if self.kind == "choice":
             return value in self.values
         return type(value) in ((int,) if self.kind == "int" else (int, float)) and self.values[0] <= value <= self.values[1]
@@ -112,8 +112,7 @@ SPACES: Registry[Space] = Registry(
 def space_of(plan: Plan, vary: Sequence[str] = ()) -> Space:
     """Return the search space of the model of a plan, changed by `vary`: KEY={KIND: [...]} sets a parameter, KEY=null removes one.
 
-    Raises `ConfigError` for a model without a search space of its own where `vary` names no parameter, and for text that is not of this
-    form.
+    Raises `ConfigError` if the model has no search space and `vary` sets no parameter, and for text in another form.
     """
     name = "pretrained" if plan.models.pretrained else plan.models.name or "modernbert"
     name = "tfidf of values" if name == "tfidf" and not plan.data.spec.task.has_classes else name
@@ -143,7 +142,7 @@ def _parsed(text: str) -> tuple[str, Parameter | None]:
 
 
 def check_space(plan: Plan, space: Space) -> None:
-    """Raise `ConfigError` for a parameter whose lowest or highest value, or a choice, does not fit the configuration."""
+    """Raise `ConfigError` for a parameter with a limit or choice that does not fit the configuration."""
     for parameter in space:
         check_tunable_option(parameter.key)
         for value in parameter.values:
@@ -155,7 +154,7 @@ def check_space(plan: Plan, space: Space) -> None:
 
 
 def values_of(plan: Plan, space: Space) -> dict[str, Any]:
-    """Return the values that a plan has for the parameters of a space, as far as they are known and the space allows them."""
+    """Return the values of a plan for the parameters of a space. Unknown values and values outside the space are omitted."""
     known = flatten(plan.settings)
     if plan.models.estimator is not None:
         model = plan.models.estimator(plan.data.spec, rows=_rows(plan), seed=0).model
@@ -167,7 +166,7 @@ def values_of(plan: Plan, space: Space) -> dict[str, Any]:
 
 
 def _arguments(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of an estimator, and before them those of its parts, by their own names."""
+    """Yield the arguments of the parts of an estimator, then the arguments of the estimator, which override equal names."""
     own = model.get_params()
     yield from ((name.rpartition("__")[2], value) for name, value in own.items() if "__" in name)
     yield from ((name, value) for name, value in own.items() if "__" not in name)

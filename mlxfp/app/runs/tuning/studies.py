@@ -1,8 +1,8 @@
-"""A study of Optuna in one SQLite file, for any number of processes, each of which may be killed.
+"""An Optuna study in one SQLite file, shared by several processes that may be killed.
 
-Whatever reads and writes the study takes its lock. The process of a trial holds another lock, which the system releases when the process
-ends: so a trial that is running for the file, and whose lock is free, was killed. It is marked as failed, and the same values are tried
-again, in the folder that it has begun. Optuna's own heartbeat would need a minute to notice, and works in its own loop alone.
+A lock protects the study. Each trial has another lock, which the system releases if the process ends: a trial with state RUNNING and a
+free lock was killed. Such a trial is marked as failed, and a new trial repeats the values in the same folder. The heartbeat of Optuna
+would need a minute and works only inside `optimize`.
 """
 
 import sqlite3
@@ -18,14 +18,14 @@ from mlxfp.support.optional import optional
 from mlxfp.support.randomness import fold_in
 
 FILE, _LOCK = "study.db", ".study.lock"
-_FIRST = "first"  # the number of the first attempt of a trial, which it is called by
-_SECONDS = 60  # to wait for another program that reads the file
-_STARTUP = 4  # trials that are completed before any is stopped
+_FIRST = "first"  # attribute with the number of the first attempt, which names the trial
+_SECONDS = 60  # timeout for other programs that read the file
+_STARTUP = 4  # minimum number of completed trials before pruning
 
 
 @frozen(eq=False)
 class Trial:
-    """A trial that this process runs: the values of the parameters, and the lock that says so."""
+    """A trial of this process, with the values of the parameters and the lock of the trial."""
 
     number: int
     values: dict[str, Any]
@@ -34,13 +34,13 @@ class Trial:
 
     @property
     def given(self) -> bool:
-        """Whether it is the configuration that was given."""
+        """True if the trial is the original configuration."""
         return self.number == 0
 
 
 @frozen
 class Found:
-    """The best trial: its score and its values, the score of the configuration that was given, and how many trials have ended."""
+    """The best trial, with score and values. `given` is the score of the original configuration, `trials` the number of ended trials."""
 
     trial: int
     score: float
@@ -51,10 +51,10 @@ class Found:
 
 @frozen(eq=False)
 class Study:
-    """A study in a folder; made by `opened`.
+    """A study in a folder, returned by `opened`.
 
-    `given` are the values of the configuration that was given, as far as they are known. `note` is called with the best trial whenever
-    one has ended, and no other process is in the study meanwhile.
+    `given` has the known values of the original configuration. After each trial, `note` is called with the best trial, under the lock of
+    the study.
     """
 
     folder: Path
@@ -68,14 +68,14 @@ class Study:
 
     @property
     def ended(self) -> int:
-        """How many trials have ended."""
+        """Number of ended trials."""
         with claiming(self.folder):
             return len(self._in("COMPLETE", "PRUNED"))
 
     def next(self, trials: int | None, *, late: bool) -> Any:
-        """Begin a trial, up to this many in all: return it; or the lock of one that must end before it is known what to do; or None.
+        """Start a trial and return the trial, return the lock of a running trial to wait for, or return None at the end of the search.
 
-        When it is `late`, only the configuration that was given is begun, without whose score there is no best one.
+        `trials` is the maximum number of trials. If `late`, only the original configuration may start: the best trial needs its score.
         """
         with claiming(self.folder):
             running = list(self._running())
@@ -91,7 +91,7 @@ class Study:
             return next((lock for number, lock in running if number == 0), None) or self._begin()
 
     def _begin(self) -> Trial:
-        # The proposals depend on the seed and on the trials before, so that a study that was killed goes on to the same ones.
+        # Proposals depend only on the seed and the earlier trials, so that a continued study makes the same proposals.
         place = len(self._in("COMPLETE", "PRUNED", "RUNNING"))
         self.inner.sampler = self.optuna.samplers.TPESampler(seed=fold_in(self.seed, "trial", place) % 2**31)
         inner = self.inner.ask()
@@ -102,7 +102,7 @@ class Study:
         return Trial(number, {parameter.key: _suggest(inner, parameter) for parameter in tried}, inner, lock)
 
     def _running(self) -> Iterator[tuple[int, Any]]:
-        """Yield the numbers and locks of the trials that run in some process, and put back those that were killed."""
+        """Yield the numbers and locks of the running trials. Put killed trials back."""
         from filelock import Timeout
 
         for trial in self._in("RUNNING"):
@@ -116,7 +116,7 @@ class Study:
                 self._put_back(trial)
 
     def put_back(self, trial: Trial) -> None:
-        """Leave a trial for a process that continues the study: it does not count."""
+        """Return a trial to the queue, without counting the trial as ended."""
         with claiming(self.folder):
             self._put_back(self.inner.get_trials(deepcopy=False)[trial.inner.number])
 
@@ -125,7 +125,7 @@ class Study:
         self.inner.enqueue_trial(trial.params, user_attrs={**trial.user_attrs, _FIRST: _number(trial)})
 
     def falls_behind(self, trial: Trial, fold: int, mean: float) -> bool:
-        """Note the mean score of the folds so far, and tell whether it is worse than the median of those of the completed trials."""
+        """Report the mean score of the first `fold` folds. Return True if the mean is worse than the median of the completed trials."""
         with claiming(self.folder):
             trial.inner.report(mean, fold)
             others = sorted(each.intermediate_values[fold] for each in self._in("COMPLETE") if fold in each.intermediate_values)
@@ -135,9 +135,9 @@ class Study:
         return bool(mean < middle if self.maximize else mean > middle)
 
     def end(self, trial: Trial, score: float | None, reason: str) -> None:
-        """Note the score of a trial, or why it has none."""
+        """Record the score of a trial, or the reason for a missing score."""
         with claiming(self.folder):
-            if score is None:  # among those that Optuna calls pruned, so that it learns to stay away from their values
+            if score is None:  # PRUNED, so that Optuna learns to avoid the values
                 trial.inner.set_user_attr("reason", reason)
                 self.inner.tell(trial.inner, state=self.optuna.trial.TrialState.PRUNED)
             else:
@@ -146,7 +146,7 @@ class Study:
                 self.note(found)
 
     def best(self) -> Found:
-        """Return the best trial, of equal ones the first; the configuration that was given has its score."""
+        """Return the best trial. Of equal trials, return the first."""
         with claiming(self.folder):
             found = self._best()
             assert found is not None
@@ -170,7 +170,7 @@ class Study:
 
 @contextmanager
 def claiming(folder: Path) -> Iterator[None]:
-    """Keep other processes out of the study in a folder, which is made if needed; they wait."""
+    """Hold the lock of the study in a folder. Create the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     with _file_lock(folder / _LOCK):
         yield
@@ -180,14 +180,14 @@ def claiming(folder: Path) -> Iterator[None]:
 def opened(  # noqa: PLR0913  # each says what is searched, and how
     folder: Path, space: Space, given: Mapping[str, Any], note: Callable[[Found], None], *, maximize: bool, seed: int
 ) -> Iterator[Study]:
-    """Open the study in a folder, or make one. Raises `MissingExtraError` without Optuna."""
+    """Open or create the study in a folder. Raises `MissingExtraError` without Optuna."""
     optuna = optional("optuna", extra="tune", needed_by="mlxfp tune")
     before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would say on standard error that there is a new study
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # hide the message about a new study
     storage = None
     try:
         with claiming(folder):
-            # A URL cannot hold every path.
+            # Some paths cannot be part of a URL.
             connect = {"creator": lambda: sqlite3.connect(folder / FILE, timeout=_SECONDS, check_same_thread=False)}
             storage = optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect)
             direction = "maximize" if maximize else "minimize"

@@ -36,27 +36,26 @@ def tune(  # noqa: PLR0913  # what has a default is keyword-only
     nested: bool = False,
     code: Code = None,
 ) -> Iterator[RunEvent]:
-    """Search for better values of a configuration with Optuna (TPE), lazily: yield what happens, and in the end a `Tuned`.
+    """Search lazily for better values of a configuration with Optuna (TPE). Yield the events and finally a `Tuned`.
 
-    A trial trains all folds with other values of the parameters in the search space of its model (`runs.SPACES`), which `vary` changes:
-    `optimizer.learning_rate={log: [1e-4, 1e-2]}` sets a parameter, of the kind float, log, int or choice, and `model.dropout=null` removes
-    one. Trial 0 is the configuration itself, so that the best is never worse on these folds. A trial is stopped where the mean score of its
-    folds so far, at least half of them, is worse than the median of the completed trials; one that fails ends alone.
+    A trial trains all folds with other values of the parameters in the search space of the model (`runs.SPACES`). `vary` changes the
+    space: `optimizer.learning_rate={log: [1e-4, 1e-2]}` sets a parameter of the kind float, log, int or choice, and `model.dropout=null`
+    removes a parameter. Trial 0 is the original configuration, so the best trial is never worse on these folds. After half of the folds, a
+    trial is stopped if the mean score is worse than the median of the completed trials. A failed trial does not end the search.
 
-    No trial begins once there are `trials`, those of earlier calls included, or after so many `minutes` of this call; a trial that runs
-    then is continued by the next call. The files are in the folder `tuning` of the run: `study.db` is a study that Optuna reads, and
-    `best.yaml` the best configuration so far, whose run is called `name`-tuned and gives the same score. Processes may be killed, and
-    several may work on one study.
+    No trial starts after `trials` trials, including those of earlier calls, or after `minutes` of this call. The next call continues
+    unfinished trials. The folder `tuning` of the run has the Optuna study `study.db` and the best configuration so far, `best.yaml`. The
+    run of `best.yaml` is called `name`-tuned and gives the same score. Processes may be killed, and several processes may share a study.
 
-    The score of the best trial is too good, because it was chosen by it. With `nested`, the training rows of each fold are tuned alone,
-    with as many trials, and what is best there is scored on the rows of the fold. That takes as much time again for each fold; `minutes`
-    are those of everything.
+    The score of the best trial is optimistic, because this score selected the trial. With `nested`, the training rows of each fold are
+    also tuned alone, with the same number of trials, and the best trial is scored on the validation rows. Each fold takes about as long as
+    the main search; `minutes` limits the total time.
 
-    `code` is that of `run`. Nothing happens until the events are consumed. Raises `ConfigError` for a search space that does not fit,
-    `DataError` if the data, the configuration or the space have changed since the study began, and what `plan` raises.
+    See `run` for `code`. The search starts when the events are consumed. Raises `ConfigError` for an invalid search space, `DataError` if
+    data, configuration or space have changed since the start of the study, and the errors of `plan`.
 
     >>> import mlxfp as fp
-    >>> tune(fp.runs.RunConfig())
+    >>> fp.runs.tune(fp.runs.RunConfig())
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentError: tune needs to know when to stop. Give trials=20, or minutes=10, or both.
     """
@@ -96,14 +95,14 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
 
 
 def _identities(made: Plan, space: Space) -> dict[str, object]:
-    """Return what all trials of a study must share; options by their names, so that an error can name the one that differs."""
+    """Return the identities of a study. Options have separate entries, so that an error can name a changed option."""
     tried = {parameter.key: f"{parameter.kind} {list(parameter.values)}" for parameter in space}
     given = {name: value for name, value in identities(made).items() if name != "config"}
     return {**given, **folders.decisive(made.settings), "search space": tried}
 
 
 def _write_best(made: Plan, folder: Path, found: Found) -> None:
-    """Write the best configuration, with what its score means."""
+    """Write the best configuration with a comment about the score."""
     best, metric = changed(made, {**found.values, "name": f"{made.trackers.name}-tuned"}), made.metric.name
     about = (
         f"# Trial {found.trial} of {found.trials}: {metric} {found.score:.6g} on the folds that chose it, so it is too good to be expected "

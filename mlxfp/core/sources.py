@@ -134,7 +134,7 @@ class SourceTraits:
     task: Callable[[int, Indices], Task] | None = None  # task for random access; None: call `take`
     exact_length: Callable[[], int | None] | None = None  # exact length; may fill `load` or `cache`
     head: Callable[[], Iterator[RecordBatch]] | None = None  # sample rows for schema inference; None: use `read`
-    restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see below
+    restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see above
     marking: Callable[[], Any] | None = None  # source that returns malformed records as marked rows
     file_of: Callable[[Position], str | None] = lambda position: None  # file of the chunk at a position, for messages
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # inner datasets with cursors
@@ -153,7 +153,6 @@ class Source(Part, ABC):
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
-    >>> import mlxfp as fp
     >>> from attrs import frozen
     >>> @frozen(repr=False)
     ... class Countdown(fp.Source):

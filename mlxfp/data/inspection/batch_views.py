@@ -14,7 +14,7 @@ from mlxfp.support.html import fragment
 
 @frozen(repr=False)
 class BatchView:
-    """A batch that prints, and that a notebook shows as a table; made by `show_batch`.
+    """A batch for printing, shown as a table in a notebook; returned by `show_batch`.
 
     >>> import numpy as np
     >>> BatchView({"labels": np.array([3, 4])})

@@ -1,4 +1,4 @@
-"""Golden hashes: what a pipeline gives, as a short string that a test can hold."""
+"""Golden hashes: the items of a pipeline as a short string, for tests."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -41,7 +41,7 @@ def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
 
 
 def _rows(chunks: Iterable[Any], steps: int) -> tuple[Any, ...]:
-    """Return the first rows as one table: where chunks end means nothing."""
+    """Return the first rows as one table, independent of chunk boundaries."""
     taken, left = [], steps
     for chunk in chunks:
         taken.append(visible(chunk.slice(0, left)))
@@ -60,6 +60,6 @@ def _batch(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(array: Any) -> str:
-    """Hash an array of numpy or MLX by what it holds; memoryview reads both, and bfloat16 too."""
+    """Hash dtype, shape and bytes of a NumPy or MLX array. A memoryview also reads bfloat16."""
     kind = str(array.dtype).rpartition(".")[2]
     return fingerprint((kind, tuple(array.shape), bytes(memoryview(array))))

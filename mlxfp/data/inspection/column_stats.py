@@ -29,7 +29,7 @@ class ColumnStats:
 
     column: str
     of: Kind
-    count: int  # of values that are not missing
+    count: int  # number of values without missing values
     missing: int
     least: Number | None  # None: all values are missing
     greatest: Number | None
@@ -73,7 +73,7 @@ def _kind(column: pa.Field) -> Kind:
 
 
 def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:
-    """Return the numbers to measure, those that are missing left out: int64, uint64 or float64[N]."""
+    """Return the numbers to measure without missing values: int64, uint64 or float64[N]."""
     plain = decoded(column).drop_null()
     if kind == "lengths":
         count = pc.utf8_length if is_text(plain.type) else pc.list_value_length if is_list(plain.type) else pc.binary_length
@@ -103,7 +103,7 @@ def _added(sums: Sums, numbers: NDArray[Any], rows: int) -> Sums:
 def _total(before: Number, numbers: NDArray[Any]) -> Number:
     """Add up one number after another: the same however rows are cut into chunks. Whole numbers of 64 bits do not overflow."""
     if numbers.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # infinities may meet, and sums overflow to one
+        with np.errstate(all="ignore"):  # inf - inf and overflow are valid results
             return float(np.cumsum(np.concatenate([[before], numbers]))[-1])
     upper, lower = numbers >> numbers.dtype.type(32), numbers & numbers.dtype.type(2**32 - 1)
     return before + (int(upper.sum()) << 32) + int(lower.sum())

@@ -33,7 +33,7 @@ def diff(a: Dataset[Any], b: Dataset[Any]) -> str:
 
 
 def _differ(a: Dataset[Any], b: Dataset[Any]) -> bool:
-    """Return whether parts differ in what they are; how they run, such as the depth of a prefetch, may be printed and does not count."""
+    """Return true if the identities of two pipelines differ. Fields without effect on items, as `depth` of `prefetch`, do not count."""
     return [mark for _, mark in identify(a)] != [mark for _, mark in identify(b)]
 
 
@@ -52,7 +52,7 @@ def _lines(a: Dataset[Any], b: Dataset[Any]) -> Iterator[str]:
 
 
 def _pair(one: Any, other: Any) -> Iterator[str]:
-    """Compare two parts that are not the same, of which one may be missing."""
+    """Yield the lines for two different parts; a missing part is None."""
     if one is None or other is None or one[0] != other[0] or type(one[2]) is not type(other[2]):
         yield from [] if one is None else [f"- {one[0]}"]
         yield from [] if other is None else [f"+ {other[0]}"]
@@ -65,7 +65,7 @@ def _pair(one: Any, other: Any) -> Iterator[str]:
 
 
 def _differing(one: Any, other: Any) -> Iterator[str]:
-    """Name the fields in which two parts of one type differ, but for the one dataset that they hold: its parts stand before them."""
+    """Yield the names of fields that differ between two parts of one type. The only child dataset is compared by the caller."""
     for field in attrs.fields(type(one)):
         values = getattr(one, field.name), getattr(other, field.name)
         if field.eq and not isinstance(values[0], Pipeline) and fingerprint(values[0]) != fingerprint(values[1]):

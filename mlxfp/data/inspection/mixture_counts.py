@@ -24,15 +24,15 @@ from mlxfp.support.errors import PipelineError
 
 @frozen
 class Proportion:
-    """What one dataset of a mixture has given, and the share of the whole that its weight asks for.
+    """The share of one dataset of a mixture so far, and the share that its weight asks for.
 
     >>> Proportion(wanted=0.75, realised=0.74, count=740, tokens=None).realised
     0.74
     """
 
     wanted: float
-    realised: float  # of examples, or with by="tokens" of tokens; 0 as long as nothing was given
-    count: int  # of examples; of groups or batches where these are mixed
+    realised: float  # share of the examples, or of the tokens with by="tokens"; 0 before the first example
+    count: int  # examples; groups or batches if these are mixed
     tokens: int | None  # None unless the mixture goes by tokens; an empty row counts as one
 
 
@@ -74,11 +74,11 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return what each dataset gave, as the mixture counts it and in items: int64[2, N]."""
+    """Return the counts of each dataset, in the unit of the mixture and in items: int64[2, N]."""
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.traits.level != "examples":  # no item yet, or one that came when the stages were finished
+    if chunk is None or mixture.traits.level != "examples":  # no item yet, or an item of `finish`
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _made(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
@@ -89,7 +89,7 @@ def _made(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
-            if hooks.ended:  # what stages still held is not due yet
+            if hooks.ended:  # rows of `finish` come after the cursor
                 break
             count += item.num_rows if dataset.level == "examples" else 1
             if count >= cursor.done:
@@ -99,7 +99,7 @@ def _made(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
 
 @frozen(eq=False)
 class _OnlyChunk(Hooks):
-    """Reads one chunk in place of the source."""
+    """Reads one chunk instead of the source."""
 
     chunk: RecordBatch = field(kw_only=True)
     ended: list[bool] = field(factory=list, kw_only=True)

@@ -154,5 +154,5 @@ def _cell(name: str, value: int, tokenizer: Decoder | None) -> str:
         return str(int(value))
     try:
         return printed(tokenizer.tokens([value])[0])
-    except MlxfpError:  # an id beyond the vocabulary is what one looks for
+    except MlxfpError:  # an id outside of the vocabulary is worth showing
         return f"{value}?"

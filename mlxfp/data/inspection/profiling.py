@@ -1,7 +1,4 @@
-"""Measuring where the time of a pipeline goes.
-
-A copy of the pipeline runs with hooks that look at the clock. What they add up is kept in meters made for that one run.
-"""
+"""The time of each part of a pipeline. A copy of the pipeline runs with hooks that measure; each run has its own meters."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -24,22 +21,22 @@ from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 
-_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # a share of the time of threads, and cores, that show that they wait for Python's lock
+_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # busy share of the threads, and busy cores, of threads that wait for the GIL
 _WAITING = (
     'The threads wait: if other programs leave the cores free, for Python\'s lock, which processes do not, prefetch(..., kind="processes").'
 )
-_STALLED = 0.02  # the share of its time that a consumer may wait before loading is said to limit it
+_STALLED = 0.02  # a consumer that waits a smaller share of the time is not limited by loading
 
-_REST = "run loop"  # what none of the parts takes; for examples, turning rows into dicts
+_REST = "run loop"  # time outside of all parts; for examples, conversion of rows to dicts
 _DICTS = "Rows become dicts one by one: batch(size) gives groups of whole columns."
 
 
 def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any], object] | None = None, epoch: int = 0) -> "Profile":
-    """Run a pipeline for its first `items` examples, groups or batches, and tell where the time goes; print what it returns.
+    """Run the first `items` examples, groups or batches of a pipeline, and return the time of each part, for printing.
 
-    `consume` is what is done with each item: the result then tells how long it waits for data. With `TrainStep.consumer(state)` that is a
-    training step, and the result says how many bytes it sends to other ranks. Without `consume`, items are dropped at once, and the
-    pipeline runs as fast as it can. A copy runs, from the start, so what `load` keeps is loaded again.
+    `consume` is called with each item, and the result has the time that the consumer waits for data. `TrainStep.consumer(state)` is a
+    training step; the result then has the bytes sent to other ranks. Without `consume`, items are dropped at once. A copy of the
+    pipeline runs from the start, so the rows of `load` are loaded again.
 
     >>> import mlxfp as fp
     >>> found = fp.inspect.profile(fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.batch(32)))
@@ -71,11 +68,10 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
 
 @frozen
 class PartProfile:
-    """What one part of a pipeline did: how many rows, groups or batches came out of it, and how long it worked on them.
+    """The number of rows, groups or batches of one part, and its working time in seconds.
 
-    For a `prefetch`, `waited` is how long the next part waited for it, and `queue` how many items stood ready when one was asked for,
-    on average, of at most `depth`; where it has several workers, `busy` is the share of their time in which they worked, and `cores` how
-    many processor cores that took, on average.
+    For a `prefetch`, `waited` is the time in seconds that the next part waited, and `queue` the mean number of ready items, at most
+    `depth`. With several workers, `busy` is their mean busy share, and `cores` the mean number of busy cores.
     """
 
     part: str
@@ -87,12 +83,12 @@ class PartProfile:
     workers: int | None = None
     busy: float | None = None
     cores: float | None = None
-    advice: str = field(default="", eq=False, repr=False)  # what would make it faster
+    advice: str = field(default="", eq=False, repr=False)  # how to make the part faster
 
 
 @frozen(repr=False)
 class Profile:
-    """Where the time of a run went: print it. Parts before a `prefetch` work at the same time as those after it, so their times overlap.
+    """The time of each part of a run, for printing. Parts before and after a `prefetch` run at the same time, so their times overlap.
 
     >>> import mlxfp as fp
     >>> fp.inspect.profile(fp.from_examples([{"x": 1}, {"x": 2}])).count
@@ -108,12 +104,12 @@ class Profile:
 
     @property
     def stall(self) -> float:
-        """The share of the time that the consumer waited for data, once it had the first item."""
+        """Share of the time after the first item that the consumer waited for data."""
         return max(0.0, 1 - self.consumed / (self.seconds - self.first))
 
     @property
     def verdict(self) -> str:
-        """Which part limits, and what would help."""
+        """The limiting part, and advice."""
         if self.consumed and self.stall <= _STALLED:
             return f"The consumer limits: it waits {self.stall:.1%} of the time. A faster pipeline would change nothing."
         slowest = max(self.parts, key=lambda part: part.seconds)
@@ -162,11 +158,11 @@ class Profile:
 
 @frozen(eq=False)
 class _Timed(Hooks):
-    """Looks at the clock around every part of one dataset. Stages that are rows to rows run apart, so that each has its own time."""
+    """Measures every part of one dataset. Row-wise stages are not fused, so each stage has its own time."""
 
     meter: Meter = field(factory=Meter)  # of the source
-    steps: tuple[Meter, ...] = ()  # by place
-    queue: QueueMeter = field(factory=QueueMeter)  # where the source is a `prefetch`
+    steps: tuple[Meter, ...] = ()  # by index of the stage
+    queue: QueueMeter = field(factory=QueueMeter)  # used by a `prefetch`
 
     def reset(self) -> None:
         """Start again from nothing."""
@@ -185,7 +181,7 @@ class _Timed(Hooks):
             read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
             tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
             task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
-            exact_length=lambda: self.meter.call(calls.exact_length),  # of rows that are kept: reads them
+            exact_length=lambda: self.meter.call(calls.exact_length),  # may read the rows of `load` and `cache`
         )
 
     def step(self, step: Step) -> Any:
@@ -208,18 +204,18 @@ class _Timed(Hooks):
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
-        """Return whether `shard` or `split` has put the step after the stages of the stream that it holds: its time is theirs."""
+        """Return true if `shard` or `split` appended the step to its child dataset: the time belongs to the stages of the child."""
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Return what passes on what comes out of a step, counted unless a part of the same step comes after it."""
+        """Return a function that passes on the results of a step. Results are counted after the last part of the step only."""
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 
 
 @frozen(eq=False)
 class _TimedTask(Task):
-    """A task that looks at the clock, wherever it is run."""
+    """A task that measures its time in any thread."""
 
     task: Task
     meter: Meter
@@ -251,7 +247,7 @@ def _timed_tasks(tasks: Tasks, meter: Meter) -> Tasks:
 
 
 def _datasets(dataset: Dataset[Any]) -> Iterator[Dataset[Any]]:
-    """Yield what runs: the datasets that sources hold first."""
+    """Yield the running datasets, child datasets first."""
     for child in children(dataset.plan.source):
         yield from _datasets(child)
     yield dataset
@@ -273,7 +269,7 @@ def _of_prefetch(source: Prefetch, count: int, waited: float, queue: QueueMeter)
 
 
 def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
-    """Return what each part did, and the seconds that reading the dataset took in the thread that reads it."""
+    """Return the profile of each part, and the seconds of reading in the reading thread."""
     source, timed = dataset.plan.source, _clock(dataset)
     inner = [_measured(child) for child in children(source)]
     parts, within = [part for found, _ in inner for part in found], sum(seconds for _, seconds in inner)

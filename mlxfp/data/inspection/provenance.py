@@ -1,4 +1,4 @@
-"""Where items come from, and what becomes of a row."""
+"""The source rows of an item, and the way of one row through a pipeline."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -26,14 +26,14 @@ from mlxfp.support.errors import ArgumentError, PipelineError
 from mlxfp.support.html import clip
 from mlxfp.support.terminal import COLUMNS, printed
 
-_WITHOUT = 1_000  # characters of names that are left out
+_WITHOUT = 1_000  # characters that are left out of names
 
 
 def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = None, epoch: int = 0) -> tuple[Origin, ...]:
-    """Return which source rows the item number `step` is made of, counted from 0, or from the cursor if one is given.
+    """Return the source rows of the item with index `step`, counted from the start or from `cursor`.
 
-    Works for batches too: the pipeline runs again up to that item, without collating. A row that stages have made of several (`pack`,
-    `windows`) names the first of them. Raises `ArgumentError` if there are not so many items.
+    The pipeline runs again up to this item, without collating. A row that is made of several source rows (`pack`, `windows`) has the
+    origin of the first. Raises `ArgumentError` if the pipeline has fewer items.
 
     >>> import mlxfp as fp
     >>> groups = fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.shuffle(seed=0), fp.batch(4))
@@ -61,9 +61,9 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
 
 @frozen
 class _Uncollated(Hooks):
-    """Lets groups pass the stages that make batches or get them."""
+    """Skips the stages that make or change batches."""
 
-    passed: frozenset[int] = field(kw_only=True)  # their places
+    passed: frozenset[int] = field(kw_only=True)  # indices of these stages
 
     @property
     def changes(self) -> Changes:
@@ -80,7 +80,7 @@ def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
 
 @frozen(eq=False)
 class Passed:
-    """What a part of a pipeline made of a row: rows, or batches after `collate`; or the error that it raised."""
+    """The result of one part for a row: rows, batches after `collate`, or the error."""
 
     part: str
     items: tuple[Mapping[str, Any], ...]
@@ -89,7 +89,7 @@ class Passed:
 
 @frozen(eq=False, repr=False)
 class RowTrace:
-    """A row on its way through a pipeline: print it."""
+    """The results of all parts for one row, for printing."""
 
     origin: Origin
     steps: tuple[Passed, ...]
@@ -104,7 +104,7 @@ class RowTrace:
 
 
 def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
-    """Send one row of a source through every part of a pipeline, alone, and tell what each makes of it.
+    """Run each part of a pipeline on one source row alone, and return the result of every part.
 
     `row` is its number, as in `Examples.rows` and `Origin.number`: where there is one source, its place in it. What reorders, repeats or
     keeps rows lets it pass, `filter` may leave it out, and what groups rows gives a group of this one. What is random is as in the epoch. A
@@ -132,7 +132,7 @@ def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     return RowTrace(origin, tuple(_through(dataset, row >> LEAF_BITS, origin.row, epoch)))
 
 
-_Way = Generator[Passed, None, list[Any]]  # what each part makes of a row, and in the end what is left of it
+_Way = Generator[Passed, None, list[Any]]  # yields the result of each part; returns the last result
 
 
 def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
@@ -174,7 +174,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
 
 
 def _read(source: Source, row: int, epoch: int) -> RecordBatch:
-    """Read one row of a source that holds no dataset."""
+    """Read one row of a source without child datasets."""
     if source.indexable and row < (exact_length(source) or 0):
         return number_as(source.take(epoch, np.array([row])), epoch, np.array([row]))
     first = 0
@@ -186,7 +186,7 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
 
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
-    """Add the columns that a source adds which holds datasets: `weight`, which is 1 for a row that is there."""
+    """Add the columns of a source with child datasets: `weight`, 1 for a real row."""
     present = set(chunk.schema.names)
     for column in source.schema():
         if column.name not in present:
@@ -195,18 +195,18 @@ def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
 
 
 def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
-    """Run one stage on what has come so far of the row."""
+    """Run one stage on the results of the stage before."""
     steps = (attrs.evolve(step, index=0),)
     alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
-        return chunks  # batch(drop_last=True) would leave it out for want of others
+        return chunks  # batch(drop_last=True) drops a single row
     return [item for item in out if isinstance(item, dict) or item.num_rows]
 
 
 @frozen(repr=False)
 class _Chunks(Source):
-    """These chunks or batches, numbered already."""
+    """A source of given chunks or batches with row numbers."""
 
     chunks: tuple[Any, ...]
 
@@ -228,7 +228,7 @@ def _say(error: Exception) -> str:
 
 
 def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
-    """Say what is new in the items after a part: the columns that changed, if there is one item before and after."""
+    """Yield lines about the items after a part: only changed columns if there is one item before and after."""
     if step.error is not None:
         yield f"failed: {step.error}"
     elif not step.items:

@@ -158,7 +158,7 @@ class _Stored(Wrapper):
 
 @frozen(repr=False)
 class _SomeColumns(_Stored):
-    """Some columns of what another one keeps: it is kept once."""
+    """Some columns of another stored source. The data are stored once."""
 
     stored: _Stored
     columns: tuple[str, ...]
@@ -195,7 +195,7 @@ class _Cache(_Stored):
 
     @cached_property
     def folder(self) -> Path:
-        """The folder that holds the rows, once they have been written."""
+        """The folder of the stored rows."""
         return _folder(self.dataset, self.path)
 
     @cached_property
@@ -308,7 +308,7 @@ class StoresBatches(Protocol):
 
 
 def _storing(dataset: Dataset[Any]) -> StoresBatches:
-    """Return the stage that makes the batches of a dataset, or of the first of those that it joins."""
+    """Return the stage that makes the batches of a dataset, or of its first child dataset."""
     maker = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
     if maker is None:
         return _storing(inner_parts(dataset.source)[0])
@@ -361,7 +361,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # of a pipeline that fails: once it is put right, it is another one
+            out.clear()  # a corrected pipeline has another fingerprint, so these files are of no use
             raise
 
 

@@ -86,7 +86,7 @@ class SparkPool(Pool):
 
 
 def done(job: bytes) -> bytes:
-    """Do a job that was sent as bytes; return what it made as bytes."""
+    """Run a pickled job; return the pickled result."""
     return _as_bytes(timed(pickle.loads(job)))  # noqa: S301  # of who writes
 
 

@@ -1,4 +1,4 @@
-"""Leaving out rows that fail, with an exact list of them."""
+"""Skipping failed rows, with an exact list."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +55,7 @@ def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Ex
 
 @frozen
 class SkippedRow:
-    """A row that was left out: where it comes from, the stage that failed on it, and the error.
+    """A skipped row: its origin, the failed stage, and the error.
 
     >>> import mlxfp as fp
     >>> origin = fp.inspect.Origin(fp.from_examples([{"x": "two"}]).source, 0)
@@ -128,7 +128,7 @@ class _Skipping:
                 "other stages."
             )
         marked = with_hooks(dataset, lambda held: MarkFailed(held.hooks))
-        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # not the stages that come after this one
+        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # the stages before `on_error` only
         return attrs.evolve(marked, hooks=watched, stages=(*dataset.stages, OnError(self.policy, self.max_rate)))
 
     def __repr__(self) -> str:

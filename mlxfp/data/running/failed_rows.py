@@ -28,9 +28,9 @@ _ROWS_RETRIED = 256  # rows taken by number at a time once a source has failed: 
 
 @frozen
 class MarkFailed(Hooks):
-    """Marks rows that fail, in their places. Positions of sources are (that of the source, number of the next row, by number or not)."""
+    """Marks failed rows in place. Positions are (position of the source, number of the next row, true if rows are read by number)."""
 
-    as_written: int = ALL_STAGES  # the stages that are watched, which run as written: which of them failed on a row comes out, too
+    as_written: int = ALL_STAGES  # number of watched stages; these run as written, so the failed stage is known
 
     @property
     def changes(self) -> Changes:
@@ -38,7 +38,7 @@ class MarkFailed(Hooks):
         return evolve(super().changes, as_written=self.as_written, marks=ERROR)
 
     def source(self, source: Source) -> SourceCalls:
-        """Mark the rows that fail in a source that holds no dataset: records that cannot be parsed, and rows that cannot be taken."""
+        """Mark failed rows of a source without child datasets: records that cannot be parsed, and rows that cannot be taken."""
         marking = marked(source)
         calls = super().source(marking)
         if children(source):
@@ -53,7 +53,7 @@ class MarkFailed(Hooks):
         )
 
     def _reading(self, source: Source, calls: SourceCalls) -> Read:
-        """Return what reads rows: if a source with random access fails, by number, so that rows that cannot be read become failed ones."""
+        """Return a function that reads rows. If a source with random access fails, read rows by number, and mark unreadable rows."""
 
         def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
             _check_reserved(source)
@@ -80,7 +80,7 @@ class MarkFailed(Hooks):
         return read
 
     def take(self, source: Source) -> Any:
-        """Return what takes rows of a source that holds no dataset; one that cannot be taken becomes a failed row."""
+        """Return a function that takes rows of a source without child datasets, and marks the rows that cannot be taken."""
         _check_reserved(source)
         inner = source.take
 
@@ -119,7 +119,7 @@ class MarkFailed(Hooks):
         return infer
 
     def step(self, step: Step) -> Any:
-        """Let failed rows pass by a stage that works on rows, and mark those on which it fails."""
+        """Run a row-wise stage on the valid rows, and mark the rows on which the stage fails."""
         call = super().step(step)
         if not self._watches(step):
             return call
@@ -211,7 +211,7 @@ def _fitting_part(stage: Stage, schema: Schema, part: RecordBatch) -> Iterator[R
 
 
 def split_failed(chunk: RecordBatch, part: str) -> tuple[RecordBatch, RecordBatch | None]:
-    """Part the rows that are well, without the column of errors, from those that failed, if any, with it."""
+    """Return the valid rows without the column of errors, and the failed rows with it, or None."""
     errors = _errors(chunk, part)
     if not _any(errors):
         return chunk.drop_columns([ERROR]), None
@@ -233,19 +233,19 @@ def _any(errors: pa.Array) -> bool:
 
 
 def _well(schema: Schema, chunk: RecordBatch) -> RecordBatch:
-    """Mark all rows of a chunk as well."""
+    """Mark all rows of a chunk as valid."""
     return _with_errors(schema, chunk, pa.nulls(chunk.num_rows, REASON))
 
 
 def _with_errors(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Lay out a chunk in one order: its columns, the hidden ones, the errors."""
+    """Order the columns of a chunk: visible columns, hidden columns, errors."""
     columns = [chunk.column(name) for name in (*schema.names, ROW, KEY)]
     fields = [*schema, pa.field(ROW, pa.int64()), pa.field(KEY, pa.uint64()), pa.field(ERROR, REASON)]
     return pa.RecordBatch.from_arrays([*columns, errors], schema=pa.schema(fields))
 
 
 def _failed_row(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Make one row that failed: nulls, where it comes from, and the error."""
+    """Return one failed row: null values, hidden columns, the error."""
     nulls = [pa.nulls(1, kind) for kind in schema.types]
     hidden = [chunk.column(ROW), chunk.column(KEY)]
     return _with_errors(schema, pa.RecordBatch.from_arrays([*nulls, *hidden], names=[*schema.names, ROW, KEY]), errors)

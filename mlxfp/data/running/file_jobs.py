@@ -39,7 +39,7 @@ class TaskSequence(Task):
 
 @frozen(eq=False)
 class WriteFile(Job):
-    """Writes a file: its tasks, and the steps after them."""
+    """The job of one file: read its tasks, run the steps, write the file."""
 
     out: WrittenFolder = field(kw_only=True)
     place: int = field(kw_only=True)

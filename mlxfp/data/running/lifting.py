@@ -71,7 +71,7 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     if key is not None:
         check_text(key=key)
     lifted = _Lifted(recipe, key)
-    _ = lifted.stages  # checked here, and not where the engine calls it
+    _ = lifted.stages  # raises errors here, not inside the engine
     return lifted
 
 
@@ -168,7 +168,7 @@ class _Lifted:
 
 @frozen(eq=False)
 class _Ready:
-    """What is known of tables of a schema: what runs, the schema that comes out, and the one that rows can be taken of, if it differs."""
+    """The plan for tables of one schema, the resulting schema, and the schema to cast to for random access, if it differs."""
 
     plan: Plan
     schema: Schema
@@ -177,10 +177,10 @@ class _Ready:
 
 @frozen(repr=False)
 class _Table(Source):
-    """The table that a lifted recipe is given, with the hidden columns."""
+    """The input table of a lifted recipe, with the hidden columns."""
 
     table: pa.Table = field(default=None, eq=False)
-    columns: tuple[str, ...] | None = None  # those that the recipe needs; None: all
+    columns: tuple[str, ...] | None = None  # columns that the recipe needs; None selects all
     indexable = True
 
     def schema(self) -> Schema:

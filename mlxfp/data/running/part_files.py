@@ -16,11 +16,11 @@ from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, to_rows
 from mlxfp.support.errors import ArgumentError
 
 _BYTES = 1 << 25  # of a record batch or row group, about: taking rows costs a little for each, and one is in memory at a time
-_FIRST, _MOST = 64, 65_536  # rows that tell how many rows are so many bytes, and the most that there may be
+_FIRST, _MOST = 64, 65_536  # rows in the first batch, which gives the bytes of a row; largest number of rows
 
 
 class Format(NamedTuple):
-    """A format of files: its name, what its files end in, and what writes one; that returns how many rows there are."""
+    """A file format: name, suffix, and a function that writes a file and returns the number of rows."""
 
     name: str
     suffix: str

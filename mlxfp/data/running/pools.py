@@ -136,7 +136,7 @@ class _Flow:
                 self._changed.wait_for(partial(self._ready, first))
 
     def close(self) -> None:
-        """Stop: what is not begun will not be, and what is begun ends early where it can."""
+        """Cancel queued jobs; stop running jobs early if possible."""
         self._closed = True
         for entry in self._entries:
             for future in entry.futures:
@@ -205,7 +205,7 @@ class _Flow:
         return max(1, int(_SECONDS / max(self._row_seconds, 1e-9)))
 
     def _note(self, rows: int, future: "Future[Result]") -> None:
-        """Take note of a piece that is done: called by whatever thread finds it so."""
+        """Count a finished job. Called by the thread that finishes it."""
         with self._changed:
             self._running -= 1
             if not future.cancelled() and future.exception() is None:
@@ -267,7 +267,7 @@ class Threads(Pool):
 
 
 def timed(job: Job) -> Result:
-    """Run a job, and measure the time that it takes."""
+    """Run a job, and measure its time."""
     __tracebackhide__ = True
     begin, on_processor = perf_counter(), thread_time()
     result = job.run()

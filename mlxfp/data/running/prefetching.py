@@ -70,7 +70,7 @@ def prefetch(
 class Prefetch(Wrapper):
     """The dataset, read ahead in a thread. Its position is the dataset's cursor."""
 
-    depth: int = field(eq=False)  # how it runs, not what it gives: so are the others
+    depth: int = field(eq=False)  # this field and the next ones change how the dataset runs, not its items
     workers: int = field(default=1, eq=False)
     kind: Kind = field(default="threads", eq=False)
     max_bytes: int | None = field(default=None, eq=False)
@@ -82,9 +82,9 @@ class Prefetch(Wrapper):
         return evolve(super().traits, keeps_rows=True, same_items=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Start the thread, and yield what it makes."""
-        _ = self.dataset.plan  # schemas are found here, not while the thread reads: they may need the first rows of the same source
-        __tracebackhide__ = True  # pytest and IPython leave this frame out: what failed comes after it
+        """Start the thread, and yield its items."""
+        _ = self.dataset.plan  # schemas are inferred before the thread reads: both may read the first rows of one source
+        __tracebackhide__ = True  # pytest and IPython leave this frame out; the cause is in a later frame
         line = _Line(self.depth, self.max_bytes, self.watch)
         pool = self._pool()
         context = context_until(line.is_closed)  # the caller's context: numpy's errstate, the precision of decimals
@@ -98,7 +98,7 @@ class Prefetch(Wrapper):
         def stop() -> None:
             nonlocal stopped
             line.close()
-            if pool is not None:  # before the thread that waits for it
+            if pool is not None:  # before joining the thread, which waits for the pool
                 pool.close()
             worker.join()
             if pool is not None and self.watch is not None:
@@ -142,7 +142,7 @@ class Prefetch(Wrapper):
 
 
 def _shared(dataset: Dataset[Any]) -> Iterator[str]:
-    """Yield what workers do of a dataset: of those that its source holds, its source, its first stages."""
+    """Yield the texts of the parts that workers run: child datasets, the source, the leading stages."""
     plan = dataset.plan
     source = plan.source
     for held in children(source):

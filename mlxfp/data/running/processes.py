@@ -51,7 +51,7 @@ class Processes(Pool):
         super().__init__(workers)
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
         self._folder = _make_folder()
-        self._shared: dict[int, tuple[Any, str]] = {}  # by id: what was written to a file, and its name
+        self._shared: dict[int, tuple[Any, str]] = {}  # by id of a value: the value in a file, and the name of the file
         self._jobs, self._texts = 0, dict[str, str]()
         self._sending = threading.Lock()
         self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
@@ -68,12 +68,12 @@ class Processes(Pool):
             except (BrokenProcessPool, RuntimeError) as error:
                 raise self._ended(error) from error
         received: Future[Result] = Future()
-        received.set_running_or_notify_cancel()  # a worker that has begun cannot be stopped but by killing it
+        received.set_running_or_notify_cancel()  # only a kill stops a worker that has begun
         sent.add_done_callback(lambda done: self._receive(done, name, received))
         return received
 
     def close(self) -> None:
-        """Kill the processes, and remove what they have written."""
+        """Kill the processes, and remove their files."""
         self._executor.shutdown(wait=True, kill_workers=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -89,11 +89,11 @@ class Processes(Pool):
         except _UnreadableError as error:
             message = f'A worker process cannot load what it was sent: {error}, for {self._texts[name]}. Use kind="threads".'
             received.set_exception(WorkerError(message))
-        except BaseException as error:  # noqa: BLE001  # of the job: it is done again in this process, where it is raised as it is
+        except BaseException as error:  # noqa: BLE001  # an error of the job: the job runs again in this process, which raises the error
             received.set_exception(error)
 
     def _ended(self, error: Exception) -> WorkerError:
-        """Say on what the workers worked that have ended."""
+        """Return an error that names the jobs of the workers that ended."""
         at = sorted(path.name.removeprefix(_RUNNING) for path in self._folder.glob(f"{_RUNNING}*"))
         texts = [self._texts[name] for name in at if name in self._texts]
         what = "; ".join(texts) or "nothing yet: it may not have started"
@@ -126,9 +126,9 @@ class Processes(Pool):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            name = f"shared-{len(self._shared)}"  # now, as what it holds may be shared, too
+            name = f"shared-{len(self._shared)}"  # counted after `dumps`, which may share values inside this value
             (self._folder / name).write_bytes(data)
-            self._shared[id(value)] = (value, name)  # with the value, so that no other one gets its id
+            self._shared[id(value)] = (value, name)  # the value is kept, so no other value gets its id
         return self._shared[id(value)][1]
 
 
@@ -148,7 +148,7 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
             return shared(value)
 
         def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, pa.RecordBatch):  # its own pickles hold all rows of the buffers that it is a slice of
+            if isinstance(value, pa.RecordBatch):  # a pickle of Arrow holds the whole buffers of a slice
                 return _read_chunk, (str(folder), _write_chunks(folder, [value]))
             if isinstance(value, FunctionType | type) and not _is_found(value.__module__):
                 cloudpickle.register_pickle_by_value(sys.modules[value.__module__])
@@ -200,7 +200,7 @@ def _write(chunks: list[pa.RecordBatch], sink: Any) -> None:
 
 
 def _read_chunks(folder: Path, data: bytes | str) -> list[pa.RecordBatch]:
-    """Read what was written; a file stays mapped as long as anything that was read from it."""
+    """Read chunks from bytes or from a file. The file stays mapped as long as one of the chunks."""
     if isinstance(data, bytes):
         return list(_read(pa.BufferReader(data)))
     with suppress(FileNotFoundError):
@@ -253,10 +253,10 @@ _loaded: dict[tuple[str, str], Any] = {}  # what jobs share, by folder and name:
 
 
 def _begin(folder: str) -> None:  # pragma: no cover  # not in the process of the tests, which it would end
-    """Prepare a worker: interrupts are for the process that waits for it, and when that is gone it ends, too."""
+    """Prepare a worker: it ignores interrupts, and ends when the parent process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
-    gc.disable()  # until the first job is loaded: what is imported stays, and to look through it takes a tenth of the start
+    gc.disable()  # until the first job is loaded: collecting imported objects takes a tenth of the start
     parent = os.getppid()
 
     def watch() -> None:
@@ -297,7 +297,7 @@ def _can_be_sent(error: Exception) -> bool:
 
 
 class _FailedError(Exception):
-    """What a job failed with where that cannot be sent: the job is done again in the process that waits, where it is raised as it is."""
+    """Replaces an error of a job that cannot be pickled. The job runs again in the parent process, which raises the error."""
 
 
 def _load(data: bytes, folder: str) -> Any:
@@ -308,14 +308,14 @@ def _load(data: bytes, folder: str) -> Any:
 
 
 class _UnreadableError(Exception):
-    """What a worker cannot load of what it was sent."""
+    """A job that the worker cannot unpickle."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads what this program has pickled for its own workers."""
+    """Reads pickles of this program for its own workers."""
 
     def __init__(self, file: BytesIO, folder: str) -> None:
-        """Read a file; what it shares with others is in the folder."""
+        """Read a pickle from a file. Shared values are in the folder."""
         super().__init__(file)
         self._folder = folder
 

@@ -1,4 +1,4 @@
-"""Ranks that write together: each does its own part, and all of them know when all have done theirs, or that one has failed."""
+"""The pool of ranks that write together. Each rank writes its own files, and all ranks learn of the end or of a failure."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -11,28 +11,28 @@ from mlxfp.data.running.pools import Inline
 from mlxfp.support.errors import ArgumentError, RankError
 
 _BUSY, _FAILED = -1.0, -2.0
-_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5  # seconds between two messages: the first ones are soon, as short work should not wait
-_DIGITS = 8  # of a fingerprint in one number
+_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5  # seconds between two messages; the first pauses are short, for short work
+_DIGITS = 8  # digits of a fingerprint in one number
 
 
 class Peers(Protocol):
-    """What is needed of the processes that write together: `distributed.Ranks` has it."""
+    """The methods of `distributed.Ranks` that writing needs."""
 
     @property
     def world(self) -> World:
-        """Which of them this one is."""
+        """Index of this rank, and the number of ranks."""
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Return the numbers of every rank, or end this process where one does not answer."""
+        """Return the numbers of every rank, or end this process if a rank does not answer."""
 
 
 class RankPool(Inline):
-    """One of several processes that write together. It works in a thread, so that it can tell the others all the time that it is there."""
+    """One of several processes that write together. Jobs run in a thread, so this process can send signs of life to the other ranks."""
 
     def __init__(self, peers: Peers) -> None:
         """Start with nothing."""
         super().__init__()
-        self.held = ExitStack()  # of what `meet` has opened, closed in the same thread
+        self.held = ExitStack()  # resources opened by `meet`, closed in the same thread
         self.rank, self.size = peers.world.rank, peers.world.size
         self._peers, self._closed = peers, False
         self._thread = ThreadPoolExecutor(1, "mlxfp-rank")

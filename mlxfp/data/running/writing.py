@@ -108,7 +108,7 @@ def write(
             return _Together(dataset, out, cast("RankPool", ranks)).write()
     if (manifest := out.written()) is not None and not manifest.damaged():
         out.clear_lock()
-        return manifest  # also where nothing may be written
+        return manifest  # also in a read-only folder
     with out.alone(), closing(runner.open()) as pool:
         return out.begin_whole() or _write(dataset, out, pool)
 
@@ -133,7 +133,7 @@ def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest
 
 @define
 class _Together:
-    """What one of several ranks does to write: rank 0 holds the folder for all of them, and writes what only one can."""
+    """The work of one of several ranks. Rank 0 holds the lock of the folder for all, and writes the manifest."""
 
     dataset: Dataset[Any]
     out: WrittenFolder
@@ -150,7 +150,7 @@ class _Together:
         return self._seen(manifest)
 
     def _seen(self, found: T | None) -> T:
-        """Return what rank 0 has made, or raise an error where it is not in this rank's folder."""
+        """Return the result of rank 0, or raise an error if this rank's folder lacks it."""
         if found is None:
             raise DataError(
                 f"Rank 0 writes into the folder, and this one, rank {self.ranks.rank}, does not see its files in {self.out.folder}. Give a "
@@ -182,8 +182,8 @@ class _Together:
 
 
 def keeps_no_state(dataset: Dataset[Any]) -> bool:
-    """Whether no stage says that it keeps something from one chunk to the next: then any worker can write any file."""
-    if skips_rows(dataset):  # also in a dataset that the source holds: its list is in the cursor of a run in order
+    """Return true if no stage keeps rows between chunks: then any worker can write any file."""
+    if skips_rows(dataset):  # also in a child dataset: the list of skipped rows needs a run in order
         return False
     return not dataset.plan.stages and not dataset.plan.groups
 

@@ -1,4 +1,4 @@
-"""The folder that `write` writes into: which files are done, and that it holds nothing else."""
+"""The folder of `write`: finished files, progress and lock."""
 
 import json
 import shutil
@@ -36,16 +36,16 @@ class WrittenFolder:
     schema: Schema  # where there are no rows
     pipeline: tuple[str, ...]
     fingerprint: str
-    hidden: bool = False  # whether the columns that name rows are written, too
+    hidden: bool = False  # the hidden columns are written, too
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other threads and processes out, which wait: what one has finished is not begun again, nor cleared away under another."""
+        """Hold the lock of the folder. Other threads and processes wait, so no work is repeated or removed during use."""
         from filelock import FileLock  # takes longer to import than all of Arrow's formats
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
-            try:  # the one that had it may fail, and remove the folder meanwhile
+            try:  # the last holder of the lock may fail and remove the folder
                 self.folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 if self.folder.is_file() or self.folder.is_symlink() or not self.folder.parent.is_dir():
@@ -56,20 +56,20 @@ class WrittenFolder:
         try:
             yield
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # who waits for it notices, and makes another
+            Path(lock.lock_file).unlink(missing_ok=True)  # waiting processes notice, and create another file
             with suppress(OSError):
-                self.folder.rmdir()  # if all of it was cleared away
+                self.folder.rmdir()  # only an empty folder is removed
             lock.release()
 
     def clear_lock(self) -> None:
-        """Remove what a process holds or held that had written all: wait until it is done, or until nobody holds it."""
+        """Remove the lock file of a process that has written everything; wait for the release of the lock."""
         if (self.folder / _LOCK).exists():
             with suppress(OSError), self.alone():  # an error where nothing may be written
                 pass
 
     @property
     def writer(self) -> str:
-        """The function that writes, as people know it."""
+        """The public function that writes: `write` or `cache`."""
         return "cache" if self.hidden else "write"
 
     def name(self, place: int) -> str:
@@ -82,7 +82,7 @@ class WrittenFolder:
         return self.folder / PROGRESS
 
     def write_file(self, place: int, chunks: Iterable[RecordBatch], after: Callable[[], bytes]) -> None:
-        """Write a file, and then what is known of it: it is done when this is there. `after` tells the cursor at its end."""
+        """Write a file, then its entry, which marks the file as finished. `after` returns the cursor at the end of the file."""
         name = self.name(place)
         found = iter(chunks if self.hidden else map(visible, chunks))
         first = next(found, None)
@@ -93,23 +93,23 @@ class WrittenFolder:
         self._note(place, done, after())
 
     def _note(self, place: int, done: File, after: bytes | None) -> None:
-        """Write what is known of a file."""
+        """Write the entry of a file."""
         said = attrs.asdict(done) | {"after": None if after is None else b64encode(after).decode()}
         write_whole(self.progress / f"{self.name(place)}.json", json.dumps(said).encode())
 
     def known(self, place: int) -> tuple[File | None, Cursor | None]:
-        """Return what is known of a file that is done and whole, and the cursor at its end, if that was kept."""
+        """Return the entry of a finished, undamaged file, and the cursor at its end, if stored."""
         file, after = self.noted(place)
         return (file, after) if file is not None and file.is_whole(self.folder) else (None, None)
 
     def forget_cursor(self, place: int) -> None:
-        """Keep what is known of a file without the cursor."""
+        """Remove the cursor from the entry of a file."""
         file, after = self.noted(place)
         if file is not None and after is not None:
             self._note(place, file, None)
 
     def noted(self, place: int) -> tuple[File | None, Cursor | None]:
-        """Return the same without a look at the file."""
+        """Return the entry of a file and its cursor without a check of the file."""
         path = self.progress / f"{self.name(place)}.json"
         if not path.is_file():
             return None, None
@@ -118,23 +118,23 @@ class WrittenFolder:
         return File(**said), None if after is None else Cursor.from_bytes(b64decode(after))
 
     def clear(self) -> None:
-        """Remove all that is in the folder but the lock, which keeps the others out until then."""
+        """Remove everything in the folder except the lock."""
         shutil.rmtree(self.progress, ignore_errors=True)
         for path in self.folder.iterdir():
             if path.name != _LOCK:
                 path.unlink()
 
     def start_over(self) -> None:
-        """Remove the files, and what is known of them."""
+        """Remove the files and their entries."""
         for path in (*self.progress.glob("part-*.json"), *self.folder.glob(f"part-*{self.format.suffix}")):
             path.unlink()
 
     def written(self) -> Manifest | None:
-        """Return the manifest if all has been written. Raises `ArgumentError` if it is that of something else."""
+        """Return the manifest if all files are written. Raises `ArgumentError` for the manifest of another pipeline."""
         manifest = read_manifest(self.folder)
         if manifest is not None:
             self._check_same(manifest.fingerprint, manifest.pipeline)
-            shutil.rmtree(self.progress, ignore_errors=True)  # of a process that was killed when it had written the manifest
+            shutil.rmtree(self.progress, ignore_errors=True)  # left by a process that was killed after it wrote the manifest
         return manifest
 
     def begin(self) -> Manifest | None:
@@ -157,7 +157,7 @@ class WrittenFolder:
         return None
 
     def begin_whole(self) -> Manifest | None:
-        """Do what `begin` does, and where files are damaged, go back to where these were not done yet."""
+        """Call `begin`; if files are damaged, reopen the folder so that these files are written again."""
         manifest = self.begin()
         damaged = () if manifest is None else manifest.damaged()
         if manifest is not None and damaged:
@@ -170,7 +170,7 @@ class WrittenFolder:
         write_whole(self.progress / _PIPELINE, json.dumps(said).encode())
 
     def finish(self, files: int, skipped: tuple[SkippedRow, ...] = ()) -> Manifest:
-        """Write the manifest of so many files, and remove what was known while they were written."""
+        """Write the manifest of `files` files, and remove the folder of progress."""
         found = tuple(file for place in range(files) if (file := self.noted(place)[0]))
         manifest = Manifest(
             folder=str(self.folder),

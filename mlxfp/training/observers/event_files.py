@@ -83,8 +83,13 @@ def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> E
     """Begin event files in a folder, for a run that begins at a step; TensorBoard hides the numbers of later steps in older files.
 
     >>> import mlxfp as fp
-    >>> run = fp.observers.begin_tensorboard_run("runs/baseline")  # doctest: +SKIP
-    >>> run.log_metrics([("accuracy", 0.8, 0)])  # doctest: +SKIP
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     run = fp.observers.begin_tensorboard_run(folder)
+    ...     run.log_metrics([("accuracy", 0.8, 0)])
+    ...     run.end("FINISHED")
+    ...     len(list(Path(folder).glob("events.out.tfevents.*")))
+    1
 
     See also: `log_tensorboard`, `Tracker`.
     """

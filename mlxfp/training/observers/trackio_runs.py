@@ -75,11 +75,13 @@ def begin_trackio_run(
     """Begin a run in a project of Trackio, which is created if necessary; after step 0, go on with the last run of this `name`.
 
     >>> import mlxfp as fp
-    >>> run = fp.observers.begin_trackio_run("titanic", name="baseline")  # doctest: +SKIP
-    >>> run.log_metrics([("accuracy", 0.8, 0)])  # doctest: +SKIP
+    >>> fp.observers.begin_trackio_run(7)
+    Traceback (most recent call last):
+    mlxfp.support.errors.ArgumentTypeError: project must be a string, got project=7.
 
     See also: `log_trackio`, `Tracker`.
     """
+    check_text(project=project)
     trackio: Any = optional("trackio", extra="trackio", needed_by="observers.begin_trackio_run")
     storage, reserved = trackio.sqlite_storage.SQLiteStorage, trackio.utils.RESERVED_KEYS
     storage.init_db(project)  # raises if writing fails; later calls only warn

@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers as hf
 from attrs import frozen
 
-from mlxfp.text.engines.cleared import kind_of, read_ranges, read_trials, to_table
+from mlxfp.text.engines.cleared import kind_of, read_ranges, to_table, trial_of
 from mlxfp.text.engines.gates import Gate, make_gate, searches_normalized_text
 from mlxfp.text.engines.gigatoken import GIGATOKEN
 from mlxfp.text.engines.probes import find_difference, probe_texts
@@ -83,8 +83,8 @@ def token_engines() -> tuple[EngineStatus, ...]:
 
 
 def _is_tested(kind: EngineKind) -> bool:
-    versions = read_trials()[kind.name].versions
-    return versions[kind.name] == kind.version and versions["tokenizers"].split(".")[:2] == hf.__version__.split(".")[:2]
+    versions = trial_of(kind.name).versions
+    return versions.get(kind.name) == kind.version and versions["tokenizers"].split(".")[:2] == hf.__version__.split(".")[:2]
 
 
 def prove(kind: EngineKind, json: str) -> Proved | str:
@@ -95,7 +95,7 @@ def prove(kind: EngineKind, json: str) -> Proved | str:
     configuration = configuration_of(json)
     if searches_normalized_text(configuration.added_tokens, configuration.normalizers):
         return "an added token is searched in normalized text"
-    ranges = read_trials()[kind.name].kinds.get(kind_of(configuration))
+    ranges = trial_of(kind.name).kinds.get(kind_of(configuration))
     if ranges is None:
         return "fuzzing has not cleared it for this kind of tokenizer"
     cleared = to_table(read_ranges(ranges))

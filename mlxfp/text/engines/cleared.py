@@ -46,6 +46,11 @@ def read_trials() -> dict[str, Trial]:
     return {name: Trial(**trial) for name, trial in data.items()}
 
 
+def trial_of(name: str) -> Trial:
+    """Return the trial of an engine, empty for an engine without one."""
+    return read_trials().get(name, Trial({}, {}))
+
+
 def to_ranges(codes: Iterable[int]) -> str:
     """Write code points, in order, as ranges.
 

@@ -155,8 +155,12 @@ def test_of_a_version_that_was_not_tried_only_ascii_is_used(monkeypatch):
     tried = prove(TOKIE, WORDS.json)
     assert tried.gate.closed(texts).tolist() == []
     trial = attrs.evolve(read_trials()["tokie"], versions={"tokie": "0.0.1", "tokenizers": "0.0.1"})
-    monkeypatch.setattr(choosing, "read_trials", lambda: {"tokie": trial})
+    monkeypatch.setattr(choosing, "trial_of", {"tokie": trial}.__getitem__)
     assert prove(TOKIE, WORDS.json).gate.closed(texts).tolist() == [1]
+
+
+def test_an_engine_without_a_trial_is_not_used():
+    assert prove(attrs.evolve(TOKIE, name="pytest"), WORDS.json) == "fuzzing has not cleared it for this kind of tokenizer"
 
 
 def test_auto_takes_the_first_engine_that_is_proved():

@@ -30,7 +30,7 @@ def rows(*, small: bool) -> list[Row]:
         if theirs:
             _check_close(_mlx_data(folder, 1), batches)
         work = f"{count} JPEG files: decode, resize, batches of {_SIZE}"
-        return [Row("images", *against(work, "mlx-data", ours=lambda: _consume(batches), theirs=theirs, rows=count), 1.1)]
+        return [Row("images", *against(work, "mlx-data", ours=lambda: _consume(batches), theirs=theirs, rows=count), 0.85)]
 
 
 def augmented(*, small: bool) -> list[Row]:

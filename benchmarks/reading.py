@@ -32,8 +32,8 @@ def jsonl(*, small: bool) -> list[Row]:
         work = f"{size:.0f} MB of JSON lines, whole"
         ours = partial(_consume, groups)
         return [
-            _against("jsonl", work, "polars", ours=ours, theirs=partial(_polars_lines, path), size=size, bar=0.5),
-            _against("jsonl", work, "orjson", ours=ours, theirs=partial(_orjson_lines, path), size=size, bar=2),
+            _against("jsonl", work, "polars", ours=ours, theirs=partial(_polars_lines, path), size=size, bar=0.22),
+            _against("jsonl", work, "orjson", ours=ours, theirs=partial(_orjson_lines, path), size=size, bar=0.5),
         ]
 
 

@@ -23,7 +23,7 @@ from benchmarks.measuring import Row, against, installed
 
 Floats = np.ndarray[Any, Any]
 _RATE, _SIZE, _HOP, _MELS = 16_000, 400, 160, 80
-_GROUP, _WORKERS, _BAR = 32, 2, 1.2
+_GROUP, _WORKERS, _BAR = 32, 2, 1.1
 
 
 def rows(*, small: bool) -> list[Row]:

@@ -31,7 +31,7 @@ def python_map(*, small: bool) -> list[Row]:
     alone = against(work, "one thread", ours=ours, theirs=[partial(consume, batches)], rows=count, repeats=3)
     peers = [partial(_torch_epoch, slow, count), partial(_datasets_epoch, slow, count)] if installed("torch", "datasets") else None
     others = against(work, "torch, datasets with 2", ours=ours, theirs=peers, rows=count, repeats=3)
-    return [Row("python-map", *alone, 1.7), Row("python-map", *others, 1.2)]
+    return [Row("python-map", *alone, 1.7), Row("python-map", *others, 1.0)]
 
 
 def cores(*, small: bool) -> list[Row]:
@@ -43,13 +43,13 @@ def cores(*, small: bool) -> list[Row]:
         bound = _on_one_core(path) if hasattr(os, "sched_setaffinity") else None
     ours = f"{count / min(two):,.0f} rows/s"
     work = f"CSV of {count:,} rows to shuffled batches, 2 workers"
-    rows = [Row("cores", work, ours, f"1 worker {count / one:,.0f} rows/s", one / min(two), 1.6)]
+    rows = [Row("cores", work, ours, f"1 worker {count / one:,.0f} rows/s", one / min(two), 1.05)]
     if bound is None:
-        return [*rows, Row("cores", work, ours, "one core: this system binds no process to a core", None, 1.6)]
+        return [*rows, Row("cores", work, ours, "one core: this system binds no process to a core", None, 1.15)]
     fastest = min(*two, one)
     return [
         *rows,
-        Row("cores", "the same, all cores", f"{count / fastest:,.0f} rows/s", f"1 core {count / bound:,.0f} rows/s", bound / fastest, 1.6),
+        Row("cores", "the same, all cores", f"{count / fastest:,.0f} rows/s", f"1 core {count / bound:,.0f} rows/s", bound / fastest, 1.15),
     ]
 
 

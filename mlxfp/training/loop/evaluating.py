@@ -127,6 +127,7 @@ def _compiled(
         with drawing_from(derived_key(key, "generator")):
             return finish(module.apply(given_key(function, key), params, buffers, batch)[0])
 
+    run.__name__ = name
     compiled = jit(run)
 
     def call(state: TrainState, batch: Batch, number: int) -> R:

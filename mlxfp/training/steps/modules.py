@@ -1,10 +1,6 @@
 """For `functional`: take the arrays out of an `mlx.nn` module, copy the module, and put arrays back."""
 
-import dis
-from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from functools import partial
-from types import CellType, CodeType
 from typing import Any
 
 import mlx.core as mx
@@ -110,36 +106,3 @@ def _rest(tree: Any, part: Any) -> Any:
 def _dropout(value: Any) -> Dropout | None:
     axes = _DROPOUTS.get(type(value))
     return None if axes is None else Dropout(1 - value._p_1, shared_axes=axes)  # noqa: SLF001  # MLX keeps the rate nowhere else
-
-
-def outside_modules(function: Callable[..., Any]) -> list[nn.Module]:
-    """Return the modules that a function has not as arguments: those in global variables that it names, or in an outer function's.
-
-    >>> teacher = nn.Linear(2, 2)
-    >>> outside_modules(lambda model, batch: model(batch) - teacher(batch))
-    [Linear(input_dims=2, output_dims=2, bias=True)]
-    """
-    if isinstance(function, partial):
-        return [*outside_modules(function.func), *_modules_in([*function.args, *function.keywords.values()])]
-    function = getattr(function, "__func__", function)  # of a method
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return []
-    known = function.__globals__
-    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
-    return _modules_in([*cells, *(known.get(name) for name in _globals_in(code))])
-
-
-_EMPTY = CellType()
-
-
-def _modules_in(values: Iterable[Any]) -> list[nn.Module]:
-    return [value for value in values if isinstance(value, nn.Module)]
-
-
-def _globals_in(code: CodeType) -> Iterator[str]:
-    """Yield the names of global variables in a function and in those that it makes; the names of attributes are not among them."""
-    yield from dict.fromkeys(each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL")
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _globals_in(inner)

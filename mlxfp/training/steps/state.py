@@ -8,7 +8,7 @@ from mlx import nn, optimizers
 
 from mlxfp.support.checks import check_not_negative, explain_call
 from mlxfp.support.html import element, fragment, table
-from mlxfp.support.trees import flatten
+from mlxfp.support.trees import flatten, tree_map
 from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.sharding import Shards, shards_of
 from mlxfp.training.steps.transforms import functional
@@ -63,6 +63,15 @@ class TrainState:
         return fragment(said, table(["tree", "arrays", "numbers", "bytes"], rows))
 
 
+def with_plain_strides(array: mx.array) -> mx.array:
+    """Return an array with the strides that it has after it is saved and loaded.
+
+    Strides of axes of length 1 are arbitrary. MLX chooses the order of sums in a matrix product by them, so a loaded state would give
+    other last digits.
+    """
+    return array.reshape(-1).reshape(array.shape) if array.ndim > 1 and 1 in array.shape else array
+
+
 def evaluate_state(state: TrainState) -> None:
     """Compute the arrays of a state: arrays that are not computed yet cannot be read in another thread."""
     mx.eval(trees_of(state))  # not the state itself: MLX ignores values of unknown types
@@ -86,6 +95,7 @@ def train_state(model: nn.Module, optimizer: optimizers.Optimizer, *, seed: int 
     check_not_negative(seed=seed)
     module = functional(model)
     shards = shards_of(model, module.params, module.buffers)
-    state = TrainState(module.params, module.buffers, start(optimizer, module.params), 0, seed, shards=shards)
+    params, buffers = tree_map(with_plain_strides, (module.params, module.buffers))
+    state = TrainState(params, buffers, start(optimizer, params), 0, seed, shards=shards)
     evaluate_state(state)
     return state

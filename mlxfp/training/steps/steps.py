@@ -32,13 +32,13 @@ from mlxfp.training.steps.averaging import next_average
 from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
 from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.gathering import add_up_squares, agreed, sum_gradients
-from mlxfp.training.steps.modules import changed_arrays, get_arrays, outside_modules, put_arrays, with_arrays
+from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.options import Options
 from mlxfp.training.steps.precision import cast_floating, check_masters, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
 from mlxfp.training.steps.sharding import check_shards, parts_in, shards_of
 from mlxfp.training.steps.shared_arrays import shared_places, warn_of_tied_arrays, with_shared
-from mlxfp.training.steps.state import TrainState, trees_of
+from mlxfp.training.steps.state import TrainState, trees_of, with_plain_strides
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -153,10 +153,8 @@ class TrainStep:
         self._ties = ties(self._structure)
         self._copy = None if options.ranks is None else options.ranks.world.copy  # another mask on each
         self._parts = parts_in(options.shards, model.params, model.buffers)
-        self._outside = outside_modules(loss) if options.compile else []
-        self._outside_arrays: list[mx.array] = []  # of these modules, as the compiled step has them
         self._bytes_sent = 0
-        self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
+        self._compiler = Compiler("The loss", loss, 64, lambda key: paths(key[0]))
         self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[Trees, Metrics]]] = {}
 
     @property
@@ -203,10 +201,10 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
         trees = trees_of(self._checked(state))
-        if self._outside:
-            self._check_outside()
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
+        if not self._runs and self._options.compile:
+            self._check_use(state, batch)
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
         try:
             after, metrics = run(trees, step_key(state.seed, state.step, self._copy), arrays)
@@ -266,7 +264,7 @@ class TrainStep:
         if options.ranks is not None:
             self._bytes_sent = options.ranks.bytes_sent - before
         self._check_trees(after)
-        return after, metrics
+        return tree_map(with_plain_strides, after), metrics
 
     def _add_up_squares(self, squares: list[mx.array]) -> mx.array:
         ranks, shards = self._options.ranks, self._options.shards
@@ -342,15 +340,18 @@ class TrainStep:
             )
         return self.start(state) if self._keeps and not state.extra else state
 
-    def _check_outside(self) -> None:
-        arrays = [array for module in self._outside for array in flatten(module.parameters())[1]]
-        held = self._outside_arrays = self._outside_arrays or arrays
-        if any(now is not before for now, before in zip(arrays, held, strict=True)):
-            names = ", ".join(dict.fromkeys(type(module).__name__ for module in self._outside))
+    def _check_use(self, state: TrainState, batch: Batch) -> None:
+        """Raise `ArgumentError` if the loss calls another module of the model's class and does not depend on the model."""
+        kind = self._model.kind
+        if self.ranks is not None or not any(type(module) is kind for module in self._compiler.outside.modules):
+            return
+        nothing = tree_map(lambda array: mx.full(array.shape, float("nan"), array.dtype), state.params)
+        key = random_key(state.seed, "look")
+        result, _ = self._model.apply(given_key(self._loss, key), nothing, state.buffers, arrays_of(batch), key=key)
+        if mx.isfinite(sum_and_weight(result)[0]).item():
             raise ArgumentError(
-                f"The loss calls a module that is not its argument ({names}), whose weights are not those that the step was compiled with: "
-                "it would go on with the old ones. Put its parameters into the batch, and call it by functional(module).apply (see "
-                '"Models that train in turn" in the docs), or pass compile=False.'
+                f"The loss does not use the model that it is given; it calls another {kind.__name__}. Training would change nothing. "
+                "Call the first argument: def loss(model, batch): ... model(batch[...])."
             )
 
     def _check_trees(self, trees: Trees) -> None:

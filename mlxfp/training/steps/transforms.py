@@ -31,6 +31,7 @@ from mlxfp.training.steps.modules import (
     resting_parts,
     split_arrays,
 )
+from mlxfp.training.steps.outside import Outside
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +68,11 @@ class Functional:
     params: Any = field(repr=False)
     buffers: Any = field(repr=False)
     _skeleton: nn.Module
+
+    @property
+    def kind(self) -> type[nn.Module]:
+        """Class of the module."""
+        return type(self._skeleton)
 
     def bind(self, params: Any, buffers: Any, *, key: mx.array | None = None) -> nn.Module:
         """Make a module that holds these arrays; with a key, uint32[2], in training mode, and its dropout draws from the key.
@@ -132,7 +138,7 @@ class Jitted(Generic[P, R]):
         """Compile nothing yet."""
         update_wrapper(self, function)
         self._function = function
-        self._compiler = Compiler(getattr(function, "__name__", repr(function)), warn_above, _argument_names)
+        self._compiler = Compiler(getattr(function, "__name__", repr(function)), function, warn_above, _argument_names)
         self._results: dict[str, tuple[TreeDef, _Constants]] = {}
         self._names = map(str, count())
 
@@ -177,10 +183,12 @@ class Compiler:
     """
 
     _name: str
+    _user: Callable[..., Any]  # whose arrays outside of the arguments must stay
     _warn_above: int
     _names: Callable[[Any], Sequence[str]]  # of the arguments, from the key
     _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)
     _seen: set[Hashable] = field(factory=set)
+    _outside: Outside | None = None
 
     @property
     def variants(self) -> int:
@@ -193,8 +201,26 @@ class Compiler:
         if compiled is None:
             bounds: Bounds = {}
             traced = mx.compile(partial(self._trace, key, function, bounds))
-            compiled = self._compiled[key] = partial(_checked, function, traced, bounds, partial(self._names, key))
+            compiled = self._compiled[key] = partial(_checked, self.check_outside, function, traced, bounds, partial(self._names, key))
         return compiled
+
+    @property
+    def outside(self) -> Outside:
+        """Arrays that the user's function reads without being given them, as when it was first compiled."""
+        if self._outside is None:
+            self._outside = Outside.of(self._user)
+            mx.eval(self._outside.arrays)  # MLX refuses to compile a function that reads arrays without values
+        return self._outside
+
+    def check_outside(self) -> None:
+        """Raise `ArgumentError` if arrays outside of the user's function have changed."""
+        if self.outside.edges and self.outside.has_changed():
+            names = ", ".join(dict.fromkeys(type(module).__name__ for module in self.outside.modules)) or "arrays"
+            raise ArgumentError(
+                f"{self._name} is compiled and reads weights that are not its arguments ({names}). These weights have changed since. "
+                "Put the parameters into the batch and call functional(module).apply "
+                '(see "Models that train in turn" in the docs), or compile again after each change.'
+            )
 
     def _trace(self, key: Hashable, function: Callable[..., Any], bounds: Bounds, *args: Any) -> Any:
         shapes = tuple((array.shape, str(array.dtype)) for array in args[-1])
@@ -212,14 +238,25 @@ class Compiler:
         return result
 
 
-def _checked(
-    function: Callable[..., Any], traced: Callable[..., Any], bounds: Bounds, names: Callable[[], Sequence[str]], *args: Any
+def _checked(  # what belongs to one compiled function
+    check_outside: Callable[[], None],
+    function: Callable[..., Any],
+    traced: Callable[..., Any],
+    bounds: Bounds,
+    names: Callable[[], Sequence[str]],
+    *args: Any,
 ) -> Any:
     """Call a compiled function whose last argument, a list of arrays, has these bounds; a trace finds them, so `bounds` may grow."""
+    check_outside()
     if not holds(bounds, args[-1], names):
         return function(*args)  # as a part of the trace that the call is in
     known = len(bounds)
-    result = traced(*args)
+    try:
+        result = traced(*args)
+    except ValueError as error:
+        if "uncaptured inputs" not in str(error):
+            raise
+        result = traced(*tree_map(_renewed, args))
     if len(bounds) > known and not holds(bounds, args[-1], names):  # the result is not computed yet
         return function(*args)
     return result
@@ -230,6 +267,13 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
     structure, constants = key
     names = [re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)]  # ((args), {kwargs})
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
+
+
+def _renewed(array: mx.array) -> mx.array:
+    """Return an array with the same memory. MLX refuses to trace a function that also reads one of its arguments from outside."""
+    renewed = mx.stop_gradient(array)
+    mx.eval(renewed)
+    return renewed
 
 
 def _nothing(_: mx.array) -> mx.array:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlx import optimizers
+from mlx import nn, optimizers
 
+import mlxfp as fp
 from mlxfp.core.execution import iterate
 from mlxfp.support.errors import ArgumentTypeError, CheckpointError, CursorMismatchError, MissingFileError
 from mlxfp.testing.laws import assert_saves
@@ -51,6 +52,23 @@ def test_the_law_catches_a_file_that_rounds(tmp_path, monkeypatch):
     monkeypatch.setattr(mx, "save_safetensors", lambda name, given, meta: exact(name, {k: v + 1e-8 for k, v in given.items()}, meta))
     with pytest.raises(AssertionError, match=r"the loaded state differs at params\.w"):
         assert_saves(state, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("make", [lambda: nn.Linear(8, 1), lambda: nn.Sequential(nn.Linear(8, 1), nn.Linear(1, 1))])
+def test_a_loaded_state_goes_on_bit_for_bit_although_an_axis_has_length_1(tmp_path, make, seed):
+    mx.random.seed(seed)
+    model, optimizer = make(), optimizers.SGD(0.01)
+    batches = [{"x": mx.random.normal((2, 8)), "y": mx.random.normal((2, 1))} for _ in range(6)]
+    step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
+    state = fp.train_state(model, optimizer)
+    for batch in batches[:2]:
+        state, _ = step(state, batch)
+    fp.save_state(tmp_path / "state", state)
+    loaded = fp.load_state(tmp_path / "state", fp.train_state(model, optimizer)).state
+    for batch in batches[2:]:
+        (state, _), (loaded, _) = step(state, batch), step(loaded, batch)
+    assert state == loaded
 
 
 def test_a_cursor_is_saved_with_the_state(tmp_path):

@@ -26,6 +26,7 @@ Layout = Literal["codes", "scaled", "sparse"]
 
 _COMPONENTS = 16  # of each kind of counts of a text column, where estimators take dense numbers; 8 to 32 score alike
 _LARGEST = 1e30  # larger numbers are cut off here: squares must be finite, and trees of scikit-learn read float32
+_TYPICAL = 16  # training rows that stand for values missing only in new rows
 _RARE = 2  # rows that a category needs for a one-hot column of its own; rarer ones share one
 
 
@@ -51,6 +52,7 @@ class Columns:
     texts: tuple[tuple[str, WordCounts], ...] = field(default=())
     scaler: Any = field(default=None, repr=False)
     dates: tuple[str, ...] = ()
+    typical: NDArray[np.float64] | None = field(default=None, repr=False)  # float64[T, F]: some training rows of `table`
 
     def __call__(self, rows: Dataset[Any]) -> Any:
         """Return float64[N, F], or a sparse matrix: numbers, then dates, then categories, then texts."""
@@ -83,6 +85,16 @@ class Columns:
         made = np.stack(every, axis=1) if every else np.empty((batch.num_rows, 0))
         return np.where(np.isinf(made), np.nan, np.clip(made, -_LARGEST, _LARGEST))
 
+    def novel(self, numbers: Any) -> NDArray[np.bool_]:
+        """Return bool[N, F], true for cells without a value in columns that always have one in the training rows.
+
+        Libraries of trees take such a cell as the first category, as 0, or as any branch.
+        """
+        if self.typical is None:
+            return np.zeros((numbers.shape[0], 0), bool)
+        complete = ~np.isnan(self.typical).any(axis=0)
+        return np.asarray(np.isnan(numbers[:, : len(complete)]) & complete)
+
     def joined(self, table: NDArray[np.float64], texts: Sequence[Any]) -> Any:
         """Join what `table` gives, scaled if needed, and the numbers of the texts."""
         numbers = table if self.scaler is None else self.scaler.transform(table)
@@ -113,7 +125,8 @@ def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: 
     fitted = [(name, each) for name in texts for each in count(_texts(batch, name))]
     table = made.table(batch)
     scaler = None if layout == "codes" or not table.shape[1] else _scaler(made).fit(table)
-    made = Columns(layout, made.numbers, made.categories, tuple((name, counts) for name, (counts, _) in fitted), scaler, dates)
+    counts = tuple((name, counts) for name, (counts, _) in fitted)
+    made = Columns(layout, made.numbers, made.categories, counts, scaler, dates, _typical(table, seed) if layout == "codes" else None)
     joined = made.joined(table, [weighted for _, (_, weighted) in fitted])
     if 0 in joined.shape:
         raise DataError(f"An estimator needs rows with values to learn from, got {rows!r}, which have none in {', '.join(names)}.")
@@ -132,6 +145,12 @@ def _texts(batch: RecordBatch, name: str) -> list[str]:
 def _categories(batch: RecordBatch, name: str) -> Categories:
     found = pc.drop_null(spell(batch, name)).unique()
     return Categories(name, tuple(sorted(found.to_pylist(), key=float if are_numbers(found) else str)))
+
+
+def _typical(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Return some rows of a table, with NaN in all columns with a missing value."""
+    rows = np.random.default_rng(seed).choice(len(table), min(_TYPICAL, len(table)), replace=False)
+    return np.where(np.isnan(table).any(axis=0), np.nan, table[rows])
 
 
 def _scaler(columns: Columns) -> Any:

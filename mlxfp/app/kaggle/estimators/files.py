@@ -41,6 +41,7 @@ class _Recipe:
     classes: tuple[tuple[int, ...], ...]
     packages: tuple[str, ...]
     dates: tuple[str, ...] = ()
+    typical: tuple[tuple[float | None, ...], ...] = ()
 
 
 def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None:
@@ -88,6 +89,9 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
         tuple(target.classes for target in fitted.targets),
         tuple(target.package for target in fitted.targets),
         columns.dates,
+        ()
+        if columns.typical is None
+        else tuple(tuple(None if value != value else value for value in row) for row in columns.typical.tolist()),
     )
     text = json.dumps(unstructure(about), indent=2, ensure_ascii=False) + "\n"
     write_whole(place / RECIPE, text.encode("utf-8"))  # last: a folder with it is whole
@@ -111,7 +115,14 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
         raise DataError(f"{place / RECIPE} is damaged: {error}. Save the estimator again.") from error
     about = structure(values, _Recipe, what=str(place / RECIPE))
     texts = _read_texts(about, place / _ARRAYS) if about.texts else ()
-    columns = Columns(about.layout, about.numbers, about.categories, texts, dates=about.dates)
+    columns = Columns(
+        about.layout,
+        about.numbers,
+        about.categories,
+        texts,
+        dates=about.dates,
+        typical=np.array(about.typical, np.float64) if about.typical else None,
+    )
     if about.layout != "codes" and (about.numbers or about.categories or about.dates):
         columns = evolve(columns, scaler=load(place / _SCALER))
     targets = []

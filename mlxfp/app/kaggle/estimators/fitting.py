@@ -201,8 +201,22 @@ class FittedEstimator:
         with one_decides():
             numbers = self.columns(rows)
         with one_decides(numbers.size):
-            made = [target(numbers, len(self.spec.classes)) for target in self.targets]
+            made = [self._predicted(target, numbers) for target in self.targets]
         return _answers(self.spec, made)
+
+    def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
+        """Predict rows. A category or number that is missing only in new rows counts as an average of training rows."""
+        made, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
+        rows = np.flatnonzero(novel.any(axis=1))
+        if self.columns.typical is not None and len(rows):
+            known, fill = numbers[rows], novel[rows]
+            total: Any = 0
+            for typical in self.columns.typical:
+                filled = known.copy()
+                filled[:, : fill.shape[1]] = np.where(fill, typical, known[:, : fill.shape[1]])
+                total = total + target(filled, len(self.spec.classes))
+            made[rows] = total / len(self.columns.typical)
+        return made
 
 
 def _answers(spec: DatasetSpec, made: Sequence[Numbers]) -> Numbers:

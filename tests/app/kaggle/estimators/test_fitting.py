@@ -1,6 +1,7 @@
 """Estimators of other libraries as members: all that is fitted is fitted inside the fold, and predictions are in the terms of the spec."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestRegressor
@@ -50,6 +51,36 @@ def test_every_named_estimator_learns_every_kind_of_target_and_predicts_the_same
     files = sorted(path.name for path in (tmp_path / "first").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "second").iterdir())
     assert [name for name in files if (tmp_path / "first" / name).read_bytes() != (tmp_path / "second" / name).read_bytes()] == []
+
+
+def _judged(name, rows, tmp_path):
+    """Fit a named estimator to a category and a number without missing values, and return its predictions from its files."""
+    columns = [ColumnSpec(name="c", type="categorical"), ColumnSpec(name="n", type="numerical")]
+    about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "classes": ["0", "1"], "metric": "log_loss"}
+    spec = fp.kaggle.DatasetSpec(name="x", kind="binary", columns=columns, **about)
+    pytest.importorskip({"tfidf": "sklearn", "kernel": "sklearn"}.get(name, name))
+    fit = estimator(make_named(name, Task(spec, 300), SMALL[name]), spec)
+    save_estimator(fit(fp.Splits(rows)), tmp_path / name)
+    return lambda values: load_estimator(tmp_path / name)(fp.from_table(values))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_category_missing_only_in_new_rows_is_none_of_the_categories_in_training(name, tmp_path):
+    table = {"c": ["aaa", "bbb", "ccc"] * 100, "n": [0.0] * 300, "y": [1, 0, 0] * 100}
+    predict = _judged(name, fp.from_table(table), tmp_path)
+    known = predict({"c": ["aaa", "bbb"], "n": [0.0, 0.0]})
+    new = predict({"c": pa.array(["zzz", None], pa.string()), "n": [0.0, 0.0]})
+    assert known[0] > known[1] + 0.3
+    assert np.all((new < known[0] - 0.1) & (new > known[1] + 0.01)), (known, new)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_number_missing_only_in_new_rows_is_not_0(name, tmp_path):
+    table = {"c": ["a"] * 300, "n": [float(row % 3) for row in range(300)], "y": [int(row % 3 == 0) for row in range(300)]}
+    predict = _judged(name, fp.from_table(table), tmp_path)
+    known, new = predict({"c": ["a", "a"], "n": [0.0, 2.0]}), predict({"c": ["a"], "n": pa.array([None], pa.float64())})
+    assert known[0] > known[1] + 0.3
+    assert new[0] < known[0] - 0.1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,165 @@
+"""Arrays that a function reads without being given them: those of modules and containers in closures, globals and attributes.
+
+`mx.compile` takes the values of such arrays as constants. A compiled function with other arrays in the same places would be wrong.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import define, field
+from mlx import nn
+
+_LIBRARIES = {"mlx", "mlxfp", "numpy", "attr", "attrs", "toolz", "pyarrow", *sys.stdlib_module_names}
+_MOST = 10_000  # values that are visited
+_PLAIN = (str, bytes, int, float, complex, type(None), type(...))
+
+Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # how to read a value, from what, at which key, and the value
+
+
+@define
+class Outside:
+    """Arrays outside of a function, with the way to each, as they were when the function was compiled.
+
+    >>> teacher = nn.Linear(2, 2)
+    >>> outside = Outside.of(lambda model, batch: model(batch) - teacher(batch))
+    >>> outside.has_changed(), [type(module).__name__ for module in outside.modules]
+    (False, ['Linear'])
+    >>> _ = teacher.update({"bias": mx.ones(2)})
+    >>> outside.has_changed()
+    True
+    """
+
+    edges: list[Edge] = field(factory=list)
+    arrays: list[mx.array] = field(factory=list)
+    modules: list[nn.Module] = field(factory=list)
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "Outside":
+        """Visit all values that a function reaches through names in its code, and in the code of functions that it reaches."""
+        names: frozenset[str] = frozenset()
+        while True:
+            visit = _Visit(names, cls())
+            visit.reach(function)
+            if visit.names == names:
+                return visit.outside
+            names = frozenset(visit.names)
+
+    def has_changed(self) -> bool:
+        """Return whether another value is at one of the places."""
+        try:
+            return any(read(holder, key) is not value for read, holder, key, value in self.edges)
+        except (LookupError, AttributeError, ValueError):  # a container or a cell has become empty
+            return True
+
+
+class _Visit:
+    """A walk from a function to arrays. Attributes of objects are followed if the code of a visited function has their names."""
+
+    def __init__(self, names: frozenset[str], outside: Outside) -> None:
+        self.names, self.outside = set(names), outside
+        self._reached: dict[int, bool] = {}  # for each visited value, whether it leads to an array
+        self._alive: list[Any] = []  # bound methods are made when they are read: their identities must stay theirs
+
+    def reach(self, value: Any) -> bool:
+        """Return whether a value leads to an array, and note the ways to it."""
+        if isinstance(value, _PLAIN) or len(self._reached) > _MOST:
+            return False
+        if isinstance(value, (mx.array, np.ndarray)):
+            if isinstance(value, mx.array):
+                self.outside.arrays.append(value)
+            return True
+        if id(value) in self._reached:
+            return self._reached[id(value)]
+        self._reached[id(value)] = False  # for cycles
+        self._alive.append(value)
+        if isinstance(value, nn.Module):
+            self.outside.modules.append(value)
+        leads = False
+        for read, holder, key, child in self._edges(value):
+            if self.reach(child):
+                self.outside.edges.append((read, holder, key, child))
+                leads = True
+        self._reached[id(value)] = leads
+        return leads
+
+    def _edges(self, value: Any) -> Iterator[Edge]:
+        if isinstance(value, partial):
+            yield from _fixed(value.func, *value.args, *value.keywords.values())
+        elif isinstance(value, MethodType):
+            yield from _fixed(value.__self__, value.__func__)
+        elif isinstance(value, FunctionType):
+            yield from self._of_function(value)
+        elif isinstance(value, nn.Module | dict):
+            yield from ((_item, value, key, child) for key, child in list(value.items()))
+        elif isinstance(value, list | tuple):
+            yield from ((_item, value, key, child) for key, child in enumerate(value))
+        elif isinstance(value, set | frozenset):
+            yield from _fixed(*value)
+        elif isinstance(value, ModuleType):
+            if not _is_of_library(value.__name__):
+                yield from self._named(value, vars(value))
+        else:
+            yield from _fixed(getattr(value, "__wrapped__", None))
+            yield from self._of_object(value)
+
+    def _of_function(self, function: FunctionType) -> Iterator[Edge]:
+        yield from ((_content, cell, None, cell.cell_contents) for cell in function.__closure__ or () if cell != _EMPTY)
+        yield from _fixed(*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), getattr(function, "__wrapped__", None))
+        if not _is_of_library(function.__module__):
+            names = {name for code in _codes(function.__code__) for name in code.co_names}
+            self.names.update(names)
+            known = function.__globals__
+            yield from ((_item, known, name, known[name]) for name in names if name in known)
+
+    def _of_object(self, value: Any) -> Iterator[Edge]:
+        kind = value if isinstance(value, type) else type(value)
+        for owner in kind.__mro__:
+            if not _is_of_library(owner.__module__):
+                for name, child in vars(owner).items():
+                    if name in self.names or name == "__call__":
+                        yield _attribute, owner, name, child
+                        yield from _fixed(getattr(child, "fget", None), getattr(child, "__func__", None))  # of properties, class methods
+                slots = [name for name in getattr(owner, "__slots__", ()) if name in self.names and hasattr(value, name)]
+                yield from ((_attribute, value, name, getattr(value, name)) for name in slots)
+        if not isinstance(value, type) and not _is_of_library(kind.__module__):
+            yield from self._named(value, getattr(value, "__dict__", {}))
+
+    def _named(self, holder: Any, values: Any) -> Iterator[Edge]:
+        yield from ((_item, values, name, child) for name, child in list(values.items()) if name in self.names)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function and of the functions inside of it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+_EMPTY = CellType()
+
+
+def _fixed(*values: Any) -> Iterator[Edge]:
+    """Yield values that their holder cannot exchange."""
+    yield from ((_item, values, index, value) for index, value in enumerate(values))
+
+
+def _item(holder: Any, key: Any) -> Any:
+    return holder[key]
+
+
+def _content(cell: CellType, _: None) -> Any:
+    return cell.cell_contents
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    return vars(holder)[name] if isinstance(holder, type) else getattr(holder, name)
+
+
+def _is_of_library(name: str | None) -> bool:
+    return (name or "").partition(".")[0] in _LIBRARIES

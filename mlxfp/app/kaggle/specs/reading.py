@@ -1,10 +1,8 @@
 """Reading the files of a competition, with the types of its spec."""
 
-import csv
 import re
 from collections.abc import Callable, Mapping
 from hashlib import file_digest
-from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -169,13 +167,9 @@ def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = (
 
 def read_rows(path: Path) -> list[tuple[str, ...]]:
     """Read the names of the columns of a file and then its rows, all as texts; a missing value is empty."""
-    if typed_reader(path) is not None:
-        table = read_cells(path)
-        columns = [["" if cell is None else cell for cell in column.to_pylist()] for column in table.columns]
-        return [tuple(table.column_names), *zip(*columns, strict=True)]
-    check_commas(path)
-    with TextIOWrapper(pa.input_stream(str(path), compression="detect"), encoding="utf-8-sig", newline="") as file:
-        return [tuple(row) for row in csv.reader(file) if row]
+    table = read_cells(path)
+    columns = [["" if cell is None else cell for cell in column.to_pylist()] for column in table.columns]
+    return [tuple(table.column_names), *zip(*columns, strict=True)]
 
 
 def column_names(path: Path) -> list[str]:

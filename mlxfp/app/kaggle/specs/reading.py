@@ -1,6 +1,7 @@
 """Reading the files of a competition, with the types of its spec."""
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from hashlib import file_digest
 from itertools import chain
@@ -139,7 +140,10 @@ def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] 
 
 def check_commas(path: Path) -> None:
     """Raise `DataError` for a file with another delimiter, which would be read as one column or not at all."""
-    lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+    try:
+        lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+    except DataError:
+        return  # another encoding
     header = lines[0] if lines else ""
     other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines[:2])), None)
     if other is not None and header and "," not in header:
@@ -177,7 +181,9 @@ def column_names(path: Path) -> list[str]:
     typed = typed_reader(path)
     if typed is None:
         check_commas(path)
-    return list(schema((typed or read_csv)(path)).names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a file without rows, whose types are not known
+        return list(schema((typed or read_csv)(path)).names)
 
 
 def typed_reader(path: Path) -> Callable[..., Dataset[Example]] | None:

@@ -1,6 +1,7 @@
 """CSV files, and other text tables with one delimiter."""
 
 import codecs
+import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -28,6 +29,8 @@ from mlxfp.support.errors import ArgumentError, DataError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
 _DELIMITERS = ",;\t|"  # common ones, to suggest one where the given delimiter is wrong
+_EXCEL = re.compile(rb"sep=(.)\r?\n")  # how Excel is told the delimiter, in the first line
+_FEW = 20  # records that are compared with a header
 _HEADER_BLOCK = 1 << 16  # bytes read to find a header, for every file and again on resuming
 
 
@@ -144,6 +147,9 @@ class _ReadCsv(LineSource):
         offset, line = start.offset, start.line
         for data, end in blocks(path, offset, self.cut, _HEADER_BLOCK):
             records = data.lstrip(b"\r\n")
+            if said := _EXCEL.match(records):
+                self._check_delimiter(said[1].decode(), path)
+                records = records[said.end() :].lstrip(b"\r\n")
             blank = data[: len(data) - len(records)]
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:
@@ -163,6 +169,13 @@ class _ReadCsv(LineSource):
             f"A file has no header: got {offset:,} bytes without one, in {path}. Name the columns with columns=, or leave it out."
         )
 
+    def _check_delimiter(self, named: str, path: str) -> None:
+        if named != self.delimiter:
+            raise DataError(
+                f"The first line names another delimiter: got 'sep={named}', in line 1 of {path}. Give delimiter={named!r}, or remove "
+                "the line."
+            )
+
     def _other_delimiter(self, records: bytes) -> str | None:
         """Find a delimiter that splits the first two records into the same number of fields, more than one."""
         for other in _DELIMITERS:
@@ -180,6 +193,10 @@ class _ReadCsv(LineSource):
         record = data[start:end]
         fields = split_fields(record.decode(), self.delimiter, self.quote)
         if len(fields) != len(names):
+            if self.columns is None and self._count_alike(data[end:], len(fields)):
+                header_fault = self._header_fault(names, fields, record.decode())
+                if header_fault is not None:
+                    return Fault(start, *header_fault)
             what = f"A record has {len(fields)} fields where there are {len(names)} columns: got {shorten(record.decode())}"
             other = next((mark for mark in _DELIMITERS if len(split_fields(record.decode(), mark, self.quote)) == len(names) > 1), None)
             cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, which gives as many"
@@ -189,6 +206,27 @@ class _ReadCsv(LineSource):
         name, text = next((name, text) for name, text in typed if fails(alone[name]))
         what = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
         return Fault(start, what, f"Declare the type, as in schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
+
+    def _count_alike(self, data: bytes, count: int) -> bool:
+        """Return whether the next records, at least one, have `count` fields."""
+        ends = [0, *self.filled_ends(data)[:_FEW].tolist()]
+        counts = {len(split_fields(data[start:end].decode().strip("\r\n"), self.delimiter, self.quote)) for start, end in pairwise(ends)}
+        return counts == {count}
+
+    def _header_fault(self, names: Sequence[str], fields: Sequence[str], record: str) -> tuple[str, str] | None:
+        """Return the problem and the remedy for a header that fits none of the records, None if there is no hint."""
+        counts = f"{len(fields)} fields where there are {len(names)} columns: got {shorten(record)}"
+        other = next((mark for mark in _DELIMITERS if len(split_fields(names[0], mark, self.quote)) == len(fields)), None)
+        if len(names) == 1 and other is not None:
+            return f"The header has {other!r} between names, and records have {counts}", f"Write the header with {self.delimiter!r}."
+        if len(names) == 1:
+            return f"A record below {shorten(names[0])} has {counts}", "If this line is the header, remove the lines above it."
+        if len(fields) == len(names) + 1:
+            return (
+                f"Records have one field more than the header, as row names of R: {counts}",
+                "Begin the header with a name for this column, or write the file with row.names = FALSE.",
+            )
+        return None
 
     def _checked(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> None:
         self._check_long(self._table(data, names, kinds, wanted), data, names)

@@ -408,3 +408,30 @@ def test_a_record_that_another_delimiter_would_split_right_says_so(tmp_path: Pat
         DataError, match=r"has 1 fields where there are 3 columns: .* Give delimiter='\\t', which gives as many, or correct the record\."
     ):
         list(read_csv(path, columns=["a", "b", "c"]))
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_the_first_line_of_excel_is_not_the_header(tmp_path, ending):
+    path = tmp_path / "a.csv"
+    path.write_bytes(ending.join(["sep=;", "a;b", "1;2", ""]).encode())
+    assert list(read_csv(path, delimiter=";")) == [{"a": 1, "b": 2}]
+    assert list(read_csv(path, delimiter=";", schema="scan")) == [{"a": 1, "b": 2}]
+    with pytest.raises(DataError, match=r"got 'sep=;', in line 1 of .*a\.csv\. Give delimiter=';'"):
+        list(read_csv(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Report of 2020\n\na,b,c\n1,2,3\n4,5,6\n", r"in line 3 of .*If this line is the header, remove the lines above it"),
+        ("# made by x\na,b,c\n1,2,3\n4,5,6\n", r"in line 2 of .*If this line is the header, remove the lines above it"),
+        ("Title\nmore\nstill more\na,b\n1,2\n4,5\n", r"in line 4 of .*If this line is the header"),
+        ("a,b\nr1,1,2\nr2,3,4\n", r"one field more than the header, .*in line 2 of .*row\.names = FALSE"),
+        ("a;b;c\n1,2,3\n4,5,6\n", r"The header has ';' between names, .*Write the header with ','"),
+    ],
+)
+def test_a_header_that_fits_no_record_is_named(tmp_path, text, message):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        list(read_csv(path))

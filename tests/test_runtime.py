@@ -287,7 +287,7 @@ def test_the_shim_is_built_once_and_only_for_this_user(tmp_path):
 def test_nothing_is_loaded_from_where_others_can_write(tmp_path, part, mode):
     library = _shim(tmp_path / "cache")
     (library if part == "file" else library.parent).chmod(mode)
-    with pytest.raises(PermissionError, match=r"can be written by others.*set XDG_CACHE_HOME"):
+    with pytest.raises(PermissionError, match=r"is writable by others.*set XDG_CACHE_HOME"):
         _shim(tmp_path / "cache")
 
 

@@ -105,8 +105,8 @@ def numbered(**columns: Any) -> Examples:
             {"x": [1]},
             SchemaError,
             (
-                "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: tokenize makes it from a "
-                "column of text; put that before."
+                "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: the stage tokenize makes "
+                "this column from a text column; add the stage before this one."
             ),
         ),
         (

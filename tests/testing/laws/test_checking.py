@@ -210,7 +210,7 @@ def test_a_train_step_is_held_to_its_laws():
         (
             lambda: laws.check(batch(2), masks={}),
             ArgumentError,
-            "laws of a stage do not use masks.*Remove masks=\. Arguments in use: schema, examples, ahead",
+            r"laws of a stage do not use masks.*Remove masks=\. Arguments in use: schema, examples, ahead",
         ),
     ],
 )

@@ -127,7 +127,7 @@ def test_mlx_is_fast_once_it_is_asked_for_first():
 def test_asking_after_mlx_was_imported_says_that_it_is_too_late():
     run = fresh("import mlx.core; fp.runtime.use_fast_blas(); print(fp.runtime.report().slow)")
     assert run.stdout.strip() == "True"
-    assert "mlx.core was imported before it. Call it first" in run.stderr
+    assert "mlx.core was imported earlier. Call use_fast_blas() first" in run.stderr
 
 
 @pytest.mark.usefixtures("reference_wheel")

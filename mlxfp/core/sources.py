@@ -238,8 +238,8 @@ def check_ends(dataset: Pipeline[Any], reader: object) -> None:
     """Raise `PipelineError` if the dataset is endless and `reader` reads a whole epoch."""
     if dataset.endless:
         raise PipelineError(
-            f"{reader} needs data that ends: {_without_end(dataset)!r} goes on for ever, in "
-            f"{dataset!r}. Put take(count) before it, or move it before what repeats; shuffle works on such data with buffer=."
+            f"{reader} needs finite data, but {_without_end(dataset)!r} is endless, in "
+            f"{dataset!r}. Put take(count) before it, or move it before the endless part. For shuffle, pass buffer=."
         )
 
 
@@ -247,9 +247,9 @@ def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
     """Warn about several epochs of a dataset whose set of rows changes. `stacklevel` is passed to `warnings.warn`."""
     if dataset.redraws:
         warnings.warn(
-            f"Each epoch has other rows in {dataset!r}: take, skip and select choose by place, and the shuffle before them "
-            "gives every row another place in each epoch. Rows that you keep for validation would come into training. For parts that stay "
-            "apart use split or train_valid_test, and shuffle after it; where other rows in each epoch are meant, say redraw=True.",
+            f"Each epoch has other rows in {dataset!r}: take, skip and select choose rows by index, and the shuffle before them "
+            "changes the index of every row in each epoch. Validation rows would leak into training. To keep the parts separate, "
+            "use split or train_valid_test, and shuffle afterwards. If other rows in each epoch are intended, pass redraw=True.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )
@@ -257,4 +257,4 @@ def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
 
 def _without_end(dataset: Any) -> Any:
     """Return the innermost endless source."""
-    return next((_without_end(held) for held in children(dataset.source) if held.endless), dataset.source)
+    return next((_without_end(inner) for inner in children(dataset.source) if inner.endless), dataset.source)

@@ -25,7 +25,7 @@ State = Any
 Batch = dict[str, Any]  # str -> mx.array, or a tuple of strings for a carried text column; core never imports mlx
 Projection = tuple[tuple[str, str], ...]  # (new name, old name) of every output column
 
-CACHE_ADVICE = "cache(path) after it, where nothing before is random, does its work once for all runs."
+CACHE_ADVICE = "cache(path) after it saves its output for all runs, if no earlier stage is random."
 LEVELS: tuple[Level, ...] = ("examples", "groups", "batches")
 _ADVICE: dict[Level, str] = {
     "examples": "Put batch(size) before it.",

@@ -181,7 +181,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: source row 41 has lists of different lengths: 2 in column 'input_ids' and 1 in column "
-                "'token_type_ids'. Give both one value for each token."
+                "'token_type_ids'. Both columns need one value per token."
             ),
         ),
         (

@@ -215,7 +215,7 @@ def test_masked_values_are_null():
     square = np.ma.array([[1, 2]], mask=[[0, 1]])
     for make in (lambda: from_examples([{"x": square}]), lambda: from_table({"x": square})):
         with pytest.raises(
-            SchemaError, match=r"becomes a tensor, which has no nulls, got one of shape \(1, 2\) with masked values\. Fill them"
+            SchemaError, match=r"becomes a tensor without nulls, got an array of shape \(1, 2\) with masked values\. Fill the values"
         ):
             make()
 
@@ -259,7 +259,7 @@ def test_text_of_numpy_and_a_matrix_are_what_they_hold():
 
 @pytest.mark.parametrize("shape", [(2,), (1, 2)])
 def test_numbers_wider_than_those_of_arrow_are_named(shape: tuple[int, ...]):
-    with pytest.raises(SchemaError, match=r"Column 'x'.* (does not fit the type of any Arrow column|Arrow's tensors are of integers)"):
+    with pytest.raises(SchemaError, match=r"Column 'x'.* (does not fit the type of any Arrow column|Arrow tensors hold integers)"):
         from_examples([{"x": np.ones(shape, np.longdouble).astype(np.complex64 if shape == (2,) else np.longdouble)}])
 
 

@@ -108,7 +108,7 @@ def test_a_later_row_that_does_not_fit_is_named():
 def test_a_stage_that_does_not_fit_says_where():
     with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: 'y'.") as caught:
         schema(pipe(from_table(TABLE), drop_columns(["x"]), select_columns(["z"])))
-    assert caught.value.__notes__ == ["while finding the schema after select_columns(columns=('z',)), stage 2 of from_table(300 rows)"]
+    assert caught.value.__notes__ == ["while inferring the schema after select_columns(columns=('z',)), stage 2 of from_table(300 rows)"]
 
 
 def test_a_function_that_fails_on_the_sample_says_so():
@@ -116,7 +116,7 @@ def test_a_function_that_fails_on_the_sample_says_so():
         schema(pipe(from_table(TABLE), map(lambda row: {"x": 1 // row["x"]})))
     notes = "\n".join(caught.value.__notes__)
     assert "on source row 0" in notes
-    assert "while finding the schema after map(" in notes
+    assert "while inferring the schema after map(" in notes
 
 
 def test_of_a_function_that_no_row_reaches_nothing_is_known():

@@ -62,7 +62,7 @@ def test_a_signature_is_shown_without_the_modules_of_its_types():
 
 @pytest.mark.parametrize("call", [lambda rows: batch(rows, 4), lambda rows: shuffle(rows, seed=0), lambda rows: split(rows, 0.2)])
 def test_data_given_to_a_stage_are_answered_with_pipe(call):
-    with pytest.raises(ArgumentTypeError, match=r"Call the function with settings only, .*fp\.pipe\(dataset, fp\.\w+\(\.\.\.\)\)\. Call it as"):
+    with pytest.raises(ArgumentTypeError, match=r"with settings only, .*fp\.pipe\(dataset, fp\.\w+\(\.\.\.\)\)\. Call it as"):
         call(from_examples([{"x": 1}]))
 
 

@@ -28,9 +28,9 @@ Indices = NDArray[np.int64]
 ROW = "__row__"
 KEY = "__key__"
 HIDDEN = (ROW, KEY)
-EPOCH = "__epoch__"  # hidden column of late gathering, next to `__row__` (see `InTable` in `sources.py`)
+EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
 
-LEAF_BITS = 44  # joined datasets: low bits of `__row__` for the row, above them the index of the leaf source
+LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` are the row and the high bits the leaf source
 CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
@@ -300,7 +300,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
                 "floats, and are not empty. Cast the arrays, or convert them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    order = kind.permutation or range(len(kind.shape))  # logical axis order, as indices of the axes in memory
+    order = kind.permutation or range(len(kind.shape))  # logical axis order: indices of the axes in memory
     shape = tuple(kind.shape[axis] for axis in order)
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
     lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)

@@ -18,12 +18,12 @@ class Snapshot:
     epoch: int
     position: Any = None
     rows: int = 0  # number of source rows before the position
-    states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # None: every stage at its start
+    states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # states of the stages; None: initial states
 
 
 @frozen
 class Recorded:
-    """The pipeline of a cursor that was read from bytes."""
+    """Identity and division of the pipeline of a cursor read from bytes."""
 
     identity: Identity
     division: Division
@@ -42,7 +42,9 @@ class Cursor:
 
     base: Snapshot = field(repr=False)
     done: int
-    owner: Pipeline[Any] | Recorded | None = field(default=None, repr=False, eq=False)  # None for the cursor of an inner dataset
+    owner: Pipeline[Any] | Recorded | None = field(
+        default=None, repr=False, eq=False
+    )  # pipeline of the cursor; None for the cursor of an inner dataset
 
     @property
     def epoch(self) -> int:

@@ -54,7 +54,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     source: Source
     stages: tuple[Stage, ...] = ()
-    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrap the calls of all parts; see `with_hooks`
+    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around the calls of all parts; see `with_hooks`
     columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # projected columns; None selects all
 
     @cached_property
@@ -160,7 +160,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """Export the rows of epoch 0 as an Arrow stream, as in `pyarrow.table(dataset)` or `polars.DataFrame(dataset)`.
 
         Raises `PipelineError` after `batch` and for endless data. Raises `SchemaError` if a column name contains a zero byte, because an
-        Arrow stream cuts the name there. An error in a stage ends the stream: the reading library raises its own error with our message.
+        Arrow stream cuts the name there. If a stage fails, the reading library raises its own error with our message.
         """
         reader = rows_reader(self, "An Arrow stream")
         if "\0" in reader.schema.to_string(show_field_metadata=False, show_schema_metadata=False):
@@ -171,7 +171,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return reader.__arrow_c_stream__(requested_schema)
 
     def __bool__(self) -> bool:
-        """Return True, even for an empty dataset: checking for items could read data."""
+        """Return True, even for an empty dataset, because a check for items could read data."""
         return True
 
     @overload
@@ -191,21 +191,21 @@ class Dataset(Pipeline[Item], Generic[Item]):
         rows = take_rows(self, 0, np.atleast_1d(np.asarray(rows_at, np.int64)))
         return Examples(rows, decoders(self)) if isinstance(index, slice) else to_rows(rows)[0]
 
-    pipe = pipelines.pipe  # rows.pipe(stage, stage) is pipe(rows, stage, stage)
+    pipe = pipelines.pipe  # method form: rows.pipe(f, g) is pipe(rows, f, g)
 
     def __or__(self, stage: Never) -> NoReturn:
-        """Raise `ArgumentTypeError`: `pipe` joins stages, not an operator."""
+        """Raise `ArgumentTypeError`, because `pipe` joins stages and operators do not."""
         raise ArgumentTypeError(f"Stages are not joined by operators, got {brief(stage)} behind {self!r}. {_PIPED}")
 
     __rshift__ = __or__
 
-    if not TYPE_CHECKING:  # a type checker would accept any attribute name
+    if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute name
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise `AttributeError`, with the mlxfp spelling for methods of other libraries."""
             ours = name_hint(name) or (f"fp.pipe(rows, fp.{name}(...))" if name in import_module("mlxfp").__all__ else "")
             if not ours:
-                object.__getattribute__(self, name)  # raises the AttributeError of Python
+                object.__getattribute__(self, name)  # raises the standard AttributeError
             raise AttributeError(f"A dataset has no attribute {name!r}. Write {ours}. {_PIPED}")
 
     def __repr__(self) -> str:
@@ -258,7 +258,7 @@ class Wrapper(Source):
         return count
 
     def length(self) -> int | None:
-        """Return the length if known without reading data, else None."""
+        """Return the length if known without reading data, otherwise None."""
         count = known_length(self.dataset)
         return None if count is None else self.size(count)
 

@@ -84,7 +84,7 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
     """Yield the items of a generator, which runs in one separate thread."""
-    import asyncio  # slow import: as long as all of core
+    import asyncio  # imported lazily: asyncio takes as long to import as mlxfp.core
 
     loop, end = asyncio.get_running_loop(), object()
     with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread, because lazy MLX arrays must not change threads
@@ -92,7 +92,7 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
                 yield item
         finally:
-            with suppress(RuntimeError):  # raised by submit if Python exits and the thread has ended
+            with suppress(RuntimeError):  # submit raises RuntimeError if Python exits and the thread has ended
                 worker.submit(items.close).result()
 
 
@@ -104,7 +104,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # name only the innermost source
+        if not children(plan.source):  # the note names only the innermost source
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
@@ -160,7 +160,7 @@ class _Fed(NamedTuple):
     chunks: Sequence[Any]
     calls: Calls
     rows: int
-    after: Position  # after the source rows
+    after: Position  # position after the source rows
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
@@ -300,7 +300,7 @@ def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) ->
 def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
     """Return a task that reads the rows at `indices`, int64[N], of an indexable dataset and runs all stages."""
     plan: Plan = dataset.plan
-    text = "" if children(plan.source) else plan.text  # name only the innermost source
+    text = "" if children(plan.source) else plan.text  # the note names only the innermost source
     return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 

@@ -30,7 +30,7 @@ from mlxfp.core.chunks import one_chunk
 from mlxfp.core.nodes import Pipeline, children, flat_parts
 from mlxfp.support.errors import FingerprintError
 
-Identity = tuple[tuple[str, str], ...]  # (text, fingerprint) of every part, in order
+Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part, in order
 
 _ROWS_HASHED_AT_ONCE = 65_536
 # Prefixes of the file names of installed code, this package included; "<" covers "<frozen os>".
@@ -68,7 +68,7 @@ def identify(dataset: Pipeline[Any]) -> Identity:
 class Division:
     """Division of the rows between ranks, with a fingerprint that is equal for any number of ranks."""
 
-    shards: int  # 0: rows are not divided
+    shards: int  # number of ranks; 0: rows are not divided
     batch_rows: int  # rows of a batch on each rank; 0: batches have no fixed size
     fingerprint: str
 
@@ -107,7 +107,7 @@ def _part(part: Any) -> bytes:
 def _digest(value: object, inside: tuple[int, ...] = ()) -> bytes:
     state = blake2b(digest_size=16)
     for piece in _pieces(value, inside):
-        state.update(len(piece).to_bytes(8, "little"))  # lengths keep ("ab", "c") and ("a", "bc") apart
+        state.update(len(piece).to_bytes(8, "little"))  # the lengths distinguish ("ab", "c") from ("a", "bc")
         state.update(piece)
     return state.digest()
 
@@ -161,7 +161,9 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case types.FunctionType():
             yield from _function(value, inside)
-        case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):  # a method of some value
+        case types.BuiltinFunctionType() if not isinstance(
+            value.__self__, types.ModuleType | type | None
+        ):  # a bound method of a built-in value
             yield f"method:{_name(value)}".encode()
             yield from _pieces(value.__self__, inside)
         case type() | types.BuiltinFunctionType() | types.MethodDescriptorType() | types.ModuleType() | np.ufunc():
@@ -229,7 +231,7 @@ def _attribute_names(code: types.CodeType) -> list[str]:
 def _cell(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
-    except ValueError:  # not filled yet
+    except ValueError:  # the closure cell is not filled yet
         return "empty cell"
 
 
@@ -285,7 +287,9 @@ def _column(column: pa.Array) -> Iterator[bytes]:
         values = column.to_numpy()
         yield np.where(np.isnan(values), np.nan, values).astype(values.dtype).tobytes()
     else:
-        plain = column.take(pa.array(range(len(column)), pa.int64()))  # a copy without the values outside a slice
+        plain = column.take(
+            pa.array(range(len(column)), pa.int64())
+        )  # copy the column, so that a slice excludes the values outside the slice
         yield pa.record_batch([plain], [""]).serialize().to_pybytes()
 
 

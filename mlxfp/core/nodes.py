@@ -19,8 +19,8 @@ Item = TypeVar("Item")  # invariant, because a batch is also a mapping but must 
 class Share(NamedTuple):
     """Values of a part that depend on the number of ranks, and the equivalent part for one rank."""
 
-    shards: int  # 0: the part does not divide rows between ranks
-    batch_rows: int  # 0: the part makes no batches of a fixed size
+    shards: int  # number of ranks; 0: the part does not divide rows between ranks
+    batch_rows: int  # rows per batch; 0: the part makes no batches of a fixed size
     alone: Any
 
 
@@ -60,14 +60,14 @@ class Pipeline(Generic[Item]):
     source: Any
     stages: tuple[Any, ...]
     level: Any
-    endless: Any  # endless and redraws: see `sources.py`
+    endless: Any  # `endless` and `redraws` are defined in `sources.py`
     redraws: Any
-    identity: Any  # identity and division: see `identity.py`
+    identity: Any  # `identity` and `division` are defined in `identity.py`
     division: Any
     resolved: Any  # see `planning.py`
-    plan: Any  # plan and row_segment: see `running/`
+    plan: Any  # `plan` and `row_segment` are defined in `running/`
     row_segment: Any
-    calls: Any  # functions of the source, and of the source in the plan
+    calls: Any  # `calls` has the functions of the source, `planned_calls` the functions of the planned source
     planned_calls: Any
     hooks: Any
 
@@ -83,11 +83,11 @@ def brief(value: object) -> str:
     >>> brief(len), brief([1, 2]), brief(object())
     ('len', '[1, 2]', '<object object>')
     """
-    if isinstance(value, partial):  # the repr of a partial contains the address of the function
+    if isinstance(value, partial):  # the repr of a partial contains a memory address
         return f"partial({', '.join(map(brief, (value.func, *value.args)))})"
     kind: Any = type(value)
     plain = f"<{kind.__qualname__} object>" if kind.__repr__ is object.__repr__ else repr(value)
-    text = str(getattr(value, "__qualname__", None) or plain).replace("\n", ", ")  # schemas have a line for each column
+    text = str(getattr(value, "__qualname__", None) or plain).replace("\n", ", ")  # the repr of a schema has one line per column
     return text if len(text) <= 80 else f"{text[:60]}...{text[-16:]}"
 
 

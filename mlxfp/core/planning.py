@@ -29,7 +29,7 @@ from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, SourceCa
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import LEVELS, Halves, Level, Projection, RowWise, Stage, Traits, starts_empty
 
-SAMPLE_ROWS = 128  # sample size for schema inference
+SAMPLE_ROWS = 128  # number of sample rows for schema inference
 
 
 @frozen
@@ -112,7 +112,7 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return the plan of these steps, split into steps for workers and steps between. The first `as_written` stages are not split."""
+    """Return the plan of these steps: leading and trailing steps for workers, other steps between. `as_written` stages are not split."""
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
     groups = _on_groups(steps[first:]) if level != "examples" else ()
@@ -193,14 +193,14 @@ class _Head(Hooks):
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
     """Yield the first chunks after the resolved stages, starting with stage `first`."""
     __tracebackhide__ = True
-    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # keep chunks unchanged except empty chunks
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # the level keeps chunks unchanged, except empty chunks
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
 
-def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
+def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
     """Reduce projections to the needed columns. Return the steps, and the needed columns before each stage and at the end."""
-    needed, out = [set(wanted)], list[Step]()
+    needed, out = [set(final)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits
         projection, read = traits.projection and traits.projection(schema.names), traits.columns_read
@@ -225,7 +225,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # otherwise the inner dataset reports the columns
+    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # a source that keeps rows leaves this report to the inner dataset
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     return source, messages + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
@@ -294,7 +294,9 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not earlier.text for earlier in out)
-            choose = step.stage.traits.projection if narrowed else None  # the written drop_columns needs columns dropped before
+            choose = (
+                step.stage.traits.projection if narrowed else None
+            )  # the original drop_columns needs columns that an earlier step has dropped
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
     return out

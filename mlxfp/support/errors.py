@@ -74,7 +74,7 @@ class UnknownNameError(MlxfpError, KeyError):
     mlxfp.support.errors.UnknownNameError: No stop is named 'firts'. Did you mean 'first'? Known: all, first, restart.
     """
 
-    def __str__(self) -> str:  # KeyError would show the message quoted and escaped
+    def __str__(self) -> str:  # KeyError.__str__ would quote and escape the message
         return str(self.args[0])
 
 
@@ -244,5 +244,5 @@ def without_generated_frames() -> Iterator[None]:
 
 
 def failure_text(source: str, error: BaseException | None) -> str:
-    """Return a one-line description of an error of another program."""
+    """Return the first line of an error message, prefixed by its source and error type."""
     return f"{source}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"

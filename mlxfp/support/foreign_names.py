@@ -6,7 +6,7 @@ and batch-size are equal.
 
 from collections.abc import Collection, Mapping
 
-# Argument names in other libraries, by mlxfp argument, or by a hint text if no function has such an argument.
+# Maps an mlxfp argument, or a hint text if mlxfp has no such argument, to the argument names in other libraries.
 ARGUMENTS: Mapping[str, str] = {
     "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
     "betas": "beta1 beta2 b1 b2",
@@ -73,7 +73,7 @@ ARGUMENTS: Mapping[str, str] = {
     "nothing is downloaded; give a folder or a file": "revision trust_remote_code cache_dir use_fast token",
 }
 
-# Hints for arguments that exist in another function.
+# Maps an argument to a hint about the function with this argument.
 _ELSEWHERE: Mapping[str, str] = {
     "accumulate": "fp.train_step(model, loss, optimizer, accumulate=4) accumulates gradients",
     "clip_norm": "fp.train_step(model, loss, optimizer, clip_norm=1.0) clips gradients",
@@ -93,7 +93,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "workers": 'fp.prefetch(2, workers=4) runs all earlier stages in 4 threads, or in processes with kind="processes"',
 }
 
-# Names of functions, classes and methods in other libraries, by replacement.
+# Maps the mlxfp replacement to names of functions, classes and methods in other libraries.
 _NAMES: Mapping[str, str] = {
     "fp.pipe(rows, fp.shuffle(seed=0), fp.batch(32), fp.collate(collator), fp.prefetch(2))": "DataLoader StatefulDataLoader",
     "fp.last(fp.fit(step, state, batches))": "Trainer SFTTrainer Learner train",
@@ -153,7 +153,7 @@ _NAMES: Mapping[str, str] = {
     "the seed of each random stage, as in fp.shuffle(seed=0)": "seed set_seed manual_seed seed_everything",
 }
 
-# Former top-level names, by family. Kept for one generation.
+# Maps a family to names that were at the top level in the previous version.
 _MOVED: Mapping[str, str] = {
     "audio": "crop_waveforms log_mel",
     "distributed": "World",
@@ -183,7 +183,7 @@ def plain(name: str) -> str:
 
 
 def argument_hint(name: str, known: Collection[str]) -> str:
-    """Return a hint for an unknown argument: its name in this function, or another function. Return an empty string without a hint.
+    """Return a hint with the mlxfp name of an argument of another library, or an empty string. `known` are the arguments of the function.
 
     >>> argument_hint("batch_size", ["size", "drop_last"]), argument_hint("unheard", ["size"])
     ('batch_size is size here.', '')

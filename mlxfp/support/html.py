@@ -11,7 +11,7 @@ from html import escape
 # Control characters and surrogates are not allowed in HTML or UTF-8. Bidirectional controls would reorder the following text and
 # numbers.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-_CARDS = 3  # tables with more columns become cards on phones
+_CARDS = 3  # maximum columns of a plain table on phones; wider tables become cards
 _WORD, _HEADING = 16, 6  # maximum length of unbroken words in the first cell of a row (often a name) and in headings
 _OTHER_WORD = 10  # maximum length of unbroken words and numbers in other cells of cards
 
@@ -112,7 +112,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, cards: bool 
 
 
 def share_bar(share: float) -> Html:
-    """Return a bar whose length is a share of the track."""
+    """Return a horizontal bar for a share between 0 and 1."""
     return element("span", element("span", class_="bar", style=f"width:{100 * min(max(share, 0.0), 1.0):.1f}%"), class_="track")
 
 

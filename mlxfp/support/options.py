@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from attrs import NOTHING, field, fields, frozen, has
 
-ARGUMENTS = tuple[tuple[str, Any], ...]  # arguments for another library: names with plain values, as stored in a frozen class
+ARGUMENTS = tuple[tuple[str, Any], ...]  # arguments for another library, stored as pairs of a name and a plain value
 _CODE_NAME = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
 

@@ -16,17 +16,17 @@ from typing import Any, Self, TextIO
 
 from mlxfp.support.terminal import one_line
 
-SETTING = "MLXFP_PROGRESS"  # environment variable; 0: no progress; 1: lines without a terminal or notebook
-_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands: log lines unless the setting is 0
+SETTING = "MLXFP_PROGRESS"  # environment variable; 0: no progress; 1: log lines if there is no terminal or notebook
+_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands, which write log lines unless the setting is 0
 
-_DELAY = 2.0  # seconds before the first bar, because longer waits confuse users
+_DELAY = 2.0  # seconds of work before a bar appears
 _LINE = 30.0  # seconds between two log lines
-_RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # set by mlx.launch and by MPI
+_RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # environment variables of mlx.launch and MPI
 
 
 @contextmanager
 def lines_in_logs() -> Iterator[None]:
-    """Write progress lines without a terminal or notebook, unless the setting is 0."""
+    """Write progress as log lines in this block if there is no terminal or notebook, unless the setting is 0."""
     token = _LINES.set(True)
     try:
         yield
@@ -38,7 +38,7 @@ def progress_file(file: TextIO | None = None, *, lines: bool = False) -> TextIO 
     """Return the file for progress: `file` or standard error, or None if nothing is shown. `lines=True` allows lines in logs."""
     setting = os.environ.get(SETTING, "")
     out = file or sys.stderr
-    if out is None or out.closed or (file is None and setting == "0"):  # None: a program without a console
+    if out is None or out.closed or (file is None and setting == "0"):  # a program without a console has no standard error
         return None
     return out if is_live(out) or lines or _LINES.get() or setting not in ("", "0") else None
 
@@ -61,7 +61,7 @@ def bar_class() -> Any:
         warnings.simplefilter("ignore")  # without ipywidgets, notebook bars are text
         from tqdm.auto import tqdm
 
-    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # without the thread that redraws bars
+    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # disables the thread that redraws bars
     bar.set_lock(RLock())  # the lock of tqdm belongs to multiprocessing and would fix the start method of the user's program
     return bar
 
@@ -114,7 +114,7 @@ class Progress:
             self._draw()
 
     def over(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the items and count them. If the unit is rows, count rows instead."""
+        """Yield the items and count them as finished work. If the unit is rows, count the rows of each item."""
         for item in items:
             yield item
             self.update(item.num_rows if self._facts["unit_scale"] else 1)

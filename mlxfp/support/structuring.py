@@ -16,8 +16,8 @@ from mlxfp.support.options import ARGUMENTS, check_bounds
 from mlxfp.support.yaml_files import Place
 
 T = TypeVar("T")
-Origin = Callable[[Place], str]  # describes the origin of a value: a file with line, or the command line
-Hint = Callable[[str], str | None]  # returns the correct path or a hint for an unknown key, or None
+Origin = Callable[[Place], str]  # maps a path to the origin of its value: a file with line, or the command line
+Hint = Callable[[str], str | None]  # maps an unknown key to a hint with the correct path, or to None
 
 _PAIRS = tuple[tuple[str, str], ...]  # a mapping, as stored in a frozen class
 
@@ -58,7 +58,7 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
         value: T = converter.structure(values, kind)
     except Exception as error:
         cattrs_mistakes = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
-        if not cattrs_mistakes:  # a bug in a class
+        if not cattrs_mistakes:  # a bug in the class, not in the values
             raise
         cause, mistakes = error, mistakes | cattrs_mistakes
     else:
@@ -192,7 +192,7 @@ def _mistakes(error: BaseException, path: Place, values: Any, kind: Any, hint: H
                 yield from _mistakes(inner, (*path, name), values[name], note.type, hint)
         for inner in other_errors:
             yield from _mistakes(inner, path, values, kind, hint)
-    elif isinstance(error, MlxfpError):  # raised by a class with contradictory values
+    elif isinstance(error, MlxfpError):  # the class raised the error for contradictory values
         yield path, str(error)
     elif not has(kind):
         expected = _expected(values, get_args(kind)) if get_origin(kind) is Literal else str(error)

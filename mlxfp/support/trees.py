@@ -83,17 +83,17 @@ def paths(structure: TreeDef) -> tuple[str, ...]:
     return tuple(name.removeprefix(".") for name in _leaf_names(structure.node, ""))
 
 
-def difference(expected: TreeDef, found: TreeDef) -> str:
+def difference(expected: TreeDef, actual: TreeDef) -> str:
     """Return a description of the differences between two structures, or an empty string if they are equal."""
-    if expected == found:
+    if expected == actual:
         return ""
-    expected_paths, found_paths = paths(expected), paths(found)
+    expected_paths, actual_paths = paths(expected), paths(actual)
     lines = {
-        "Missing": [name for name in expected_paths if name not in found_paths],
-        "Unexpected": [name for name in found_paths if name not in expected_paths],
+        "Missing": [name for name in expected_paths if name not in actual_paths],
+        "Unexpected": [name for name in actual_paths if name not in expected_paths],
     }
     text = " ".join(f"{kind}: {', '.join(names)}." for kind, names in lines.items() if names)
-    return text or f"Same leaves, but other containers or another order: expected {expected!s:.200}, got {found!s:.200}."
+    return text or f"Same leaves, but other containers or another order: expected {expected!s:.200}, got {actual!s:.200}."
 
 
 def _split(tree: Any, leaves: list[Any]) -> _Node:
@@ -103,7 +103,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     if kind is dict:
         keys, children = tuple(tree), tree.values()
         for key in keys:
-            if type(key) is not str and type(key) is not int:  # True == 1 == 1.0 would make different structures equal
+            if type(key) is not str and type(key) is not int:  # with keys such as True, 1 and 1.0, different structures would be equal
                 raise ArgumentTypeError(f"The keys of a dict in a tree must be str or int, got {key!r} among {list(keys)}.")
     elif kind is list or kind is tuple:
         keys, children = None, tree
@@ -113,7 +113,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     else:
         keys, children = fields, [getattr(tree, name) for name in fields]
     nodes = []
-    for child in children:  # a recursive call per leaf would take half of the time
+    for child in children:  # no recursive call per leaf, because calls would take half of the time
         if type(child) in _LEAF_KINDS:
             leaves.append(child)
             nodes.append(_LEAF)
@@ -150,7 +150,7 @@ def _with_fields(kind: Any, names: Sequence[str], values: Iterable[Any]) -> Any:
     return tree
 
 
-_LEAF_KINDS: set[Any] = set()  # known leaf types, a cache filled by `_fields`
+_LEAF_KINDS: set[Any] = set()  # cache of known leaf types, filled by `_fields`
 
 
 @cache
@@ -158,7 +158,7 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
     """Return the field names of a node type, or None for a leaf type."""
     if kind is type(None):
         return ()
-    if "__attrs_attrs__" in vars(kind):  # not inherited, because a plain subclass may have further state
+    if "__attrs_attrs__" in vars(kind):  # inherited fields do not count, because a plain subclass may have further state
         return tuple(field.name for field in attrs.fields(kind))
     if issubclass(kind, tuple) and "_fields" in vars(kind):
         return tuple(vars(kind)["_fields"])

@@ -1,6 +1,6 @@
 """YAML 1.2 and JSON files as plain values, with the line of each value.
 
-YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750. YAML 1.2 reads them as a number, text, 12 and text.
+YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750. YAML 1.2 reads these values as a number, text, 12 and text.
 """
 
 import json
@@ -20,7 +20,7 @@ Place = tuple[str | int, ...]  # path of a value in a tree: names and list indic
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
-_MOST_BYTES, _DEEPEST = 1 << 24, 100  # limits of a file; a spec of 20,000 columns has 2 MB
+_MOST_BYTES, _DEEPEST = 1 << 24, 100  # file size and nesting limits; a spec of 20,000 columns has 2 MB
 _TOO_DEEP = f"values are nested more than {_DEEPEST} deep. Write a file with fewer levels."
 
 
@@ -115,7 +115,7 @@ def _yaml_classes() -> tuple[Any, Any]:
 
     representer.add_representer(str, write_text)
     representer.add_representer(type(None), lambda writer, _: writer.represent_scalar(f"{_TAG}null", "null"))
-    constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # the default returns an int for an anchor
+    constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # ruamel returns an int for a boolean with an anchor
     constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times stay text
     return representer, constructor
 
@@ -138,7 +138,7 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}. Fix the file.") from error
     except RecursionError as error:
         raise ConfigError(f"{where}: {_TOO_DEEP}") from error
-    except ValueError as error:  # a number with thousands of digits
+    except ValueError as error:  # Python rejects numbers with thousands of digits
         raise _unreadable(where, error) from error
 
 
@@ -163,7 +163,7 @@ def _parse_json(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: {_TOO_DEEP}") from error
     except ConfigError:
         raise
-    except ValueError as error:  # a number with thousands of digits
+    except ValueError as error:  # Python rejects numbers with thousands of digits
         raise _unreadable(where, error) from error
 
 

@@ -20,7 +20,7 @@ from mlxfp.core.execution import iterate
 from mlxfp.support.checks import check_callable, check_integer, check_positive
 from mlxfp.testing.laws.orders import ENOUGH
 
-Items = tuple[tuple[int, ...], ...]  # row numbers of the items of one epoch
+Items = tuple[tuple[int, ...], ...]  # the row numbers in each item of an epoch
 
 
 # Run one epoch of a loader, given (seed, epoch, workers, state). Yield pairs of an item (a row or a batch) and the state after the item.
@@ -166,7 +166,7 @@ def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Skip some epochs and `state` items, then yield the remaining items, each with the number of items so far."""
+    """Skip `epochs` epochs and `state` items, then yield the remaining items, each with the number of items so far."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:
@@ -240,7 +240,7 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
 def _equal_orders(
     orders: Mapping[tuple[int, int], tuple[int, ...]], form_of: Callable[[tuple[int, ...]], object], suffix: str
 ) -> Iterator[str]:
-    """Yield a description of the cases with equal orders after `form_of`, if any."""
+    """Yield a description of the (seed, epoch) pairs with equal orders, if any. `form_of` converts an order before the comparison."""
     forms = {case: form_of(order) for case, order in orders.items()}
     pairs = [pair for form in dict.fromkeys(forms.values()) for pair in pairwise(case for case in orders if forms[case] == form)]
     if pairs:

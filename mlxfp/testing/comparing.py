@@ -14,7 +14,7 @@ from mlxfp.support.arrow_types import is_list_like
 
 __tracebackhide__ = True  # pytest omits the frames of this module from tracebacks
 
-_MLX = "mlx.core"  # compared by name, because comparing rows must not import MLX
+_MLX = "mlx.core"  # module name instead of an import, because comparing rows must not import MLX
 
 
 def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case per kind of value
@@ -72,7 +72,7 @@ def difference(a: object, b: object) -> str | None:
 
 def assert_same(found: object, expected: object, claim: str) -> None:
     """Raise `AssertionError` with the claim and the first difference if the values differ."""
-    __tracebackhide__ = True  # IPython reads this name from functions only
+    __tracebackhide__ = True  # IPython looks for this name only inside functions
     location = difference(found, expected)
     assert location is None, f"{claim}, but the results differ at {location}"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-_LAWS = "mlxfp.testing.laws.checking"  # module of `Law`, if a test has imported it
+_LAWS = "mlxfp.testing.laws.checking"  # the module of `Law`, in `sys.modules` only if a test has imported it
 _MARK, _KEY = "law", "mlxfp law"
 
 

@@ -84,7 +84,7 @@ def holds_masked(values: Sequence[Any], kind: pa.DataType) -> bool:
         return _any_masked(chain.from_iterable([row.values() for row in rows])) or any(
             holds_masked([row.get(member.name) for row in rows], member.type) for member in deeper
         )
-    inner = getattr(kind, "value_type", None)  # None for a map and a union
+    inner = getattr(kind, "value_type", None)  # maps and unions have no value_type
     if inner is None or not pa.types.is_nested(inner) or _is_of_text(inner):
         return False
     return holds_masked(list(chain.from_iterable([value for value in values if isinstance(value, list | tuple)])), inner)
@@ -97,7 +97,7 @@ def _is_of_text(kind: pa.DataType) -> bool:
 
 def _any_masked(values: Iterable[Any]) -> bool:
     value_list = values if isinstance(values, list) else list(values)
-    kinds = set(map(type, value_list))  # checking types is faster than checking values
+    kinds = set(map(type, value_list))  # a check of the types is faster than a check of all values
     return any(issubclass(type_, np.ma.MaskedArray) for type_ in kinds) and any(map(_is_masked, value_list))
 
 
@@ -116,7 +116,7 @@ def unboxed(value: Any) -> Any:
     if value.dtype.kind not in _PLAIN and value.dtype != _DAYS:
         return np.asarray(value)[()]
     plain = value.item()
-    return np.asarray(value)[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # Arrow needs the type for larger integers
+    return np.asarray(value)[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # without a type, Arrow rejects larger integers
 
 
 def without_arrays(value: Any) -> Any:

@@ -51,9 +51,9 @@ class Rows:
         positions = rows - self.starts[chunk_of]
         firsts = np.flatnonzero(
             (np.diff(rows, prepend=-2) != 1) | (np.diff(chunk_of, prepend=-1) != 0)
-        )  # starts of runs of consecutive rows
+        )  # positions where runs of consecutive rows start
         order = np.argsort(chunk_of, kind="stable")
-        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # starts of the chunks in `order`
+        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # positions in `order` where the rows of a chunk start
         if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.in_memory else 1):
             runs = zip(chunk_of[firsts].tolist(), positions[firsts].tolist(), np.diff(firsts, append=len(rows)).tolist(), strict=True)
             return concat_chunks([self.chunks[chunk]().slice(first, size) for chunk, first, size in runs])
@@ -80,7 +80,7 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
-        kind = self.schema.field(column).type  # faster than `types`, which lists all columns
+        kind = self.schema.field(column).type  # faster than `schema.types`, which lists the types of all columns
         has_views = _is_fixed(kind) or (self.in_memory and is_list(kind))
         views = [self._fixed(chunk, chunks[chunk], column) if has_views else None for chunk, _, _ in parts]
         if all(values is not None and values.shape[1:] == views[0].shape[1:] for values in views):  # type: ignore[union-attr]  # no view is None

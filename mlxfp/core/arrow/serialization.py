@@ -52,7 +52,7 @@ def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
         return _decode(json.loads(data[30 : 30 + size]), kinds, _Blobs(data[30 + size :]))
     except CursorError:
         raise
-    except Exception as error:  # forged bytes with a correct checksum can fail anywhere
+    except Exception as error:  # forged bytes with a correct checksum can raise any error here
         raise CursorError(
             f"The cursor cannot be read: {type(error).__name__}: {error}. Pass the bytes returned by Cursor.to_bytes()."
         ) from error

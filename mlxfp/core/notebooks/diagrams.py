@@ -23,12 +23,12 @@ class PartFacts:
     begins: bool  # True if the part reads no other part
     part: str
     level: str
-    schema: Schema | str  # or the reason for a missing schema
+    schema: Schema | str  # the schema, or the reason for a missing schema
     count: str
-    access: str  # random access; empty if there is nothing to report
+    access: str  # note about random access; empty without a note
     notes: tuple[str, ...]
     thread: str  # thread of the part; empty for the thread that reads the pipeline
-    workers: str  # workers of the part; empty if only the thread runs the part
+    workers: str  # workers of the part; empty without workers
 
     @property
     def about(self) -> str:

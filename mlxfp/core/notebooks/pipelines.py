@@ -15,7 +15,7 @@ from mlxfp.core.notebooks.diagrams import diagram
 from mlxfp.core.notebooks.rows import ROWS, rows_html
 from mlxfp.support.html import Html, clip, element, fragment
 
-_ERROR = 300  # maximum number of characters of a message
+_ERROR = 300  # maximum number of characters of an error message
 _FEW = 50_000  # maximum number of rows that can be read in less than a second
 
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from mlxfp.support.errors import MlxfpError
 
-IGNORED = -100  # label of positions without a prediction
+IGNORED = -100  # label value of positions excluded from the loss
 _LONGEST = 512  # maximum number of decoded ids
 
 

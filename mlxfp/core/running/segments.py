@@ -48,7 +48,7 @@ class RowTask(Task):
     epoch: int
     indices: Indices
     segment: Segment
-    text: str  # text of the innermost source for errors, otherwise empty
+    text: str  # repr of the innermost source for error notes; empty for other sources
 
     @property
     def rows(self) -> int:

@@ -48,12 +48,12 @@ class Plan:
     segment: tuple[Step, ...]  # leading stateless steps: chunk -> chunks
     stages: tuple[Step, ...]  # steps between `segment` and `groups`
     groups: tuple[Step, ...]  # trailing stateless steps, one group -> one group or batch; empty if too cheap for a worker
-    host: tuple[Step, ...]  # part of `groups` without arrays
-    device: tuple[Step, ...]  # rest of `groups`
+    host: tuple[Step, ...]  # the part of `groups` that creates no MLX arrays
+    device: tuple[Step, ...]  # the rest of `groups`, which creates MLX arrays
     declared: tuple[Stage, ...]  # stages of the pipeline with declared schemas; a cursor holds their states
     level: Level
     schema: Schema  # schema of the output chunks; after `collate`: of the input groups
-    text: str  # text of the written source, for errors
+    text: str  # repr of the source, for error messages
     rewrites: tuple[str, ...] = ()  # optimizations, for `explain`
 
     @property
@@ -74,17 +74,17 @@ def are_costly(steps: Iterable[Step]) -> bool:
 
 @frozen
 class Changes:
-    """Changes of the plan and the items by hooks."""
+    """Changes that hooks make to the plan and the items."""
 
     as_written: int = 0  # number of leading stages without optimization
     fuses: bool = True  # consecutive row-wise stages may run as one step
     marks: str = ""  # name of an added hidden column; caches separate rows with and without the column
-    collates: bool = True  # False: yield groups instead of batches
+    collates: bool = True  # False: the run yields groups instead of batches
 
 
 @frozen(eq=False)
 class SourceCalls:
-    """The functions of a source that a run calls."""
+    """Functions of a source called by a run."""
 
     schema: Callable[[], Schema]
     read: Read
@@ -95,7 +95,7 @@ class SourceCalls:
 
 
 def calls_of(source: Source) -> SourceCalls:
-    """Return the functions of a source."""
+    """Return the functions of a source without hooks."""
     traits = source.traits
     task, length, head = traits.task or partial(IndexTask, source), traits.exact_length or source.length, partial(first_chunks, source)
     return SourceCalls(source.schema, source.read, source.tasks, task, length, head)
@@ -121,7 +121,7 @@ class Hooks:
         return calls_of(source) if self.inner is None else self.inner.source(source)
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
-        """Return the function that declares the schema of the stage at an index."""
+        """Return the function that declares the schema of the stage at index `place`."""
         return stage.infer if self.inner is None else self.inner.infer(stage, place)
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:

@@ -1,4 +1,4 @@
-"""Runs all laws of a value, together or separately, under hypothesis."""
+"""Checks of all laws of a value under hypothesis, together or separately."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
 
     See also: `laws_of` for the separate laws, and `testing.parametrize_with_laws` for one test per law.
     """
-    __tracebackhide__ = True  # IPython reads this name from functions only
+    __tracebackhide__ = True  # IPython looks for this name only inside functions
     stated = {"masks": masks, "padding": padding, "labels": labels, "carries": carries, "dtypes": dtypes}
     given: dict[str, Any] = {"state": state, "batches": batches, "arrays": arrays, "events": events, **stated}
     checked = Subject(subject, schema=schema, examples=examples, ahead=ahead, views=views, **given)
@@ -101,14 +101,14 @@ class Law:
 
     def __call__(self) -> None:
         """Check the law under hypothesis. Raises `AssertionError` with the smallest failing case."""
-        __tracebackhide__ = True  # IPython reads this name from functions only
+        __tracebackhide__ = True  # IPython looks for this name only inside functions
         for trial in self.trials:
             alone = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
             try:
                 for case in _drawn(trial):
                     _hold(alone, case)
             except Exception:
-                _run(alone, self.name)  # raises for the smallest failing case
+                _run(alone, self.name)  # raises the error of the smallest failing case
                 raise
 
     def __repr__(self) -> str:
@@ -146,7 +146,7 @@ def _drawn(trial: Trial) -> list[Mapping[str, Any]]:
         except Exception as error:
             if isinstance(error, UnsatisfiedAssumption):
                 raise
-            # an error of the part is raised again by the check of a law
+            # the check of a law raises errors of the part again
         trial.drawn.append(case)
 
     if not trial.drawn:
@@ -185,11 +185,11 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        phases=set(settings().phases) - {Phase.explain},  # slower than all other phases; the laws explain failures
+        phases=set(settings().phases) - {Phase.explain},  # explaining is the slowest phase; the laws explain failures
     )
     try:
         calm(given(**cases)(function))()
-    except FlakyFailure as flaky:  # state kept from earlier calls makes failures unrepeatable
+    except FlakyFailure as flaky:  # failures are not repeatable if a part keeps state between calls
         first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), flaky)
         first.add_note("The same case passed in a second run, so the result depends on state kept from earlier calls.")
         raise first.with_traceback(_of_the_user(first.__traceback__)) from None

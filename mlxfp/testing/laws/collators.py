@@ -59,7 +59,7 @@ def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any
 def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: a copy of a collator gives the same batch before and after collating other examples.
 
-    The collator must not learn from earlier examples, for example word numbers in order of appearance. A copy has its own attributes and
+    The collator must not learn from earlier examples, for example by numbering words as they appear. A copy has its own attributes and
     closure; global variables cannot be copied.
 
     >>> import mlxfp as fp
@@ -171,7 +171,7 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 
 
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
-    """Return the padded side of the rows of a group, "end" or "start". Return None if neither side leaves the rows of single examples."""
+    """Return the padded side of grouped rows: "end", "start", or None if the unpadded parts differ from the rows of single examples."""
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 
 

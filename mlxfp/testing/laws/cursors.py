@@ -1,4 +1,4 @@
-"""Laws of cursors, plans and wrappers: a run continues exactly at its stop, and the way of running does not change the items."""
+"""Laws of cursors, plans and wrappers: a run continues exactly at its stop, and workers or optimizations do not change the items."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         assert_same(collect(dataset, cursor), rest, f"resuming {where} gives exactly the rest")
         assert_same(collect(dataset, _copied(cursor)), rest, f"resuming from the bytes of the cursor {where} gives exactly the rest")
     latest = whole[0][1] if whole else None
-    for count, (item, _) in enumerate(whole[1:], 1):  # resume, read one item, resume from its cursor, and so on
+    for count, (item, _) in enumerate(whole[1:], 1):  # resume, read one item, resume from its cursor, and repeat
         step = next(iterate(dataset, latest and _copied(latest)), None)
         assert step is not None, f"resuming {dataset!r} at every item ends after {count} of {len(whole)} items"
         assert_same(step[0], item, f"resuming {dataset!r} at every item gives item {count} as without stopping")
@@ -74,9 +74,9 @@ def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch]
 
 
 def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: the optimised plan of a dataset gives the items, source rows and keys of the unoptimised pipeline and exchanges cursors with it.
+    """Law: the optimized plan of a dataset gives the items, source rows and keys of the unoptimized pipeline and exchanges cursors with it.
 
-    After every item, the optimised run continues the unoptimised run from the bytes of its cursor, and the reverse. Check this law for
+    After every item, the optimized run continues the unoptimized run from the bytes of its cursor, and the reverse. Check this law for
     stages and sources with the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The time is quadratic in the
     number of items, so use a short dataset.
 

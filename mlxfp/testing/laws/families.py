@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
-Inputs = Mapping[str, Any]  # keyed by the argument names of the laws
+Inputs = Mapping[str, Any]  # maps argument names of laws to values
 _EPOCHS = st.integers(0, 2)
 _COPIES = 10  # maximum number of collator copies, because copying a tokenizer takes 0.1 s
-_STEPS = 6  # enough steps for a start, a middle and an end
+_STEPS = 6  # number of training steps: enough for a start, a middle and an end
 
 
 @frozen
@@ -167,7 +167,9 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
             drawn = kinds.flatmap(tables)
         else:
             schema = subject.schema
-            rows = subject.examples if schema is not None else subject.examples.filter(len)  # an empty list of rows has no columns
+            rows = (
+                subject.examples if schema is not None else subject.examples.filter(len)
+            )  # the filter is needed because an empty list of rows has no columns
             drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, schema, range(len(some)))]))
         return {"chunkings": drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table))), "epoch": _EPOCHS}
 

@@ -10,7 +10,7 @@ from mlxfp.support.errors import DataError
 
 __tracebackhide__ = True
 
-Loss = Callable[..., tuple[Any, Any]]  # arrays -> (sum, weight), two scalars
+Loss = Callable[..., tuple[Any, Any]]  # maps arrays to two scalars: sum and weight
 
 
 def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:

@@ -98,7 +98,7 @@ def assert_chunks_do_not_matter(
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Law: computing the first n items reads only their own rows, `ahead` further rows, and the rest of the current chunk.
+    """Law: computing the first n items reads only the rows of these items, `ahead` further rows, and the rest of the current chunk.
 
     The law applies only to transforms that keep the row order, because the rows of an item then show the necessary reads.
 

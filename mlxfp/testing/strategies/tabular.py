@@ -56,7 +56,7 @@ _LEAVES: dict[pa.DataType, Values] = {
 }
 _TENSORS = [
     *(pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))),
-    pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),  # like the types from from_numpy_ndarray
+    pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),  # the permutation that from_numpy_ndarray sets
     pa.fixed_shape_tensor(pa.int32(), (1, 2), permutation=[1, 0]),
 ]
 
@@ -146,7 +146,7 @@ def tokenizers(draw: st.DrawFn) -> Tokenizer:
     kind: Kind = draw(st.sampled_from(["bpe", "wordpiece", "unigram"]))
     words = draw(st.lists(st.sampled_from(_WORDS) | st.text(st.characters(codec="utf-8"), max_size=5), max_size=8))
     rows = from_examples([{"text": " ".join(["cat", *words])}])  # training on spaces alone fails, so the text contains `cat`
-    size = draw(st.integers(300, 400))  # room for all 256 bytes
+    size = draw(st.integers(300, 400))  # large enough for all 256 bytes
     return train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=draw(st.booleans()))
 
 
@@ -178,7 +178,7 @@ def _cuts(chunk: RecordBatch) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
 
 @cache
 def _types() -> st.SearchStrategy[pa.DataType]:
-    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])  # invalid inside a null in pyarrow
+    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])  # pyarrow creates invalid dictionaries here
     return st.sampled_from([*_LEAVES, *_TENSORS]) | st.recursive(inner, _nested, max_leaves=3)
 
 
@@ -203,7 +203,7 @@ def _slots(field: pa.Field) -> Values:
 
 @cache
 def _values(kind: pa.DataType) -> Values:
-    """Return the values of a type, without nulls at the top level. Cached, because hypothesis validates each new strategy."""
+    """Return a strategy for the values of a type, without top-level nulls. Cached, because hypothesis validates each new strategy."""
     if kind in _LEAVES:
         return _LEAVES[kind]
     if is_tensor(kind):

@@ -42,9 +42,8 @@ class Cursor:
 
     base: Snapshot = field(repr=False)
     done: int
-    owner: Pipeline[Any] | Recorded | None = field(
-        default=None, repr=False, eq=False
-    )  # pipeline of the cursor; None for the cursor of an inner dataset
+    # Pipeline of the cursor; None for the cursor of an inner dataset.
+    owner: Pipeline[Any] | Recorded | None = field(default=None, repr=False, eq=False)
 
     @property
     def epoch(self) -> int:

@@ -161,9 +161,8 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case types.FunctionType():
             yield from _function(value, inside)
-        case types.BuiltinFunctionType() if not isinstance(
-            value.__self__, types.ModuleType | type | None
-        ):  # a bound method of a built-in value
+        # A bound method of a built-in value.
+        case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):
             yield f"method:{_name(value)}".encode()
             yield from _pieces(value.__self__, inside)
         case type() | types.BuiltinFunctionType() | types.MethodDescriptorType() | types.ModuleType() | np.ufunc():
@@ -287,9 +286,8 @@ def _column(column: pa.Array) -> Iterator[bytes]:
         values = column.to_numpy()
         yield np.where(np.isnan(values), np.nan, values).astype(values.dtype).tobytes()
     else:
-        plain = column.take(
-            pa.array(range(len(column)), pa.int64())
-        )  # copy the column, so that a slice excludes the values outside the slice
+        # Copy the column, so that a slice excludes the values outside the slice.
+        plain = column.take(pa.array(range(len(column)), pa.int64()))
         yield pa.record_batch([plain], [""]).serialize().to_pybytes()
 
 

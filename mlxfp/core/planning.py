@@ -294,9 +294,8 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not earlier.text for earlier in out)
-            choose = (
-                step.stage.traits.projection if narrowed else None
-            )  # the original drop_columns needs columns that an earlier step has dropped
+            # The original drop_columns needs columns that an earlier step has dropped.
+            choose = step.stage.traits.projection if narrowed else None
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
     return out

@@ -134,7 +134,7 @@ class SourceTraits:
     task: Callable[[int, Indices], Task] | None = None  # returns the task for random access; None: call `take`
     exact_length: Callable[[], int | None] | None = None  # returns the exact length; may fill `load` or `cache`
     head: Callable[[], Iterator[RecordBatch]] | None = None  # yields sample rows for schema inference; None: use `read`
-    restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see above
+    restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
     marking: Callable[[], Any] | None = None  # returns a source that marks malformed records instead of raising an error
     file_of: Callable[[Position], str | None] = lambda position: None  # returns the file of the chunk at a position, for messages
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # inner datasets with cursors

@@ -76,19 +76,16 @@ class Traits:
     row_wise: bool = False  # the stage maps each row to one row independently and keeps random access
     reorders: bool = False  # the order of rows changes between epochs
     draws: bool = False  # the results are random, seeded by the key of each row
-    columns_read: Collection[str] | None = (
-        None  # columns read by the stage, None for all; other columns pass unread, and the state keeps no rows
-    )
-    projection: Callable[[Sequence[str]], Projection] | None = (
-        None  # function that returns the selected columns, for a stage that only selects columns
-    )
+    # Columns read by the stage, None for all. The other columns pass unread, and the state keeps no rows.
+    columns_read: Collection[str] | None = None
+    # Function that returns the selected columns, for a stage that only selects columns.
+    projection: Callable[[Sequence[str]], Projection] | None = None
     predicates: tuple[Condition, ...] = ()  # conditions of the kept rows, for a stage that only filters rows
-    length: Callable[[int], int | None] = field(
-        default=Factory(_length, takes_self=True)
-    )  # function from the input count to the output count; None: unknown
+    # Function from the input count to the output count; None: unknown.
+    length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
     longest_row: Callable[[int | None], int | None] | None = None  # see the docstring; None: the planner measures the rows
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # function from the number of rows to the possible groups
-    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see above
+    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see the docstring
     decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
     share: Share | None = None  # description of the dependence on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming

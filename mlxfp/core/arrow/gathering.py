@@ -49,9 +49,8 @@ class Rows:
             return self._gathered([(0, slice(None), rows)], len(rows))
         chunk_of = np.searchsorted(self.starts, rows, side="right") - 1
         positions = rows - self.starts[chunk_of]
-        firsts = np.flatnonzero(
-            (np.diff(rows, prepend=-2) != 1) | (np.diff(chunk_of, prepend=-1) != 0)
-        )  # positions where runs of consecutive rows start
+        # Positions where runs of consecutive rows start.
+        firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(chunk_of, prepend=-1) != 0))
         order = np.argsort(chunk_of, kind="stable")
         cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # positions in `order` where the rows of a chunk start
         if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.in_memory else 1):

@@ -167,9 +167,8 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
             drawn = kinds.flatmap(tables)
         else:
             schema = subject.schema
-            rows = (
-                subject.examples if schema is not None else subject.examples.filter(len)
-            )  # the filter is needed because an empty list of rows has no columns
+            # The filter is needed because an empty list of rows has no columns.
+            rows = subject.examples if schema is not None else subject.examples.filter(len)
             drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, schema, range(len(some)))]))
         return {"chunkings": drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table))), "epoch": _EPOCHS}
 

@@ -112,9 +112,8 @@ def assert_continues(  # noqa: PLR0913  # a run and its stop
         f"stopping, saving and loading change nothing, "
         f"but after stopping at step {stop} the run differs at {_changed_paths(rest.state, _bytes(whole.state))}"
     )
-    expected_rest = expected[
-        len(first_contents) - 1 :
-    ]  # skips the RunStarted event of the continued run and the Stopped event of the stopped run
+    # Skips the RunStarted event of the continued run and the Stopped event of the stopped run.
+    expected_rest = expected[len(first_contents) - 1 :]
     assert rest_contents[1:] == expected_rest, (
         f"after stopping at step {stop} a run yields the same events: expected {expected_rest}, got {rest_contents[1:]}"
     )

@@ -131,7 +131,7 @@ def test_the_length_of_a_dataset_is_the_number_of_items_or_a_sentence(dataset):
     count = sum(1 for _ in dataset)
     assert bool(dataset)
     if known_length(dataset) is None:
-        with pytest.raises(ArgumentTypeError, match=r"Count them with sum\(1 for _ in dataset\)"):
+        with pytest.raises(ArgumentTypeError, match=r"Count the items with sum\(1 for _ in dataset\)"):
             len(dataset)
     else:
         assert len(dataset) == count

@@ -34,7 +34,7 @@ def test_global_batches_of_another_size_are_refused():
     )
     with pytest.raises(ArgumentError, match=said):
         resharded(shared(World(0, 4), 4), before, 3)
-    with pytest.raises(ArgumentError, match=r"8 rows cannot be divided by 3: start 1, 2, 4 or 8 ranks"):
+    with pytest.raises(ArgumentError, match=r"8 rows are not divisible by 3: start 1, 2, 4 or 8 ranks"):
         resharded(shared(World(0, 3), 3), before, 3)
     with pytest.raises(ArgumentError, match=r"the number of batches done in the epoch is unknown\. Pass running="):
         resharded(shared(World(0, 4), 2), before, None)

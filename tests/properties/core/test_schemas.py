@@ -125,7 +125,7 @@ def test_of_a_function_that_no_row_reaches_nothing_is_known():
     assert schema(pipe(from_table(TABLE.slice(0, 0)), map(dict, schema=TABLE.schema))) == TABLE.schema
     with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: none") as caught:
         list(pipe(nothing, select_columns(["z"])))
-    assert "if no row reached a function before it, declare what that returns with schema=" in caught.value.__notes__[0]
+    assert "if an earlier function received no rows, declare its output with schema=" in caught.value.__notes__[0]
 
 
 def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema():

@@ -103,12 +103,12 @@ class Law:
         """Check the law under hypothesis. Raises `AssertionError` with the smallest failing case."""
         __tracebackhide__ = True  # IPython looks for this name only inside functions
         for trial in self.trials:
-            alone = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
+            trial_of_law = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
             try:
-                for case in _drawn(trial):
-                    _hold(alone, case)
+                for case in _drawn_cases(trial):
+                    _check_case(trial_of_law, case)
             except Exception:
-                _run(alone, self.name)  # raises the error of the smallest failing case
+                _run(trial_of_law, self.name)  # raises the error of the smallest failing case
                 raise
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ def laws_of(part: Any) -> tuple[Law, ...]:
     )
 
 
-def _drawn(trial: Trial) -> list[Mapping[str, Any]]:
+def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
     """Draw the cases of a trial once for all laws, because drawing takes longer than most laws."""
 
     def keep(**case: Any) -> None:
@@ -157,10 +157,10 @@ def _drawn(trial: Trial) -> list[Mapping[str, Any]]:
 def _run(trial: Trial, name: str) -> None:
     """Check the laws of a trial and raise the error of the smallest failing case. Reports one broken law at most."""
     __tracebackhide__ = True
-    _under_hypothesis(trial, lambda **case: _hold(trial, case), name)
+    _under_hypothesis(trial, lambda **case: _check_case(trial, case), name)
 
 
-def _hold(trial: Trial, case: Mapping[str, Any]) -> None:
+def _check_case(trial: Trial, case: Mapping[str, Any]) -> None:
     __tracebackhide__ = True
     try:
         for inputs in trial.inputs(**case):
@@ -180,7 +180,7 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         function()
         return
     function.__name__ = function.__qualname__ = name
-    calm = settings(
+    limited = settings(
         max_examples=min(settings().max_examples, trial.most or settings().max_examples),
         deadline=None,
         report_multiple_bugs=False,
@@ -188,20 +188,20 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         phases=set(settings().phases) - {Phase.explain},  # explaining is the slowest phase; the laws explain failures
     )
     try:
-        calm(given(**cases)(function))()
+        limited(given(**cases)(function))()
     except FlakyFailure as flaky:  # failures are not repeatable if a part keeps state between calls
         first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), flaky)
         first.add_note("The same case passed in a second run, so the result depends on state kept from earlier calls.")
-        raise first.with_traceback(_of_the_user(first.__traceback__)) from None
+        raise first.with_traceback(_user_traceback(first.__traceback__)) from None
     except (FailedHealthCheck, Unsatisfiable) as error:
         if not trial.unfit:
             raise
         raise ArgumentError(trial.unfit) from error
     except Exception as error:  # noqa: BLE001  # the error is raised again
-        raise error.with_traceback(_of_the_user(error.__traceback__)) from error.__cause__
+        raise error.with_traceback(_user_traceback(error.__traceback__)) from error.__cause__
 
 
-def _of_the_user(traceback: TracebackType | None) -> TracebackType | None:
+def _user_traceback(traceback: TracebackType | None) -> TracebackType | None:
     """Remove the leading traceback frames of the laws and hypothesis. The remaining frames belong to the checked user function."""
     rest = traceback
     while traceback is not None:

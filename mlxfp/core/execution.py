@@ -104,7 +104,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # the note names only the innermost source
+        if not children(plan.source):  # only the innermost source adds the note
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
@@ -234,7 +234,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for some rows of a job whose task cannot be split. Reads the rows."""
+    """Return a job for rows `first:stop` of a job with an unsplittable task. Reads the rows immediately."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
@@ -282,7 +282,7 @@ def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Gen
 
 
 def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progress:
-    """Return the progress of reading a number of epochs. `epochs=0` means a part of one epoch of unknown size."""
+    """Return a progress counter for reading `epochs` epochs. `epochs=0` means part of an epoch, of unknown size."""
 
     def total() -> int | None:
         items = known_length(dataset)
@@ -300,7 +300,7 @@ def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) ->
 def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
     """Return a task that reads the rows at `indices`, int64[N], of an indexable dataset and runs all stages."""
     plan: Plan = dataset.plan
-    text = "" if children(plan.source) else plan.text  # the note names only the innermost source
+    text = "" if children(plan.source) else plan.text  # only the innermost source adds the note
     return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 

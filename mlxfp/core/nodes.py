@@ -78,7 +78,7 @@ def label(kind: Any) -> str:
 
 
 def brief(value: object) -> str:
-    """Return a repr of at most 80 characters: the name of a function, and no memory addresses.
+    """Return a repr of at most 80 characters, without memory addresses. For a function, return its name.
 
     >>> brief(len), brief([1, 2]), brief(object())
     ('len', '[1, 2]', '<object object>')

@@ -1,4 +1,4 @@
-"""A test source with given chunks and a log of the chunks read."""
+"""A source for tests with given chunks and a log of the chunks read."""
 
 from collections.abc import Iterator, Sequence
 

@@ -185,7 +185,7 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        phases=set(settings().phases) - {Phase.explain},  # explaining is the slowest phase; the laws explain failures
+        phases=set(settings().phases) - {Phase.explain},  # the slowest phase, not needed for laws
     )
     try:
         limited(given(**cases)(function))()

@@ -105,8 +105,8 @@ def numbered(**columns: Any) -> Examples:
             {"x": [1]},
             SchemaError,
             (
-                "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: tokenize makes it from a "
-                "column of text; put that before."
+                "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: the stage tokenize makes "
+                "this column from a text column; add the stage before this one."
             ),
         ),
         (
@@ -181,7 +181,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: source row 41 has lists of different lengths: 2 in column 'input_ids' and 1 in column "
-                "'token_type_ids'. Give both one value for each token."
+                "'token_type_ids'. Both columns need one value per token."
             ),
         ),
         (

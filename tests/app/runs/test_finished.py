@@ -96,10 +96,10 @@ def test_a_file_says_what_to_blend(runs, tmp_path, capsys):
     assert main(["blend", str(file)]) == 1
     said = capsys.readouterr().err
     assert f"method ({file}:2): expected 'mean' or 'rank' or 'vote' or 'greedy' (did you mean 'mean'?), got 'men'" in said
-    assert "out: a value is needed and there is none" in said
+    assert "out: a value is required" in said
     assert f"to ({file}:3): unknown key" in said
     assert main(["blend", *map(str, runs[:2])]) == 1
-    assert "out: a value is needed and there is none" in capsys.readouterr().err
+    assert "out: a value is required" in capsys.readouterr().err
 
 
 def test_runs_of_other_folds_are_not_blended(runs, tmp_path):

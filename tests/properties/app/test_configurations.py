@@ -166,9 +166,9 @@ def test_classes_check_themselves_too():
         ("a: 1\na: 2\n", r"run\.yaml:2: duplicate key 'a'; remove one\."),
         ("a: [1\nb: 2\n", r"run\.yaml:\d is not valid YAML: "),
         ("training: !!python/object:os.system {}\n", r"has the tag '.*python/object:os\.system'\. Write a plain value"),
-        ("1: 2\n", r"has the key 1, which is not text\. Put it in quotes\."),
-        ("", r"holds nothing, where names and values belong"),
-        ("- 1\n", r"holds a list, where names and values belong"),
+        ("1: 2\n", r"has the key 1, which is not text\. Put the key in quotes\."),
+        ("", r"holds nothing, expected names and values"),
+        ("- 1\n", r"holds a list, expected names and values"),
         ("preset: [a]\n", r"preset must be a name, got \['a'\]"),
     ],
 )
@@ -183,7 +183,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path):
     with pytest.raises(MissingFileError, match="There is no configuration at"):
         resolve_config(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"name: \xff\n")
-    with pytest.raises(ConfigError, match=r"is not text in UTF-8: .* at byte 6"):
+    with pytest.raises(ConfigError, match=r"is not UTF-8 text: .* at byte 6"):
         resolve_config(tmp_path / "bytes.yaml")
 
 

@@ -181,16 +181,16 @@ CASES: list[Case] = [
     (
         lambda: Cursor.from_bytes(b"{}"),
         CursorError,
-        "These bytes are not a cursor: they start with b'{}', not b'MLXFPCUR'. Pass what Cursor.to_bytes() returned.",
+        "These bytes are not a cursor: they start with b'{}', not b'MLXFPCUR'. Pass the bytes returned by Cursor.to_bytes().",
     ),
     (lambda: Cursor.from_bytes("{}"), ArgumentTypeError, "A cursor is read from bytes, got str."),  # type: ignore[arg-type]  # the mistake
     (
         lambda: fingerprint(iter("a")),
         FingerprintError,
         (
-            "A value of type str_ascii_iterator has no fingerprint: <str_ascii_iterator object>. Make its class a frozen attrs or "
-            "dataclass value, "
-            "give it a method __fingerprint__ that returns a plain value which identifies it, or load it inside the function that uses it."
+            "A value of type str_ascii_iterator has no fingerprint: <str_ascii_iterator object>. Use a frozen attrs class or "
+            "dataclass, define a method __fingerprint__ that returns an identifying plain value, or create the value inside the "
+            "function that uses the value."
         ),
     ),
     (

@@ -113,7 +113,7 @@ def test_a_rank_that_ends_while_it_writes_ends_the_others_and_any_runner_goes_on
     assert code == 1
     assert other == {"killed": -9, "raises": 1}[how]
     if how == "killed":
-        assert "RankError: Another rank is gone" in first or "for another one, and ends: a rank has ended" in first
+        assert "RankError: Another rank has ended" in first or "for another rank, and ends: a rank has ended" in first
     else:
         assert "RankError: Rank 1 of 2 failed while it wrote its files, so this one, rank 0, stops" in first
         assert "ValueError: a broken row" in second

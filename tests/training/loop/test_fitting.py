@@ -282,7 +282,7 @@ def test_an_evaluation_is_deterministic_and_knows_the_state():
 
 def test_an_evaluation_without_an_end_is_refused():
     _, state = SETTING
-    with pytest.raises(PipelineError, match=r"evaluate needs data that ends: .* goes on for ever.* Put take\(count\)"):
+    with pytest.raises(PipelineError, match=r"evaluate needs finite data, but .* is endless.* Put take\(count\)"):
         CHECK(state, pipe(dataset(), repeat(None)))
 
 

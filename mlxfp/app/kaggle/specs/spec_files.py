@@ -51,7 +51,7 @@ def load_spec(path: str | Path) -> DatasetSpec:
     mlxfp.support.errors.ConfigError: 3 mistakes in ...
       kind (line 2): expected 'binary' or ... (did you mean 'binary'?), got 'binry'
       train.rows (line 3): expected an integer, got 3.5
-      metric: a value is needed and there is none
+      metric: a value is required
     """
     return _read(path, DatasetSpec)
 

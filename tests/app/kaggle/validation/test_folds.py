@@ -245,7 +245,7 @@ def test_folds_in_time_with_groups_look_ahead_and_keep_groups_apart(rows: list[t
     [
         (lambda: kfold(10, 5), r"^kfold\(\) takes 1 positional .* 2 were given\. Call it as kfold\(size, count=\.\.\., seed=\.\.\.\)"),
         (lambda: stratified([0, 1], n_splits=5), r"'n_splits'\. n_splits is count here\. Call it as stratified\(labels, count="),
-        (lambda: grouped([0, 1], count=2), r"missing 1 required keyword-only argument: 'seed'\. Call it .*; also by name: repeats\."),
+        (lambda: grouped([0, 1], count=2), r"missing 1 required keyword-only argument: 'seed'\. Call it .*; optional arguments: repeats\."),
     ],
 )
 def test_a_call_that_does_not_fit_says_how_to_call(call, message):

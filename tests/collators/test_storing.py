@@ -129,7 +129,7 @@ def test_batches_of_a_stage_of_ones_own_are_refused_with_what_to_do(tmp_path: Pa
         def step(self, state: Any, chunk: Any) -> Any:
             return state, ({"rows": mx.array(chunk.num_rows)},)
 
-    with pytest.raises(PipelineError, match=r"cache cannot keep the batches of sums\(\).*use load\(\)"):
+    with pytest.raises(PipelineError, match=r"cache cannot store the batches of sums\(\).*use load\(\)"):
         list(pipe(ROWS, batch(4), Sums(), cache(tmp_path)))
 
 

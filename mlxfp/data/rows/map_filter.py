@@ -188,7 +188,7 @@ class _Map(_UserFunction, RowWise):
         drawn: Iterable[tuple[Any, ...]] = repeat(())
         if self.seed is not None:
             drawn = ((random,) for random in generators(fold_into_rows(row_keys(chunk), "map", self.seed)))
-        cases = zip(rows, numbers, drawn)  # noqa: B905  # there may be no end to what is drawn
+        cases = zip(rows, numbers, drawn)  # noqa: B905  # repeat(()) is endless
         results = [
             _mapping(call(self.function, row, number, *extra), number, self)
             for __tracebackhide__ in (True,)  # hides the separate frame of a comprehension in Python 3.11
@@ -215,8 +215,9 @@ class _MapChunks(_UserFunction, RowWise):
             )
         if self._schema is not None and not result.schema.equals(self._schema):
             raise SchemaError(
-                f"{brief(self.function)} returned {columns_text(result.schema)} instead of {columns_text(self._schema)} (declared, or inferred "
-                f"from the first rows), in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them with schema=."
+                f"{brief(self.function)} returned {columns_text(result.schema)} instead of {columns_text(self._schema)} (declared or "
+                f"inferred from the first rows), in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them "
+                "with schema=."
             )
         return with_hidden_of(result, chunk)
 

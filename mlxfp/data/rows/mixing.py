@@ -93,7 +93,7 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
     if stop == "restart":
         for dataset in joined:
-            warn_redrawn(dataset, stacklevel=3)  # the warning shows the line that calls mix
+            warn_redrawn(dataset, stacklevel=3)  # stack level of the line that calls mix
     return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 

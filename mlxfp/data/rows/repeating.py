@@ -36,7 +36,7 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
 
 def _repeat(dataset: Dataset[Any], epochs: int | None) -> Source:
     if epochs != 1:
-        warn_redrawn(dataset, stacklevel=5)  # the warning shows the line that calls pipe
+        warn_redrawn(dataset, stacklevel=5)  # stack level of the line that calls pipe
     return _Repeat(dataset, epochs)
 
 

@@ -20,9 +20,8 @@ from mlxfp.core.stages import Stage
 
 _BYTES_AT_ONCE = 16 << 20  # bytes per chunk: rows of 4 KB come in chunks of 4,096, photographs of 100 KB in chunks of 160
 _FIRST_ROWS = 4  # rows read to measure the row size; also the minimum, because data shared between rows counts in full for each chunk
-_REFERENCES_AT_ONCE = (
-    1 << 15
-)  # references of 16 bytes; each chunk costs 150 us, with 4,096 rows 5 % of the time for batches of 256 small rows
+# References to table rows (16 bytes each) per chunk. A chunk costs 150 us: 5 % of the time for 4,096 rows in batches of 256 small rows.
+_REFERENCES_AT_ONCE = 1 << 15
 _GROWTH = 4  # maximum growth factor between chunks, so that an increasing row size is noticed in time
 _MEASURED_ONCE_IN = 16  # chunks between measurements; workers cannot start the next chunk during a measurement
 

@@ -148,5 +148,5 @@ def test_a_damaged_file_is_named(tmp_path: Path):
     with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, wrong.schema) as writer:
         writer.write_batch(wrong)
     (manifest := file.parent / "manifest.json").write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', manifest.read_text()))
-    with pytest.raises(DataError, match=r"The cache .* cannot be read: cannot reshape.*Delete it"):
+    with pytest.raises(DataError, match=r"The cache .* cannot be read: cannot reshape.*Delete this folder"):
         list(pipe(ROWS, batch(4), collate(squares), cache(tmp_path)))

@@ -265,7 +265,7 @@ def test_a_list_without_source_rows_is_named_by_places():
         ({"side": "middle"}, UnknownNameError, "No side is named 'middle'"),
         ({"label": "y", "label_kind": "clas"}, UnknownNameError, "Did you mean 'class'"),
         ({"length": 8, "pad_multiple": 8}, ArgumentError, "A fixed length needs no pad_multiple, got length=8 and pad_multiple=8"),
-        ({"lengths": [8, 4]}, ArgumentError, "lengths must ascend"),
+        ({"lengths": [8, 4]}, ArgumentError, "lengths must be in strictly ascending order"),
         ({"lengths": [4], "length": 4}, ArgumentError, r"lengths=\[4\] are all lengths to pad to\. Leave out length and pad_multiple\."),
         ({"vocab_size": 0}, ArgumentError, "vocab_size must be at least 1"),
         ({"carry": "name"}, ArgumentTypeError, "carry must be a list of strings, got the string 'name'"),

@@ -28,7 +28,7 @@ _LOCK = ".lock"
 
 @frozen
 class WrittenFolder:
-    """What is to be written. The folder holds the files that are done, and in `PROGRESS` what is known of each."""
+    """Output folder with its settings. The subfolder `PROGRESS` contains an entry per finished file."""
 
     folder: Path
     format: Format

@@ -73,9 +73,9 @@ def test_nested_parts_and_arrays_of_text_are_taken():
 @pytest.mark.parametrize(
     ("function", "names", "error", "message"),
     [
-        (pair, (), ArgumentError, r"needs a name for each part of what pair returns: 2 in a tuple, got names=\[\]\. As in foreign\("),
+        (pair, (), ArgumentError, r"needs a name for each part of the result of pair: 2 in a tuple, got names=\[\]\. Example: foreign\("),
         (pair, ("x",), ArgumentError, r"2 in a tuple, got names=\['x'\]"),
-        (pad, ("x", "y"), ArgumentError, "names= are for the parts of a tuple, but pad returned UserDict. Leave names= out."),
+        (pad, ("x", "y"), ArgumentError, "names= is only for tuples, but pad returned UserDict. Remove names=."),
         (lambda rows: None, (), ArgumentTypeError, "A batch holds arrays and lists of texts, .*, but it is NoneType: None"),
         (lambda rows: {"x": [[1], [2, 3]]}, (), ArgumentTypeError, r"but 'x' is list: \[\[1\], \[2, 3\]\]"),
         (lambda rows: {"x": np.array([1 << 40])}, (), DataError, r"Element 0 of 'x' of what .* returns holds 1099511627776, beyond 32-bit"),

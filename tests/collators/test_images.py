@@ -105,10 +105,10 @@ def test_a_normalization_must_fit_the_images():
     with pytest.raises(DataError) as error:
         vision(normalization=NORMALIZATIONS["mnist"])(tensors(PIXELS))
     assert str(error.value) == (
-        "collators.vision: the images in column 'image' have 3 channels, and Normalization(mean=(0.1307,), std=(0.3081,)) is for 1. "
+        "collators.vision: the images in column 'image' have 3 channels, but Normalization(mean=(0.1307,), std=(0.3081,)) is for 1. "
         'Choose another normalization, or give mode="grey".'
     )
-    with pytest.raises(ArgumentError, match=r"mode='rgb' gives images with 3 channels, and Normalization.* is for 1"):
+    with pytest.raises(ArgumentError, match=r"mode='rgb' gives images with 3 channels, but Normalization.* is for 1"):
         vision(normalization=NORMALIZATIONS["mnist"], mode="rgb")
 
 

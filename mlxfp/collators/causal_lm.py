@@ -77,7 +77,7 @@ class _Causal(Padded):
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        labels = np.roll(ids, -1)  # label of each token: the next token; the meaningless last label of a row is removed later
+        labels = np.roll(ids, -1)  # The label of each token is the next token. The last label of a row is meaningless and is removed later.
         ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
             np.putmask(labels[:-1], aligned_values(examples, self.prompt_mask, ends, _NAME)[1:] != 0, self.ignore_index)
@@ -92,10 +92,10 @@ class _Causal(Padded):
         alone = not (self.packed or self.prompt_mask or self.carry)
         if not alone or not integer_lists(schema.field("input_ids").type):
             return None
-        length = cache(self._even_length)  # cached, because function calls dominate the time of a small batch
+        length = cache(self._even_length)  # The cache saves function calls, which dominate the time of a small batch.
 
         def inputs(ids: Numbers) -> Numbers:
-            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # a view: MLX copies it as fast as NumPy would
+            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # This is a view: MLX copies it as fast as NumPy would.
             return pad_even(shifted, length(shifted.shape[1]), self.pad_id, self.side)
 
         def labels(ids: Numbers) -> Numbers:
@@ -111,7 +111,7 @@ class _Causal(Padded):
     def _even_length(self, size: int) -> int:
         length = self.fit(size)
         if length is None:
-            raise DataError("The rows are too long.")  # collated separately, the group names the row
+            raise DataError("The rows are too long.")  # `collate` then collates each group separately, and that error names the row.
         return length
 
     def too_long(self, examples: Examples, row: int, count: int) -> DataError:

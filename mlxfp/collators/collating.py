@@ -42,9 +42,9 @@ def collate(
     return _Collate(collator)
 
 
-_BYTES_AT_ONCE = 1 << 20  # bytes of rows gathered before their batches are created; fits into the cache of a core
-_BYTES_OF_A_STACK = 1 << 17  # the same for rows of equal size; the time hardly changes between 64 KB and 256 KB
-_ROWS_OF_EACH = 64  # minimum rows per chunk of a table in a gather; with fewer rows, the cost per chunk matters
+_BYTES_AT_ONCE = 1 << 20  # Size of the rows gathered before their batches are created. 1 MB fits into the cache of a core.
+_BYTES_OF_A_STACK = 1 << 17  # The same for rows of equal size. The time hardly changes between 64 KB and 256 KB.
+_ROWS_OF_EACH = 64  # Minimum number of rows gathered per chunk of a table. With fewer rows, the cost per chunk dominates.
 
 
 @frozen(repr=False)
@@ -54,7 +54,7 @@ class _Collate(Stage):
     emits = "batches"
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
-        __tracebackhide__ = True  # pytest and IPython hide this frame: a traceback ends in the user's function
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython, so that a traceback ends in the user's function.
         group = Examples(chunk)
         try:
             batch = self.collator(group)
@@ -125,12 +125,12 @@ class _CollateCuts(Stage):
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
             batches: Iterable[Any] = repeat(None)
-            with suppress(MlxfpError):  # an invalid group: the error is raised when the run reaches the group
+            with suppress(MlxfpError):  # Ignore the error of an invalid group here. It is raised again when the run reaches this group.
                 batches = self.collate.collator.batches(Examples(rows), ends)
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # collate this group separately: succeeds, or raises an error for the right row
+                else:  # Collating the group separately either succeeds or raises an error that names the row.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:
@@ -151,7 +151,7 @@ class _CollateReferences(_CollateCuts):
 
     holder: Any
     arrays: Arrays
-    idle: list[Stack] = field(factory=list, init=False, eq=False)  # stacks with batch memory that no run uses at the moment
+    idle: list[Stack] = field(factory=list, init=False, eq=False)  # unused stacks, which own the memory for a batch
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)
@@ -177,7 +177,7 @@ class _CollateReferences(_CollateCuts):
     def _stacked(self, stack: Stack, cuts: Iterable[Cuts]) -> Iterator[Any]:
         together = self._groups_in(_BYTES_OF_A_STACK)
         for chunk, ends in cuts:
-            indices = source_rows(chunk).copy()  # a writable copy: numpy copies read-only indices in each take
+            indices = source_rows(chunk).copy()  # Copy the indices, because NumPy would copy a read-only array in each `take`.
             for begin in range(0, len(ends) - 1, together):
                 some = ends[begin : begin + together + 1]
                 batches = stack(indices[some[0] : some[-1]], [end - some[0] for end in some])
@@ -190,7 +190,7 @@ class _CollateReferences(_CollateCuts):
 
     def _stack(self) -> Stack | None:
         try:
-            return self.idle.pop()  # safe in several threads: each stack is popped once
+            return self.idle.pop()  # `pop` is atomic, so two threads never share a stack.
         except IndexError:
             read, most = self.holder.rows.reader, self._groups_in(_BYTES_OF_A_STACK) * self._size
             return stacking(self.arrays, lambda name: read(name, most), self.collate.collator.finished)

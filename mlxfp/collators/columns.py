@@ -29,14 +29,14 @@ Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 Batch = dict[str, Any]
 Arrays = Mapping[str, tuple[str, Callable[[Numbers], Numbers]]]
-GROUP = "group"  # name of the rows of a collator in messages
+GROUP = "group"  # name of a collator's input in messages
 
 
 class Prepared(NamedTuple):
     """Part of a collator that workers can run: stages that replace columns of a group, and the collator of the result."""
 
     columns: tuple[str, ...]
-    stages: tuple[RowWise, ...]  # from modules without MLX
+    stages: tuple[RowWise, ...]  # defined in modules without MLX
     collator: Collator
 
 
@@ -102,7 +102,7 @@ def as_view(examples: Sequence[Example]) -> Examples:
     for index, example in enumerate(examples):
         if not isinstance(example, Mapping):
             raise ArgumentTypeError(
-                f"A collator takes mappings, got {type(example).__name__}at index {index} of the group: {example!r:.60}."
+                f"A collator takes mappings, got {type(example).__name__} at index {index} of the group: {example!r:.60}."
             )
     rows = [example if isinstance(example, Row) else None for example in examples]
     numbers = [index if row is None else row.number for index, row in enumerate(rows)]
@@ -142,7 +142,7 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
         cure = cure if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.{cure}")
     values, ends = read_lists(column)
-    if pa.types.is_null(values.type):  # a group of only empty lists, from a list of mappings
+    if pa.types.is_null(values.type):  # In a list of mappings, a column of only empty lists has the type null.
         values = values.cast(pa.int32())
     check_values((values, ends), examples.chunk, name, wanted_by, of=GROUP)
     if not is_number_or_bool(values.type):
@@ -232,7 +232,7 @@ def as_labels(plain: Numbers, kind: str, classes: int | None, at: Callable[[int]
     whole = plain.astype(np.int32, copy=False)
     if classes is not None:
         why = f"outside the {classes} classes 0 to {classes - 1}. Correct the data, or set the right number of classes"
-        _refuse(whole.view(np.uint32) >= classes, whole, at, why)  # as unsigned integers, negative numbers are large
+        _refuse(whole.view(np.uint32) >= classes, whole, at, why)  # As unsigned integers, negative numbers are large.
     return whole
 
 
@@ -279,7 +279,7 @@ def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
 
 
 def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
-    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # as unsigned integers, negative ids are large
+    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # As unsigned integers, negative ids are large.
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:

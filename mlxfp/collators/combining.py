@@ -32,7 +32,7 @@ def multimodal(collators: Sequence[Collator]) -> Collator:
         raise ArgumentTypeError(f"collators must be a list of collators, got {type(collators).__name__}. Write multimodal([...]).")
     for index, collator in enumerate(collators):
         check_callable(**{f"collator {index} of multimodal": collator})
-    if len(collators) < 2:  # a single collator needs no combination
+    if len(collators) < 2:
         raise ArgumentError(f"multimodal combines at least two collators, got {len(collators)}.")
     return _Multimodal(tuple(collators))
 
@@ -56,7 +56,7 @@ class _Multimodal(Choosing):
         prepared_parts: list[Prepared | None] = [part.prepared(schema) if isinstance(part, Choosing) else None for part in parts]
         columns = tuple(concat(part.columns for part in prepared_parts if part is not None))
         readers = [getattr(collator, "uses", None) or schema.names for collator in self.collators]
-        # Another collator needs the unchanged column.
+        # A column read by two collators must stay unchanged.
         if not columns or any(sum(name in names for names in readers) > 1 for name in columns):
             return None
         rest = [collator if part is None else part.collator for collator, part in zip(self.collators, prepared_parts, strict=True)]

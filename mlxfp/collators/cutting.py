@@ -23,8 +23,8 @@ PaddedColumn = tuple[NDArray[Any], float]  # concatenated values of all rows, an
 Cut = tuple[int, int, int]  # batch: first row, end row (exclusive), padded length
 
 MASK = "attention_mask"
-_view: Any = memoryview  # MLX copies a buffer in two thirds of the time of an array
-_CELLS = 1 << 19  # values per column padded at once; fewer values are slower (measured on rows of 45 tokens)
+_view: Any = memoryview  # MLX copies from a buffer in two thirds of the time of an array.
+_CELLS = 1 << 19  # Number of values per column padded at once. Smaller blocks are slower (measured on rows of 45 tokens).
 
 
 @frozen(eq=False)
@@ -33,9 +33,9 @@ class Columns:
 
     collator: "Padded"
     examples: Examples
-    ends: Ends  # row bounds int64[N + 1]; with `spare`, the last value of each row is dropped
+    ends: Ends  # Row bounds int64[N + 1]. With `spare`, the last value of each row is dropped.
     ragged: Mapping[str, PaddedColumn]
-    single: Mapping[str, Any]  # one value per row: arrays [N, ...], and Arrow columns of text
+    single: Mapping[str, Any]  # columns with one value per row: arrays [N, ...], or Arrow columns of text
 
     @cached_property
     def counts(self) -> NDArray[np.int32]:
@@ -58,7 +58,7 @@ class Columns:
         """Yield the batch between each pair of adjacent `ends`, or None for a batch with a row that is too long."""
         longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
         fits = {most: self.collator.fit(most) for most in set(longest)}
-        together: list[Cut] = []  # small batches, padded at once
+        together: list[Cut] = []  # small batches that are padded at once
         cells = 0
         for start, stop, most in zip(ends[:-1], ends[1:], longest, strict=True):
             length = fits[most]
@@ -146,7 +146,7 @@ class Padded(Cutting):
     lengths: tuple[int, ...]
     pad_multiple: int
     side: Side
-    spare = 0  # 1: the last token of a row is only a label and is dropped
+    spare = 0  # 1 if the last token of a row is only a label
 
     @property
     def mask(self) -> str:

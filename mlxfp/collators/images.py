@@ -118,7 +118,7 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
     check_label(label, label_kind, classes)
     if size is not None:
         size = as_size(size)
-        pillow(_NAME)  # raises an error now if Pillow is missing, not at the first batch
+        pillow(_NAME)  # If Pillow is missing, raise the error now, not at the first batch.
     return _Vision(image, normalization, mode, size, label, label_kind, classes, as_strings("carry", carry))
 
 
@@ -199,7 +199,8 @@ class _Vision(Stacking):
         images = batch["images"]
         count, height, width, channels = images.shape
         full = 255 if images.dtype == mx.uint8 else 1
-        rows = images.reshape(count * height, width * channels).astype(mx.float32)  # MLX is slow with a last axis as short as 3
+        # MLX is slow for arrays with a short last axis, such as 3.
+        rows = images.reshape(count * height, width * channels).astype(mx.float32)
         if self.normalization is None:
             rows = rows / full
         else:

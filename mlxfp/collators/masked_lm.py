@@ -142,7 +142,7 @@ class _Masked(Padded):
         firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
         position_keys = _position_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
         within = places_within(lengths)
-        # The upper half of the bits chooses tokens, the lower half chooses replacements.
+        # The upper half of the random bits chooses tokens, the lower half chooses replacements.
         tokens = fold_into_rows(np.repeat(keys, lengths) ^ position_keys[within], "token")
         deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]
         chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
@@ -191,7 +191,7 @@ def _position_keys(seed: int, count: int) -> Keys:
 
 def _table(ids: Collection[int], vocab_size: int) -> NDArray[np.bool_]:
     table = np.zeros(vocab_size, np.bool_)
-    table[[number for number in ids if 0 <= number < vocab_size]] = True  # a pad id may lie outside the vocabulary
+    table[[number for number in ids if 0 <= number < vocab_size]] = True  # A padding id may lie outside the vocabulary.
     return table
 
 

@@ -89,7 +89,7 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
         return values.reshape(shape)
     if fill:
         out = np.empty(shape, values.dtype)
-        out.fill(fill)  # np.full takes twice the time for small arrays
+        out.fill(fill)  # For small arrays, np.full takes twice the time.
     else:
         out = np.zeros(shape, values.dtype)
     out[real] = values
@@ -119,7 +119,7 @@ def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> N
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any() and counts.sum() == len(values):  # the rows are in order, so there are no gaps between them
+    if not missing.any() and counts.sum() == len(values):  # The rows are in order and without gaps.
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")
@@ -135,7 +135,7 @@ def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np
     first = counts if side == "right" else lengths - counts  # number of leading positions with the first value
     most = _power(lengths)
     halves, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
-    pieces = Pieces(len(counts))  # each row is a slice of `halves`
+    pieces = Pieces(len(counts))  # Each row of the mask is a slice of `halves`.
     pieces.put(slice(None), pa.py_buffer(halves), (most - first) * width, lengths * width)
     return np.frombuffer(pieces.joined()[1], np.int32)
 

@@ -102,7 +102,7 @@ _NAME = "collators.seq2seq"
 
 def _for_task(setting: Setting) -> dict[str, Any]:
     tokenizer = setting.tokenizer
-    # T5 starts with the padding token.
+    # Without a BOS or CLS token, the decoder starts with the padding token, as in T5.
     start = next((role for role in ("bos", "cls") if getattr(tokenizer, f"{role}_token") is not None), "pad")
     ids = {"start_id": getattr(tokenizer, f"{start}_id"), "target": setting.roles["target"]}
     return {**setting.token_arguments(), **ids, "target_length": setting.length}

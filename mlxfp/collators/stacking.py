@@ -15,7 +15,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.support.errors import MlxfpError
 
 Values = Callable[[Any], Numbers]  # values of a column for a slice of rows or for row indices
-_view: Any = memoryview  # MLX copies a buffer in two thirds of the time of an array
+_view: Any = memoryview  # MLX copies from a buffer in two thirds of the time of an array.
 
 
 class Stacking(Cutting):
@@ -48,7 +48,7 @@ class Stack:
         try:
             values = {column: read(rows) for column, read in self.columns.items()}
             arrays = [(name, make(values[column])) for name, column, make in self.arrays]
-        except MlxfpError:  # caused by a single group
+        except MlxfpError:  # The error belongs to a single group, so each group is tried separately.
             for first, stop in pairwise(ends):
                 yield from (None,) if len(ends) == 2 else self(rows[first:stop], (0, stop - first))
             return

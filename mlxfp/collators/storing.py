@@ -10,8 +10,9 @@ from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.stages import Batch
 from mlxfp.support.errors import ArgumentError
 
-_TENSOR = {b"ARROW:extension:name": b"arrow.variable_shape_tensor", b"ARROW:extension:metadata": b"{}"}  # from the Arrow specification
-_DTYPE = b"mlx"  # key of the MLX dtype; Arrow has no bfloat16 and no complex numbers, and packs eight booleans into a byte
+# Metadata from the Arrow specification.
+_TENSOR = {b"ARROW:extension:name": b"arrow.variable_shape_tensor", b"ARROW:extension:metadata": b"{}"}
+_DTYPE = b"mlx"  # Metadata key of the MLX dtype. Arrow has no bfloat16 and no complex numbers, and packs eight booleans into a byte.
 _STORED_AS = {mx.bool_: mx.uint8, mx.bfloat16: mx.uint16, mx.complex64: mx.uint64}
 _SCALAR = pa.array([[]], pa.list_(pa.int32(), 0))  # shape of an array without axes
 
@@ -34,7 +35,7 @@ def to_chunk(batch: Batch, schema: Schema | None) -> RecordBatch:
 def to_batch(chunk: RecordBatch) -> Batch:
     """Return the batch stored in a row."""
     batch = {field.name: _value(field, getattr(chunk[at], "storage", chunk[at])) for at, field in enumerate(chunk.schema)}
-    mx.eval(batch)  # evaluate here, because lazy arrays belong to this thread
+    mx.eval(batch)  # Lazy arrays belong to their thread, so they are evaluated here.
     return batch
 
 

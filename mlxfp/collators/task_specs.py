@@ -46,7 +46,7 @@ TASK_COLLATORS = {task: collator for collator in BUILT_IN for task in collator.t
 
 
 def _pairs(columns: Any) -> tuple[tuple[str, str], ...]:
-    if isinstance(columns, tuple):  # from attrs.evolve, or the default
+    if isinstance(columns, tuple):  # The value comes from `attrs.evolve`, or is the default.
         return columns
     check_types(Mapping, columns=columns)
     return tuple(sorted(columns.items()))

@@ -118,7 +118,8 @@ def character_spans(
     kinds = np.maximum(0, (tags + 1) // 2 if scheme == "bio" else tags)
     begins = np.diff(kinds, prepend=0) != 0
     if scheme == "bio":
-        begins |= (tags % 2 == 1) & (firsts >= np.append(0, lasts)[:-1])  # several tokens can contain the bytes of a single character
+        # A single character can span several tokens, which must not begin several entities.
+        begins |= (tags % 2 == 1) & (firsts >= np.append(0, lasts)[:-1])
     bounds = np.flatnonzero(begins | (kinds == 0))
     spans = []
     for first, stop in pairwise([*bounds, len(kinds)]):
@@ -189,7 +190,7 @@ class _Tokens(Padded):
         labels = np.where(written, np.int32(0), np.int32(self.ignore_index))
         if not len(spans.labels):
             return labels
-        # Each row gets a separate range of a common number line, so a single search finds the spans of all tokens.
+        # Each row gets a separate range of a common number line, so that a single search finds the spans of all tokens.
         stretch = int(max(stops.max(initial=0), starts.max(initial=0), spans.ends.max())) + 1
         rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
         owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))

@@ -95,7 +95,7 @@ def test_tensors_that_are_no_images_are_refused(column: Any, error: type[Excepti
 
 
 def test_other_columns_are_refused():
-    with pytest.raises(SchemaError, match=r"or encoded images as binary, got list<item: list<item: int64>>\. numpy arrays"):
+    with pytest.raises(SchemaError, match=r"or encoded images as binary, got list<item: list<item: int64>>\. NumPy arrays"):
         vision()([{"image": [[1, 2], [3, 4]]}])
     with pytest.raises(DataError, match="column 'image' of row 1 of the group is null"):
         vision()([{"image": b""}, {"image": None}])

@@ -110,7 +110,7 @@ def test_arguments_and_columns_that_cannot_be_are_refused():
         tokens(pad_id=0, scheme="first", spans="names")
     with pytest.raises(SchemaError, match=r"must hold lists of objects with integers start, end and label, got list<.*int64>"):
         tokens(pad_id=0, scheme="all", spans="names")([{**ROW, "names": [1]}])
-    with pytest.raises(ArgumentError, match="got 2 labels, 1 starts and 1 ends"):
+    with pytest.raises(ArgumentError, match="got 2 labels, 1 starts, 1 ends"):
         character_spans("a", [0, 0], [0], [1], scheme="all")
 
 

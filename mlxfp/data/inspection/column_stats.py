@@ -31,7 +31,7 @@ class ColumnStats:
     of: Kind
     count: int  # number of values without missing values
     missing: int
-    least: Number | None  # None: all values are missing
+    least: Number | None  # None if all values are missing
     greatest: Number | None
     mean: float | None
 
@@ -107,7 +107,7 @@ def _total(before: Number, numbers: NDArray[Any]) -> Number:
     The result does not depend on chunk boundaries, and 64-bit integers do not overflow.
     """
     if numbers.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # inf - inf and overflow are valid results
+        with np.errstate(all="ignore"):  # inf - inf and overflow are valid results of a sum.
             return float(np.cumsum(np.concatenate([[before], numbers]))[-1])
     upper, lower = numbers >> numbers.dtype.type(32), numbers & numbers.dtype.type(2**32 - 1)
     return before + (int(upper.sum()) << 32) + int(lower.sum())

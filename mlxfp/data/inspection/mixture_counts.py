@@ -31,9 +31,9 @@ class Proportion:
     """
 
     wanted: float
-    realised: float  # share of the examples, or of the tokens with by="tokens"; 0 before the first example
-    count: int  # number of examples, or of groups or batches in a mixture of groups or batches
-    tokens: int | None  # None except with by="tokens"; an empty row counts as one token
+    realised: float  # Share of the examples, or of the tokens with by="tokens". 0 before the first example.
+    count: int  # number of examples (or of groups or batches, if the mixture contains these)
+    tokens: int | None  # Number of tokens, None unless by="tokens". An empty row counts as one token.
 
 
 def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proportion, ...]:
@@ -53,7 +53,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     >>> [(each.wanted, each.realised, each.count) for each in fp.inspect.mixture_proportions(groups, cursor)]
     [(0.75, 0.7, 7), (0.25, 0.3, 3)]
     """
-    iterate(dataset, cursor)  # checks that cursor and pipeline match
+    iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
     owner, child_cursor = dataset, cursor
     while not isinstance(owner.source, Mix):
         child = tuple(owner.source.traits.children_at(replay(owner, child_cursor).position)) if len(children(owner.source)) == 1 else ()
@@ -77,7 +77,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.traits.level != "examples":  # no item yet, or an item of `finish`
+    if chunk is None or mixture.traits.level != "examples":  # There is no item yet, or the item comes from `finish`.
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _items_of(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
@@ -88,7 +88,7 @@ def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
-            if hooks.ended:  # rows of `finish` come after the cursor
+            if hooks.ended:  # The remaining rows come from `finish`, after the item of the cursor.
                 break
             count += item.num_rows if dataset.level == "examples" else 1
             if count >= cursor.done:

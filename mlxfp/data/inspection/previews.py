@@ -130,7 +130,7 @@ def _decoded(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Ite
     mask = columns.get("attention_mask", columns["input_ids"])
     ids = [number for number, real in zip(columns["input_ids"], mask, strict=True) if real or mask is columns["input_ids"]]
     if tokenizer is not None:
-        with suppress(MlxfpError):  # an id outside the vocabulary: visible in the table
+        with suppress(MlxfpError):  # The table below shows an id outside the vocabulary.
             yield f"decoded  {show_value(tokenizer.decode(ids))}"
 
 
@@ -154,5 +154,5 @@ def _cell(name: str, value: int, tokenizer: Decoder | None) -> str:
         return str(int(value))
     try:
         return printed(tokenizer.tokens([value])[0])
-    except MlxfpError:  # an id outside the vocabulary is worth showing
+    except MlxfpError:  # An id outside the vocabulary is marked with a question mark.
         return f"{value}?"

@@ -21,13 +21,13 @@ from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 
-_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # busy share of the threads, and number of busy cores, of threads limited by the GIL
+_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # Threads that wait for the GIL have a high busy share, but use about one core.
 _WAITING = (
     'Unless other programs use the cores, the threads wait for the GIL. Processes have no common GIL: prefetch(..., kind="processes").'
 )
-_STALLED = 0.02  # maximum waiting share of a consumer not limited by loading
+_STALLED = 0.02  # A consumer that waits at most 2 % of the time is not limited by data loading.
 
-_REST = "run loop"  # time outside of all parts; for examples, conversion of rows to dicts
+_REST = "run loop"  # Time outside of all parts, including the conversion of rows to dicts.
 _DICTS = "Rows become dicts one by one: batch(size) gives groups of whole columns."
 
 
@@ -48,11 +48,11 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     if consume is not None:
         check_callable(consume=consume)
     timed = with_hooks(dataset, lambda child: _Timed(child.hooks, steps=tuple(Meter() for _ in child.stages)))
-    for timed_dataset in _datasets(timed):  # excludes rows read during planning
+    for timed_dataset in _datasets(timed):  # Rows read during planning are not part of the run.
         _clock(timed_dataset).reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
     run: Any = iterate(timed, epoch=epoch)
-    with closing(run):  # also if `consume` fails
+    with closing(run):  # Close the run even if `consume` fails.
         for item, _ in islice(run, items):
             before = perf_counter()
             first = first or before - begin
@@ -181,7 +181,7 @@ class _Timed(Hooks):
             read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
             tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
             task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
-            exact_length=lambda: self.meter.call(calls.exact_length),  # may read the rows of `load` and `cache`
+            exact_length=lambda: self.meter.call(calls.exact_length),  # The exact length may need all rows of `load` or `cache`.
         )
 
     def step(self, step: Step) -> Any:
@@ -254,7 +254,7 @@ def _datasets(dataset: Dataset[Any]) -> Iterator[Dataset[Any]]:
 
 
 def _clock(dataset: Dataset[Any]) -> _Timed:
-    assert isinstance(dataset.hooks, _Timed)  # hooks of all datasets are timed
+    assert isinstance(dataset.hooks, _Timed)  # `profile` replaces the hooks of all datasets by `_Timed`.
     return dataset.hooks
 
 

@@ -45,7 +45,7 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     check_dataset(dataset, row_origins)
     check_not_negative(step=step)
     if cursor is not None:
-        iterate(dataset, cursor)  # checks that cursor and pipeline match
+        iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
     grouped = with_hooks(dataset, _uncollated)
     with closing(run(grouped, start(epoch, cursor))) as items:
         chunks = (chunk for chunk, _ in items)
@@ -132,7 +132,7 @@ def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     return RowTrace(origin, tuple(_through(dataset, row >> LEAF_BITS, origin.row, epoch)))
 
 
-_Way = Generator[Passed, None, list[Any]]  # yields the result of each part; returns the last result
+_Way = Generator[Passed, None, list[Any]]  # Yields the result of each part, and returns the result of the last part.
 
 
 def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
@@ -200,7 +200,7 @@ def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
     alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
-        return chunks  # batch(drop_last=True) drops a single row
+        return chunks  # `batch(drop_last=True)` drops a single row, so the trace keeps the row as it was.
     return [item for item in out if isinstance(item, dict) or item.num_rows]
 
 

@@ -113,7 +113,7 @@ class _DropFields(RowWise):
         keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
         for name in self.columns:
             dropped = uniform(fold_into_rows(keys, name)) < self.rate
-            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # `take` with a null index returns null, for a column of any type
+            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # For a column of any type, `take` returns null at a null index.
             chunk = set_column(chunk, name, chunk.column(name).take(kept))
         return chunk
 
@@ -190,7 +190,8 @@ def _rate(rate: Any) -> float:
 
 
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:
-    unique = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))  # a whole vocabulary is a range, which also prints better
+    # Keep a range as a range: it is short to print, unlike a whole vocabulary.
+    unique = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))
     check_integer(**{f"{name}[{index}]": number for index, number in enumerate([] if isinstance(unique, range) else unique)})
     ends = (unique[0], unique[-1]) if isinstance(unique, range) and len(unique) else unique
     if len(ends) and not 0 <= min(ends) <= max(ends) < 2**31:

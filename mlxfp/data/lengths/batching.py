@@ -21,7 +21,7 @@ from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 from mlxfp.support.checks import check_positive, explain_call
 
-Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and the bounds of the groups: 0, then the end of each group
+Cuts = tuple[RecordBatch, Sequence[int]]  # rows and group bounds: 0, then the end of each group
 
 
 @explain_call
@@ -149,7 +149,7 @@ class _Batch(Grouping):
             return rest, ()
         if waiting + rows < self.size:
             return after(rest, chunk), ()
-        start = self.size - waiting if waiting else 0  # only the group across the chunk boundary is copied; other groups are slices
+        start = self.size - waiting if waiting else 0  # Only the group across the chunk boundary is copied; other groups are slices.
         stop = start + (rows - start) // self.size * self.size
         cuts = [whole(after(rest, chunk.slice(0, start)))] if waiting else []
         if stop > start:

@@ -138,7 +138,8 @@ class _BucketByLength(Grouping):
             full = inside[: len(inside) // size * size].reshape(-1, size)
             waits[full] = False
             groups.extend(full)
-        groups.sort(key=lambda group: int(group[-1]))  # order by the last row of each group, independent of chunk boundaries
+        # Sorting by the last row of each group makes the order independent of chunk boundaries.
+        groups.sort(key=lambda group: int(group[-1]))
         return rows.filter(pa.array(waits)), _gathered(rows, groups)
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
@@ -153,7 +154,7 @@ class _BucketByLength(Grouping):
         return (f"holds fewer than {sum(self.sizes):,} rows",)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        known = None if self.size is None else count  # otherwise the size of the last group depends on the row lengths
+        known = None if self.size is None else count  # With a token budget, the size of the last group depends on the row lengths.
         sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
         return _spans(sizes, self.lengths, self.column)
 
@@ -166,7 +167,7 @@ class _BucketByLength(Grouping):
         buckets = self._buckets(rest)
         order = np.argsort(-lengths_of(rest, self.column, "bucket_by_length"), kind="stable")
         while len(order):
-            size = self.sizes[buckets[order[0]]]  # the longest row determines the padded length
+            size = self.sizes[buckets[order[0]]]  # The longest row determines the padded length of the group.
             if len(order) >= size or not self.drop_last:
                 yield order[:size]
             order = order[size:]

@@ -49,7 +49,7 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
     """
     check_positive(shapes=shapes, pad_multiple=pad_multiple)
     rows = np.array([*lengths])
-    if rows.dtype.kind not in "iu" or rows.min() < 0:  # an empty array contains floats
+    if rows.dtype.kind not in "iu" or rows.min() < 0:  # An empty list gives an array of floats.
         raise ArgumentError(f"shape_plan needs the lengths of at least one row, integers of at least 0, got {rows!r:.80}.")
     padded = np.maximum(1, -(-rows.astype(np.int64) // pad_multiple)) * pad_multiple
     distinct, counts = np.unique(padded, return_counts=True)
@@ -125,7 +125,8 @@ def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
             facts = tuple(_grouped(stage, facts, before, after))
         else:
             longest = stage.traits.longest_row or _any_length
-            facts = tuple(Groups(groups.sizes, 0, longest(groups.most)) for groups in facts)  # rows may have become shorter
+            # The stage may have shortened rows, so the minimum length is 0.
+            facts = tuple(Groups(groups.sizes, 0, longest(groups.most)) for groups in facts)
     return facts
 
 
@@ -197,17 +198,18 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     `below` is the number of rows below each distinct length, followed by the number of all rows.
     """
     count = len(distinct)
-    best = np.concatenate([[0], below[1:] * distinct])  # for the rows below each length: total tokens with a single padded length
+    # Tokens of the rows below each length, if all of these rows are padded to a single length.
+    best = np.concatenate([[0], below[1:] * distinct])
     choices = []
     for _ in range(min(shapes, count) - 1):
         before, best, choice = best, np.zeros_like(best), np.zeros_like(best)
-        for last in range(1, count + 1):  # rows from `choice` up to `last` are padded to the length before `last`
+        for last in range(1, count + 1):  # The rows from the chosen split up to `last` are padded to the length just before `last`.
             totals = before[:last] - below[:last] * distinct[last - 1]
             choice[last] = totals.argmin()
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
     chosen = [count]
-    for choice in reversed(choices):  # never 0: each additional length saves padding while distinct lengths remain
+    for choice in reversed(choices):  # The index is never 0: each additional length saves padding while distinct lengths remain.
         chosen.append(int(choice[chosen[-1]]))
     least: Indices = distinct[np.array(chosen[::-1]) - 1]
     return least

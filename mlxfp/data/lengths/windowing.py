@@ -53,7 +53,7 @@ def windows(
 
 
 _STREAM = pa.schema({"tokens": TOKENS, "offset": pa.int64(), ROW: pa.int64(), KEY: pa.uint64()})
-_TOKENS_AT_ONCE = 1 << 20  # tokens per output chunk; strongly overlapping windows have many more tokens than the input
+_TOKENS_AT_ONCE = 1 << 20  # Maximum number of tokens in an output chunk. Overlapping windows have many more tokens than the input.
 
 
 @frozen(repr=False)
@@ -132,6 +132,6 @@ def _after(stream: RecordBatch, position: int) -> RecordBatch:
     rest = stream.slice(first)
     offsets = rest.column("offset").to_numpy().copy()
     offsets[:1] += position - ends[first]
-    # A copy, because a view would keep the whole stream in memory.
+    # Copy the tokens, because a view would keep the whole stream in memory.
     lists = to_lists(tokens[position:].copy(), np.maximum(ends[first:] - position, 0))
     return pa.record_batch([lists, pa.array(offsets), rest.column(ROW), rest.column(KEY)], schema=_STREAM)

@@ -137,9 +137,9 @@ class _Open:
     """Open file with its buffered rows and its cursor. Mutable reading state, never part of a dataset."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
-        self.number, self.cursor = number, cursor  # position before the buffered rows
+        self.number, self.cursor = number, cursor  # cursor of the file before the buffered rows
         self.buffered: Any = None  # buffered rows
-        self._cursor_after: Any = cursor  # position after the buffered rows
+        self._cursor_after: Any = cursor  # cursor of the file after the buffered rows
         self._joined = len(mixture.read_parts) > 1
         self._chunks = run(mixture.read_parts[number], start(epoch, cursor))
         stack.callback(self._chunks.close)
@@ -155,7 +155,7 @@ class _Open:
         """Remove the first `count` buffered rows and return them."""
         rows, remaining = self.buffered.slice(0, count), self.buffered.num_rows - count
         self.buffered = self.buffered.slice(count) if remaining else None
-        self.cursor = self._cursor_after.back(remaining)  # buffered rows are not yet read
+        self.cursor = self._cursor_after.back(remaining)  # The cursor must not skip the rows that are still buffered.
         return rows
 
 
@@ -200,7 +200,7 @@ class OneFile(Source):
         with closing(chunks):
             for chunk, after in chunks:
                 if after[0] > self.number and after[:3] != (self.number + 1, 0, 0):
-                    return  # the file had no more rows: this chunk belongs to the next file
+                    return  # The file had no more rows, so this chunk belongs to the next file.
                 rows = np.arange(row, row + chunk.num_rows)
                 keys = fold_in_rows(fold_in(0, epoch, "file", self.number), rows)
                 row += chunk.num_rows

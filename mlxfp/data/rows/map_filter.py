@@ -183,7 +183,7 @@ class _Map(_UserFunction, RowWise):
         return Traits(row_wise=True, draws=seeded(self), advice=_MAP_ADVICE)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        __tracebackhide__ = True  # pytest and IPython hide this frame: a traceback ends in the user's function
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython, so that a traceback ends in the user's function.
         numbers, rows = source_rows(chunk), to_rows(chunk)
         drawn: Iterable[tuple[Any, ...]] = repeat(())
         if self.seed is not None:
@@ -191,7 +191,7 @@ class _Map(_UserFunction, RowWise):
         cases = zip(rows, numbers, drawn)  # noqa: B905  # repeat(()) is endless
         results = [
             _mapping(call(self.function, row, number, *extra), number, self)
-            for __tracebackhide__ in (True,)  # hides the separate frame of a comprehension in Python 3.11
+            for __tracebackhide__ in (True,)  # In Python 3.11, a comprehension has a separate frame, which must be hidden too.
             for row, number, extra in cases
         ]
         return with_hidden_of(from_rows(results, self._schema, numbers), chunk)
@@ -203,7 +203,8 @@ class _MapChunks(_UserFunction, RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True
-        if self._schema is not None and not chunk.num_rows:  # a filter can leave an empty chunk, which a user function need not handle
+        # A filter can leave an empty chunk, and a user function need not handle empty chunks.
+        if self._schema is not None and not chunk.num_rows:
             return with_hidden_of(no_rows(self._schema), chunk)
         result = self.function(visible(chunk))
         if not isinstance(result, pa.RecordBatch):

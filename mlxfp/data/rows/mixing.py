@@ -31,7 +31,8 @@ Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
 Times = NDArray[np.float64]
-_Mark = tuple[int, int, int, Cursor | None]  # per dataset: amount emitted (in units of `by`), items emitted, passes (-1: ended), cursor
+# For each dataset: amount emitted (in units of `by`), items emitted, number of passes (-1 after the end), cursor.
+_Mark = tuple[int, int, int, Cursor | None]
 
 
 @explain_call
@@ -93,7 +94,7 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
     if stop == "restart":
         for dataset in joined:
-            warn_redrawn(dataset, stacklevel=3)  # stack level of the line that calls mix
+            warn_redrawn(dataset, stacklevel=3)  # The warning refers to the line that calls `mix`.
     return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 
@@ -257,7 +258,8 @@ class Mix(_Joined):
                 stack.callback(reader.close)
             while True:
                 ended = [index for index, reader in readers.items() if not reader.fill()]
-                if self.stop != "first":  # with "first", an ended dataset keeps its horizon, so no later item is emitted
+                # With stop="first", an ended dataset stays in `readers`, so that no item with a later due time is emitted.
+                if self.stop != "first":
                     for index in ended:
                         reader = readers.pop(index)
                         reader.close()
@@ -289,7 +291,7 @@ class Mix(_Joined):
         if self.by == "examples":
             return np.ones(chunk.num_rows, np.int64)
         lengths: Indices = np.diff(read_lists(chunk.column("input_ids"))[1])
-        return lengths.clip(1)  # an empty row counts as one token; otherwise a dataset of empty rows would take over the mixture
+        return lengths.clip(1)  # An empty row counts as one token. Otherwise a dataset of empty rows would fill the whole mixture.
 
     def owners(self, chunk: RecordBatch) -> Indices:
         """Return the dataset index of each row: int64[N]."""
@@ -319,7 +321,8 @@ class _Reader:
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
         self.given, self.items, self.passes, self.cursor = mark
-        self.times: Times = np.array([self.given / mixture.weights[index]])  # due times of the buffered items and of the next item
+        # Due times of the buffered items, followed by the due time of the next item.
+        self.times: Times = np.array([self.given / mixture.weights[index]])
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)
@@ -341,7 +344,7 @@ class _Reader:
                 self._hold(self._mixture.marked(item[0], self._index), item[1])
             elif self._mixture.stop != "restart":
                 return False
-            elif self._after is None:  # a complete pass had no items
+            elif self._after is None:  # A complete pass over the dataset gave no items.
                 raise DataError(
                     f"mix cannot restart a dataset without items: an epoch of {self._mixture.datasets[self._index]!r} has no items. "
                     'Check its source, give it the weight 0, or use stop="all" or stop="first".'
@@ -372,7 +375,7 @@ class _Reader:
             self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._index]])
             return
         if after is not None and self._mixture.traits.level == "examples":
-            self.cursor = after.back(chunk.num_rows)  # buffered rows are not yet emitted
+            self.cursor = after.back(chunk.num_rows)  # The cursor must not skip the rows that are still buffered.
         costs = self._mixture.costs(chunk)
         self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._index]
 

@@ -8,8 +8,8 @@ import numpy as np
 from mlxfp.core.chunks import Indices
 from mlxfp.support.randomness import fold_in, fold_in_rows, generator
 
-_LISTED = 2**20  # up to this count the permutation is stored (8 MB); larger ones are computed in constant memory
-_ROUNDS = 4  # each round changes both halves; four rounds give a pseudorandom permutation (Luby and Rackoff, 1988)
+_LISTED = 2**20  # Up to 2**20 rows, the permutation is stored (8 MB). Larger permutations are computed in constant memory.
+_ROUNDS = 4  # Each round changes both halves. Four rounds give a pseudorandom permutation (Luby and Rackoff, 1988).
 
 
 def permute(indices: Indices, *, count: int, key: int) -> Indices:

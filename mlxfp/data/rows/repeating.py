@@ -16,7 +16,7 @@ from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
 
-FOREVER = 2**32  # epochs of an endless repeat; an outer repeat continues with new row keys after this many
+FOREVER = 2**32  # Number of epochs of an endless repeat. An outer repeat then starts its next pass with new row keys.
 
 
 @explain_call
@@ -36,7 +36,7 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
 
 def _repeat(dataset: Dataset[Any], epochs: int | None) -> Source:
     if epochs != 1:
-        warn_redrawn(dataset, stacklevel=5)  # stack level of the line that calls pipe
+        warn_redrawn(dataset, stacklevel=5)  # The warning refers to the line that calls `pipe`.
     return _Repeat(dataset, epochs)
 
 

@@ -18,12 +18,13 @@ from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
 from mlxfp.core.stages import Stage
 
-_BYTES_AT_ONCE = 16 << 20  # bytes per chunk: rows of 4 KB come in chunks of 4,096, photographs of 100 KB in chunks of 160
-_FIRST_ROWS = 4  # rows read to measure the row size; also the minimum, because data shared between rows counts in full for each chunk
-# References to table rows (16 bytes each) per chunk. A chunk costs 150 us: 5 % of the time for 4,096 rows in batches of 256 small rows.
+_BYTES_AT_ONCE = 16 << 20  # Target size of a chunk: 4,096 rows of 4 KB, or 160 photographs of 100 KB.
+# Rows in the first chunk, used to measure the row size. Also the minimum per chunk, because data shared by several rows counts in full.
+_FIRST_ROWS = 4
+# Number of references to table rows (16 bytes each) in a chunk. With 4,096, the 150 us per chunk take 5 % of the time for small rows.
 _REFERENCES_AT_ONCE = 1 << 15
-_GROWTH = 4  # maximum growth factor between chunks, so that an increasing row size is noticed in time
-_MEASURED_ONCE_IN = 16  # chunks between measurements; workers cannot start the next chunk during a measurement
+_GROWTH = 4  # Limit on the growth of consecutive chunks, so that an increasing row size is noticed in time.
+_MEASURED_ONCE_IN = 16  # Only each 16th chunk is measured, because workers cannot start the next chunk during a measurement.
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
@@ -108,7 +109,7 @@ class View(Wrapper):
         first, size = position
         count = self.exact_length() or 0
         while first < count:
-            stop = min((first // size + 1) * size, count)  # not first + size: chunks that end at multiples of their size align with batches
+            stop = min((first // size + 1) * size, count)  # Chunks end at multiples of `size`, because batches do so too.
             task = self.task(epoch, np.arange(first, stop))
             if first // size % _MEASURED_ONCE_IN == 0:
                 chunk = read_now(task)
@@ -142,7 +143,7 @@ class _RowReferences(Wrapper):
         table = self.view.in_table()
         assert table is not None  # `in_table` creates this source only for a view with a table
         rows = table.holder.rows
-        # A resumed run rebuilds the batches of one chunk, so chunks stay small.
+        # A resumed run computes the batches of one chunk again, so chunks stay small.
         size = _rows_like(rows.chunks[0](), _REFERENCES_AT_ONCE) if rows.chunks else CHUNK_ROWS
         first, size = position or (0, size)
         count = exact_length(self.view) or 0
@@ -159,7 +160,7 @@ class _RowReferences(Wrapper):
 class ByPosition(View):
     """View that chooses rows by position only. After a shuffle, these are other rows in each epoch."""
 
-    redraw: bool = field(default=False, eq=False, kw_only=True)  # True: different rows in each epoch are intended
+    redraw: bool = field(default=False, eq=False, kw_only=True)  # True states that different rows in each epoch are intended.
 
     @property
     def traits(self) -> SourceTraits:

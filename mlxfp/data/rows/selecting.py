@@ -63,7 +63,7 @@ def split(
     check_integer(seed=seed)
     check_text(**{name: value for name, value in (("stratify", stratify), ("group", group)) if value is not None})
     check_types((Sequence, np.ndarray), fractions=fractions)
-    if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:  # fewer than two fractions split nothing
+    if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.")
     if stratify is not None and group is not None:
         raise ArgumentError("split takes stratify or group, got both. For stratified groups use kaggle.folds.")
@@ -145,7 +145,7 @@ class _Select(ByPosition):
         return len(self.indices)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        raise PipelineError(f"{self!r} needs random access.")  # unreachable: the pipeline check already failed
+        raise PipelineError(f"{self!r} needs random access.")  # The pipeline check has already raised this error.
 
     def __repr__(self) -> str:
         return f"select({len(self.indices):,} indices)"
@@ -176,7 +176,8 @@ class _Splitting:
         check_level(dataset, self, frozenset({"examples"}))
         source = dataset.source
         if isinstance(source, Wrapper) and getattr(source, "permutes", False) and dataset.indexable:
-            inner = source.dataset  # the order differs in each epoch: split before the shuffle, and keep the stages after the shuffle
+            # A shuffle changes the order in each epoch, so the dataset is split before the shuffle. Later stages apply to each part.
+            inner = source.dataset
             parts = self(attrs.evolve(inner, stages=(*inner.stages, *dataset.stages)))
             return tuple(attrs.evolve(dataset, source=attrs.evolve(source, dataset=part), stages=()) for part in parts)
         if self.stratify is not None:
@@ -204,7 +205,8 @@ class _Split(View):
 
     @property
     def indexable(self) -> bool:
-        return self.dataset.indexable and not self.dataset.reorders  # otherwise rows are identified by source row number, as on a stream
+        # On a stream or a reordered dataset, rows are identified by their source row number.
+        return self.dataset.indexable and not self.dataset.reorders
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -236,18 +238,18 @@ class _Split(View):
 
     def streamed(self) -> Stage:
         if self.stratify is not None:
-            raise PipelineError(f"{self!r} needs random access.")  # unreachable: the pipeline check already failed
+            raise PipelineError(f"{self!r} needs random access.")  # The pipeline check has already raised this error.
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
         """Return the part index of each row."""
         if self.group is not None:
-            assert values is not None  # read by the caller
+            assert values is not None  # `members` reads the values for `group`
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
         kinds = np.zeros(count, np.uint64) if values is None else values
-        order = order[np.argsort(kinds[order], kind="stable")]  # grouped by value, random order within each value
+        order = order[np.argsort(kinds[order], kind="stable")]  # Rows are sorted by value, in random order within each value.
         sizes = (_sizes(int(size), self.fractions) for size in np.unique(kinds, return_counts=True)[1])
         parts = np.empty(count, np.int64)
         parts[order] = np.concatenate([np.repeat(np.arange(len(self.fractions)), part) for part in sizes] or [parts])

@@ -90,7 +90,7 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1))
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # the position of a stream contains rows
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # On a stream, the position contains buffered rows.
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -160,7 +160,7 @@ class _EveryNth(Stage):
         if self.ends == "pad":
             return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
         rows = selected if incomplete is None else concat_chunks([incomplete, selected])
-        pending = seen % self.count > self.index  # this rank already has its row of a round that may stay incomplete
+        pending = seen % self.count > self.index  # The last round may stay incomplete, although this rank already has its row of the round.
         whole = rows.num_rows - pending
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 

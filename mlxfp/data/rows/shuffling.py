@@ -57,7 +57,7 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    permutes = True  # `split` and notebooks look inside a source that only permutes rows
+    permutes = True  # `split` and the notebook views treat a source that only reorders rows like its dataset.
 
     @property
     def traits(self) -> SourceTraits:

@@ -48,8 +48,8 @@ from mlxfp.support.randomness import fold_into_rows
 
 Item = TypeVar("Item")
 
-_FEWEST = 64  # rows measured to choose the chunk size
-_MAGIC_BYTES = 8  # length of the magic bytes before the first message of an Arrow file
+_FEWEST = 64  # number of rows measured to choose the chunk size
+_MAGIC_BYTES = 8  # An Arrow file begins with 8 magic bytes, followed by the first message.
 _ITEMS = 256  # batches per file
 
 
@@ -117,9 +117,9 @@ class _Stored(Wrapper):
             super().traits,
             gathers=True,
             same_items=True,
-            reorders=False,  # stored rows keep their order in all epochs, whatever the earlier stages do
+            reorders=False,  # Stored rows keep their order in all epochs, even after a shuffle.
             redraws=False,
-            taken_in=frozenset({"threads"}),  # every other process would need its own copy of the rows
+            taken_in=frozenset({"threads"}),  # With worker processes, each process would need a copy of all rows.
             in_table=lambda: InTable(self, places_as_numbered),
         )
 
@@ -268,7 +268,7 @@ class _CacheItems(_LoadItems):
     def items(self) -> Sequence[Any]:
         """Stored items, read on access."""
         if self.dataset.level == "batches" and not self.dataset.hooks.changes.collates:
-            return self._all()  # the files contain collated batches, but groups are needed
+            return self._all()  # The files contain collated batches, but the caller needs groups.
         folder = _folder(self.dataset, self.path)
         manifest = read_manifest(folder) or _written(self.dataset, folder)
         with _named(folder):
@@ -346,7 +346,7 @@ def _named(folder: Path) -> Iterator[None]:
     """Turn read errors into a `DataError` with the folder of the cache."""
     try:
         yield
-    except (ValueError, OSError, struct.error) as error:  # ArrowInvalid and shape errors are ValueErrors
+    except (ValueError, OSError, struct.error) as error:  # ArrowInvalid and shape errors are ValueErrors.
         raise DataError(f"The cache {folder} cannot be read: {error}. Delete this folder; the next run creates the cache again.") from error
 
 
@@ -365,7 +365,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # a corrected pipeline has another fingerprint and cannot use these files
+            out.clear()  # These files are useless, because a corrected pipeline has another fingerprint.
             raise
 
 

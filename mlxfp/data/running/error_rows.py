@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-FORGIVEN = 10  # failed rows allowed at any rate: two among the first hundred say little about a million rows
+FORGIVEN = 10  # At least 10 rows may fail at any rate: two failures in the first hundred rows say little about a million rows.
 
 
 @explain_call
@@ -87,7 +87,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     check_dataset(dataset, skipped_rows)
     runs = list(reached(dataset, cursor))[::-1]
     lists = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
-    if not lists and not lists_all(dataset):  # no item has been emitted yet
+    if not lists and not lists_all(dataset):  # Without an item, there are no states of `on_error` yet.
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
             f'Put on_error("skip") behind load, cache and shuffle, in {dataset!r}.'
@@ -126,7 +126,7 @@ class _Skipping:
                 f"{self!r} needs an earlier stage that can fail, got {dataset!r}. Put on_error after map and the other stages."
             )
         marked = with_hooks(dataset, lambda child: MarkFailed(child.hooks))
-        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # only the stages before `on_error`
+        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # Only the stages before `on_error` are watched.
         return attrs.evolve(marked, hooks=watched, stages=(*dataset.stages, OnError(self.policy, self.max_rate)))
 
     def __repr__(self) -> str:

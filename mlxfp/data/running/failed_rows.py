@@ -23,7 +23,7 @@ from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import PipelineError, SchemaError
 
 _LONGEST_REASON = 200  # characters
-_ROWS_RETRIED = 256  # rows read by index at once after a failure of the source; rows may be large
+_ROWS_RETRIED = 256  # Number of rows read by index at once after the source has failed. Rows may be large.
 
 
 @frozen
@@ -33,7 +33,7 @@ class MarkFailed(Hooks):
     A position is (position of the source, index of the next row, True if rows are read by index).
     """
 
-    as_written: int = ALL_STAGES  # number of watched stages; they run unfused, so the failed stage is known
+    as_written: int = ALL_STAGES  # Number of watched stages. These stages run unfused, so that the failed stage is known.
 
     @property
     def changes(self) -> Changes:

@@ -71,7 +71,7 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     if key is not None:
         check_text(key=key)
     lifted = _Lifted(recipe, key)
-    _ = lifted.stages  # raise errors here, not inside the engine
+    _ = lifted.stages  # Invalid recipes raise errors here, not later inside the engine.
     return lifted
 
 
@@ -131,7 +131,7 @@ class _Lifted:
     def _plan(self, table: pa.Table, cast: Schema | None) -> "_Ready":
         dataset: Dataset[Any] = Dataset(_Table(table), self.stages, hooks=_Declared())
         plan = dataset.plan
-        # The plan must not hold the table in memory.
+        # The plan outlives this call and must not hold the table in memory.
         return _Ready(attrs.evolve(plan, source=attrs.evolve(plan.source, table=None)), dataset.resolved.schemas[-1], cast)  # type: ignore[misc]
 
     def _numbers(self, rows: pa.Table, offset: int | None) -> Numbers:
@@ -180,7 +180,7 @@ class _Table(Source):
     """Input table of a lifted recipe, with the hidden columns."""
 
     table: pa.Table = field(default=None, eq=False)
-    columns: tuple[str, ...] | None = None  # columns that the recipe needs; None selects all
+    columns: tuple[str, ...] | None = None  # columns used by the recipe; None: all columns
     indexable = True
 
     def schema(self) -> Schema:
@@ -191,7 +191,7 @@ class _Table(Source):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         table = self._needed()
         most = most_rows(table)
-        for first in range(0, table.num_rows, most):  # large chunks from the start: no consumer waits for the first rows
+        for first in range(0, table.num_rows, most):  # Chunks have full size from the start, because no consumer waits for the first rows.
             yield from count_rows(table.slice(first, most).to_batches(), first)
 
     def length(self) -> int:

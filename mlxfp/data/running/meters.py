@@ -10,7 +10,7 @@ from typing import Any
 _numbers = itertools.count()  # ids of the meters in this process
 _lock = threading.Lock()
 _read: "weakref.WeakValueDictionary[int, Meter]" = weakref.WeakValueDictionary()  # meters created in this process, by id
-_copies: "dict[int, Meter]" = {}  # in a worker process: copies of the meters of the parent process, by id
+_copies: "dict[int, Meter]" = {}  # In a worker process: copies of the parent's meters, by id.
 
 Counts = tuple[float, int, int]
 
@@ -83,7 +83,7 @@ class QueueMeter:
 
     def reset(self) -> None:
         self.asked, self.ready = 0, 0
-        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # seconds: elapsed, work of all workers, CPU time of all workers
+        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # Seconds: elapsed time, work of all workers, CPU time of all workers.
 
     def watch(self, ready: int) -> None:
         """Add the number of ready items at a request."""

@@ -15,9 +15,9 @@ from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, to_rows
 from mlxfp.support.errors import ArgumentError
 
-# Approximate size of a record batch or row group. Random access costs a little per batch, and one batch is in memory at a time.
+# Target size of a record batch or row group. Smaller batches slow random access down; larger batches need more memory.
 _BYTES = 1 << 25
-_FIRST, _MOST = 64, 65_536  # rows in the first batch, used to measure the row size; maximum number of rows per batch
+_FIRST, _MOST = 64, 65_536  # The row size is measured on the first 64 rows. A batch has at most 65,536 rows.
 
 
 class Format(NamedTuple):

@@ -20,9 +20,9 @@ from mlxfp.core.sources import ChunkTask, Position, Task
 from mlxfp.data.rows.calling import context_until
 from mlxfp.support.errors import WorkerError
 
-_FIRST_ROWS = 16  # rows of the first pieces, until the time per row is known
-_SECONDS = 0.03  # target seconds of work per piece: the cost of a transfer is small, and workers finish at about the same time
-_UNREAD_BYTES = 256 << 20  # bytes of unread results; above this limit, workers process only the next job
+_FIRST_ROWS = 16  # rows per piece of a job until the time per row is known
+_SECONDS = 0.03  # Target work per piece of a job. Transfers cost little in comparison, and all workers finish at about the same time.
+_UNREAD_BYTES = 256 << 20  # If unread results exceed this size, workers process only the next job.
 
 
 class Pool(ABC):
@@ -37,7 +37,7 @@ class Pool(ABC):
     def __init__(self, workers: int) -> None:
         """Start without any measured work."""
         self.workers = workers
-        self.busy, self.cpu = 0.0, 0.0  # seconds of work of all workers, and CPU seconds among them
+        self.busy, self.cpu = 0.0, 0.0  # Seconds of work of all workers, and the CPU seconds of this work.
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -97,7 +97,7 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # one chunk per piece: joined to one chunk, as without workers, so that cursors are the same
+    if len(chunks) == len(results) > 1:  # A job needs one chunk for all pieces, as without workers, so that cursors are the same.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 
@@ -178,13 +178,15 @@ class _Flow:
     def _submit(self, entry: _Entry) -> None:
         """Submit the next rows of a job."""
         rows, first = entry.job.task.rows, entry.begun
-        if isinstance(entry.job.task, ChunkTask) and not are_costly(entry.job.segment.steps):  # already read, no work for a worker
+        # A `ChunkTask` contains rows already read, so a worker would have nothing to do.
+        if isinstance(entry.job.task, ChunkTask) and not are_costly(entry.job.segment.steps):
             entry.futures, entry.all_given = [Inline().submit(entry.job, lambda: False)], True
             with self._changed:
                 self._unread += _bytes(entry.futures[0])
             return
         size = self._size(rows)
-        stop = rows if self._whole or rows - first < 1.5 * size else first + size  # a short last piece is not worth its overhead
+        # A short last piece is not worth a separate transfer, so the current piece includes the last rows.
+        stop = rows if self._whole or rows - first < 1.5 * size else first + size
         part = None if (first, stop) == (0, rows) else entry.job.part(first, stop)
         if part is None:
             part, stop = entry.job, rows
@@ -258,7 +260,7 @@ class Threads(Pool):
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Run a job in the context of the caller (NumPy error state, decimal precision)."""
         context = context_until(unwanted)
-        context.run(RUNNER.set, None)  # a worker that waits for other workers could cause a deadlock
+        context.run(RUNNER.set, None)  # A worker that waits for other workers could cause a deadlock.
         return self._executor.submit(context.run, timed, job)
 
     def close(self) -> None:

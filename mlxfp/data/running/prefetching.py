@@ -72,7 +72,7 @@ def prefetch(
 class Prefetch(Wrapper):
     """Dataset read ahead in a thread. The position is the cursor of the dataset."""
 
-    depth: int = field(eq=False)  # this field and the next ones affect the execution, not the items
+    depth: int = field(eq=False)  # `depth` and the following fields affect the execution, but not the items.
     workers: int = field(default=1, eq=False)
     kind: Kind = field(default="threads", eq=False)
     max_bytes: int | None = field(default=None, eq=False)
@@ -85,11 +85,12 @@ class Prefetch(Wrapper):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Start the thread and yield its items."""
-        _ = self.dataset.plan  # infer schemas before the thread starts: inference and thread could read the first rows of the same source
-        __tracebackhide__ = True  # pytest and IPython hide this frame; the cause is in a later frame
+        # Infer schemas before the thread starts. Otherwise both could read the first rows of a source at the same time.
+        _ = self.dataset.plan
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython: the cause of the error is in a later frame.
         line = _Line(self.depth, self.max_bytes, self.watch)
         pool = self._pool()
-        context = context_until(line.is_closed)  # context of the caller: NumPy error state, decimal precision
+        context = context_until(line.is_closed)  # The thread uses the caller's context: NumPy error state, decimal precision.
         if pool is not None:
             context.run(RUNNER.set, pool)
         job = context.run, _work, self.dataset, start(epoch, position), line
@@ -100,7 +101,7 @@ class Prefetch(Wrapper):
         def stop() -> None:
             nonlocal stopped
             line.close()
-            if pool is not None:  # the thread waits for the pool, so close the pool before the join
+            if pool is not None:  # Close the pool before `join`, because the thread waits for the pool.
                 pool.close()
             worker.join()
             if pool is not None and self.watch is not None:
@@ -108,14 +109,14 @@ class Prefetch(Wrapper):
             stopped = True
 
         worker.start()
-        atexit.register(stop)  # a thread inside Arrow or MLX while Python shuts down would abort the process
+        atexit.register(stop)  # A thread inside Arrow or MLX during the shutdown of Python would abort the process.
         try:
             yield from line
         finally:
-            if not stopped:  # after `atexit`, module globals may already be gone
+            if not stopped:  # After `atexit`, the globals of this module may already be gone.
                 atexit.unregister(stop)
                 line.close()
-                # The garbage collector may run this code in another thread, possibly in the worker.
+                # The garbage collector may run this code in another thread, even in the prefetch thread, which cannot join itself.
                 if threading.get_ident() == consumer:
                     stop()
                 elif pool is not None:
@@ -138,7 +139,7 @@ class Prefetch(Wrapper):
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
         shared = "nothing: no earlier stage is stateless"
-        with suppress(MlxfpError, OSError):  # other lines of `explain` report the error
+        with suppress(MlxfpError, OSError):  # Other lines of `explain` report this error.
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")
@@ -228,7 +229,7 @@ class _Line:
             if self._watch is not None:
                 self._watch.watch(len(self._items))
             self._changed.wait_for(lambda: self._closed or self._items or self._ended)
-            if self._closed:  # Python exits while another thread than the main thread reads: end this thread silently
+            if self._closed:  # Python exits while a thread other than the main thread reads: SystemExit ends this thread silently.
                 raise SystemExit
             if not self._items:
                 return None

@@ -36,10 +36,10 @@ from mlxfp.support.errors import WorkerError
 from mlxfp.support.optional import optional
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run is private and has a unique name
-_ROOM = 1 << 30  # required free bytes: a container may have only 64 MB
-_THROUGH_PIPE = 1 << 16  # maximum bytes of a message in the pipe; larger messages use a file
+_ROOM = 1 << 30  # Required free bytes in `/dev/shm`. A container may have only 64 MB.
+_THROUGH_PIPE = 1 << 16  # Messages above 64 KB are sent through a file, not through the pipe.
 _LOOK = 1.0  # seconds between checks that the parent process is alive
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}  # each worker has one core
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}  # Each worker has a single core.
 
 
 class Processes(Pool):
@@ -52,7 +52,7 @@ class Processes(Pool):
         super().__init__(workers)
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
         self._folder = _make_folder()
-        self._shared: dict[int, tuple[Any, str]] = {}  # id of a shared value: (value, name of its file)
+        self._shared: dict[int, tuple[Any, str]] = {}  # The key is the id of a shared value; the entry is (value, file name).
         self._jobs, self._texts = 0, dict[str, str]()
         self._sending = threading.Lock()
         self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
@@ -69,7 +69,7 @@ class Processes(Pool):
             except (BrokenProcessPool, RuntimeError) as error:
                 raise self._ended(error) from error
         received: Future[Result] = Future()
-        received.set_running_or_notify_cancel()  # only a kill stops a running worker
+        received.set_running_or_notify_cancel()  # A future must not be cancelled any more, because only a kill stops a worker.
         sent.add_done_callback(lambda done: self._receive(done, name, received))
         return received
 
@@ -127,9 +127,9 @@ class Processes(Pool):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            name = f"shared-{len(self._shared)}"  # after `dumps`, because `dumps` may add values nested in this value
+            name = f"shared-{len(self._shared)}"  # Choose the number after `dumps`, because `dumps` may share values nested in this value.
             (self._folder / name).write_bytes(data)
-            self._shared[id(value)] = (value, name)  # keeps the value alive, so its id stays unique
+            self._shared[id(value)] = (value, name)  # The reference keeps the value alive, so that no other value gets its id.
         return self._shared[id(value)][1]
 
 
@@ -149,7 +149,7 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
             return shared(value)
 
         def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, pa.RecordBatch):  # a plain pickle of an Arrow slice contains the whole buffers
+            if isinstance(value, pa.RecordBatch):  # A plain pickle of an Arrow slice would contain the complete buffers.
                 return _read_chunk, (str(folder), _write_chunks(folder, [value]))
             if isinstance(value, FunctionType | type) and not _is_found(value.__module__):
                 cloudpickle.register_pickle_by_value(sys.modules[value.__module__])
@@ -245,7 +245,7 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # process of another user
+    except OSError:  # The process belongs to another user.
         return True
     return True
 
@@ -253,18 +253,19 @@ def _is_running(process: int) -> bool:
 # --- functions that run in workers
 
 
-_loaded: dict[tuple[str, str], Any] = {}  # values shared by jobs, by folder and name; a worker runs one job at a time
+# Values shared by several jobs, by (folder, name). No lock, because a worker runs one job at a time.
+_loaded: dict[tuple[str, str], Any] = {}
 
 
 def _begin(folder: str) -> None:  # pragma: no cover  # would end the test process
     """Set a worker up: ignore interrupts, and exit when the parent process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
-    gc.disable()  # until the first job is loaded: collection of imported objects takes a tenth of the start time
+    gc.disable()  # Until the first job is loaded, garbage collection of imported objects would take a tenth of the start time.
     parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:  # an orphan gets a new parent process
+        while os.getppid() == parent:  # The operating system gives an orphaned process another parent.
             time.sleep(_LOOK)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)

@@ -11,7 +11,7 @@ from mlxfp.data.running.pools import Inline
 from mlxfp.support.errors import ArgumentError, RankError
 
 _BUSY, _FAILED = -1.0, -2.0
-_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5  # seconds between messages; pauses start short for short work
+_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5  # Seconds between messages to other ranks. The first pauses are short, for short jobs.
 _DIGITS = 8  # hexadecimal digits of a fingerprint per number
 
 
@@ -32,7 +32,7 @@ class RankPool(Inline):
     def __init__(self, peers: Peers) -> None:
         """Connect to the other ranks and start the thread."""
         super().__init__()
-        self.held = ExitStack()  # resources opened in the thread of `meet`, closed in the same thread
+        self.held = ExitStack()  # The thread of `meet` opens these resources and must also close them.
         self.rank, self.size = peers.world.rank, peers.world.size
         self._peers, self._closed = peers, False
         self._thread = ThreadPoolExecutor(1, "mlxfp-rank")

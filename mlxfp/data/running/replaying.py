@@ -34,7 +34,7 @@ def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
     the source chunk of the item. Reads at most as much as a resumed run would read for its next item. Raises `CursorMismatchError` for a
     cursor of another pipeline.
     """
-    iterate(dataset, cursor)  # checks that cursor and pipeline match
+    iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
     return _reached(dataset, cursor)
 
 
@@ -93,7 +93,7 @@ def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
         except Exception:
             if result is None:
                 raise
-            return result  # the next item fails: irrelevant for the item of the cursor
+            return result  # A failure of the next item does not matter for the item of the cursor.
     return now()
 
 

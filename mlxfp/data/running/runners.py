@@ -21,7 +21,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-RANKS = "ranks"  # name of the runner with one process per rank; all ranks call `write`
+RANKS = "ranks"  # Name of the runner for several ranks, which all call `write`.
 
 
 @frozen(repr=False)

@@ -43,7 +43,7 @@ T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
 _BYTES = 1 << 26  # target size of a file without `rows_per_file`
-_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # rows measured; minimum and maximum rows per file
+_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # Number of rows measured; minimum and maximum number of rows per file.
 
 
 @explain_call
@@ -111,7 +111,7 @@ def write(
             return _Together(dataset, out, cast("RankPool", ranks)).write()
     if (manifest := out.written()) is not None and not manifest.damaged():
         out.clear_lock()
-        return manifest  # also in a read-only folder
+        return manifest  # Returning without a lock also works in a read-only folder.
     with out.alone(), closing(runner.open()) as pool:
         return out.begin_whole() or _write(dataset, out, pool)
 
@@ -186,7 +186,7 @@ class _Together:
 
 def keeps_no_state(dataset: Dataset[Any]) -> bool:
     """Return True if no stage keeps rows between chunks. Any worker can then write any file."""
-    if skips_rows(dataset):  # also in a child dataset: the list of skipped rows needs a run in order
+    if skips_rows(dataset):  # `on_error` needs a run in order, even in a child dataset, to list the skipped rows.
         return False
     return not dataset.plan.stages and not dataset.plan.groups
 
@@ -219,7 +219,8 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: C
 
     with Progress(out.writer, total=total) as progress, closing(pool.map(jobs(), whole=True)) as results:
         for (job, _), result in results:
-            complete = result.complete if result.error is None else job.run().complete  # raises the error of the job as without workers
+            # Running a failed job in this process raises the original error.
+            complete = result.complete if result.error is None else job.run().complete
             kept = kept or not complete
             progress.update(job.task.rows)
     if kept:
@@ -283,7 +284,7 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
     if index and (after := out.known(index - 1)[1]) is not None:
         cursor = after
     else:
-        index = 0  # a damaged file: compute all rows again, and write only missing files
+        index = 0  # If a file is damaged, all rows are computed again, but only missing files are written.
     progress = progress_of(dataset, out.writer, epochs=0 if index else 1)
     with closing(run(dataset, cursor)) as items, progress:
         rows = _Rows(as_chunks(items), cursor, whole=dataset.level != "examples")
@@ -293,7 +294,7 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
                 out.write_file(index, chunks, rows.cursor_bytes)
             else:
                 deque(chunks, maxlen=0)
-            out.forget_cursor(index - 1)  # the cursor may contain the rows of a buffer, so old cursors are removed
+            out.forget_cursor(index - 1)  # A cursor may contain the rows of a buffer, so old cursors are removed to save space.
             index += 1
         return index, rows.cursor
 

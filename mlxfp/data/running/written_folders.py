@@ -41,11 +41,11 @@ class WrittenFolder:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the lock of the folder. Other threads and processes wait, so no work is repeated or removed during use."""
-        from filelock import FileLock  # slower to import than all Arrow formats together
+        from filelock import FileLock  # This import takes longer than all Arrow formats together.
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
-            try:  # the previous holder of the lock may fail and remove the folder
+            try:  # Another process may fail and remove the folder while it holds the lock.
                 self.folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 if self.folder.is_file() or self.folder.is_symlink() or not self.folder.parent.is_dir():
@@ -56,15 +56,15 @@ class WrittenFolder:
         try:
             yield
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # waiting processes notice the deletion and create another file
+            Path(lock.lock_file).unlink(missing_ok=True)  # Waiting processes notice the deletion of the lock file and create a new one.
             with suppress(OSError):
-                self.folder.rmdir()  # removes only an empty folder
+                self.folder.rmdir()  # `rmdir` removes only an empty folder.
             lock.release()
 
     def clear_lock(self) -> None:
         """Remove the lock file of a finished process. Waits for the release of the lock."""
         if (self.folder / _LOCK).exists():
-            with suppress(OSError), self.alone():  # read-only folders raise an error
+            with suppress(OSError), self.alone():  # In a read-only folder, the lock cannot be acquired.
                 pass
 
     @property
@@ -134,7 +134,8 @@ class WrittenFolder:
         manifest = read_manifest(self.folder)
         if manifest is not None:
             self._check_same(manifest.fingerprint, manifest.pipeline)
-            shutil.rmtree(self.progress, ignore_errors=True)  # remains if a process was killed after it wrote the manifest
+            # This folder remains if a process was killed just after it wrote the manifest.
+            shutil.rmtree(self.progress, ignore_errors=True)
         return manifest
 
     def begin(self) -> Manifest | None:

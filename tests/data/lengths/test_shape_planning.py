@@ -273,9 +273,9 @@ def test_lengths_of_another_column_say_nothing():
     table = from_table(numbered([2]).append_column("other", numbered([2])["input_ids"]))
     collator = collate(causal(pad_id=0))
     for stage in (batch_by_tokens(9, column="other"), bucket_by_length([9], size=2, column="other")):
-        with pytest.raises(PipelineError, match="is not finite"):
+        with pytest.raises(PipelineError, match="infinitely many shapes"):
             batch_shapes(pipe(table, stage, collator))
     told: Any = _Told()
     for rows in (windows(5, column="other"), pack(5, column="other")):
-        with pytest.raises(PipelineError, match="is not finite"):
+        with pytest.raises(PipelineError, match="infinitely many shapes"):
             batch_shapes(pipe(table, rows, told, collator))

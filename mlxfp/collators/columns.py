@@ -33,7 +33,7 @@ GROUP = "group"  # name of a collator's input in messages
 
 
 class Prepared(NamedTuple):
-    """Part of a collator that workers can run: stages that replace columns of a group, and the collator of the result."""
+    """Split of a collator: stages that workers can run on columns of a group, and the collator of the resulting group."""
 
     columns: tuple[str, ...]
     stages: tuple[RowWise, ...]  # defined in modules without MLX
@@ -49,7 +49,7 @@ class Choosing(Part):
     @property
     @abstractmethod
     def uses(self) -> tuple[str, ...] | None:
-        """Columns that affect the batch or messages; None: all columns."""
+        """Columns that affect the batch or error messages; None: all columns."""
 
     @property
     def name(self) -> str:
@@ -61,10 +61,7 @@ class Choosing(Part):
         check_columns([name for name in self.uses or () if name not in self.optional_columns], schema.names, self.name)
 
     def prepared(self, schema: pa.Schema) -> Prepared | None:
-        """Return the part that workers can run for groups of this schema, or None if workers would save little.
-
-        The batches are the same.
-        """
+        """Return the part of the work that workers can do for groups of this schema, or None if workers would save little."""
         return None
 
 
@@ -127,7 +124,7 @@ def names_of(*columns: str | None) -> tuple[str, ...]:
 
 
 def at_row(examples: Examples, name: str, row: int, wanted_by: str) -> str:
-    """Return the start of a message about a value in one row of a group, with the file of the row if known."""
+    """Return the beginning of an error message about a value in one row of a group, with the file of the row if known."""
     return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, row, of=GROUP)}{file_of(examples.chunk, name, row)}"
 
 
@@ -296,9 +293,9 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 
 
 def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
-    """Return a function from the `fixed_values` of rows to the array of `numbers_of`, or None for rows of different sizes.
+    """Return a function that converts rows of equal size to the array of `numbers_of`, or None if rows of this type can differ in size.
 
-    The function raises `DataError` for the same numbers, without the row.
+    Unlike `numbers_of`, errors of the function do not name the row.
     """
     if is_tensor(kind):
         in_order = list(kind.permutation or ()) == sorted(kind.permutation or ())
@@ -310,7 +307,7 @@ def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
 
 
 def unnamed(index: int) -> str:
-    """Return the start of a message about a number in an unknown row."""
+    """Return the beginning of an error message about a number in an unknown row."""
     return f"value {index}"
 
 

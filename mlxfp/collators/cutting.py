@@ -46,7 +46,7 @@ class Columns:
     def batch(self, start: int, stop: int) -> dict[str, Any]:
         """Return the batch of the rows from `start` to `stop`: ragged columns as [B, L], single values as [B, ...], text as a tuple.
 
-        Unless there is a column `attention_mask`, the batch gets such an array, int32[B, L], 1 on values and 0 on padding.
+        The batch gets a mask int32[B, L], 1 on values and 0 on padding, unless there is a column of this name.
         """
         counts = self.counts[start:stop, 0]
         length = self.collator.fit(int(counts.max()))
@@ -105,7 +105,7 @@ class Columns:
         return batch
 
     def _kept(self, start: int, stop: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return a function that selects the concatenated values of some rows, without dropped values."""
+        """Return a function that selects the values of the rows from `start` to `stop`, without values dropped by `spare`."""
         selected, ends = slice(self.ends[start], self.ends[stop]), self.ends[start : stop + 1] - self.ends[start]
         if not self.collator.spare:
             return lambda values: values[selected]

@@ -185,7 +185,7 @@ class _Vision(Stacking):
         return self._stacked.pixels(view.chunk)
 
     def _checked(self, images: Pixels) -> Pixels:
-        """Return the images unchanged. Raises `DataError` if the normalization has another number of channels."""
+        """Return the images. Raises `DataError` if the normalization has another number of channels."""
         if self.normalization is not None and len(self.normalization.mean) != images.shape[3]:
             raise DataError(
                 f"{_NAME}: the images in column {self.image!r} have {images.shape[3]} channels, but {self.normalization} is for "
@@ -195,7 +195,7 @@ class _Vision(Stacking):
         return images
 
     def finished(self, batch: Batch) -> Batch:
-        """Convert pixels to floats on the device. Copying uint8 needs only a quarter of the bytes."""
+        """Convert pixels to floats on the device, because uint8 pixels have a quarter of the bytes to copy."""
         images = batch["images"]
         count, height, width, channels = images.shape
         full = 255 if images.dtype == mx.uint8 else 1

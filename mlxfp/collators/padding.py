@@ -35,9 +35,9 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
 def padded_mask(
     ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int, cut: str | None = None
 ) -> NDArray[np.bool_]:
-    """Return the `real_mask` of a group at its padded length. Raises `DataError` if a row is too long.
+    """Return the mask of values for a group at its padded length, as `real_mask` does. Raises `DataError` if a row is too long.
 
-    `at` returns the location of row i for the message. `cut` names a function that shortens rows, for the message.
+    `at` returns the location of a row for the message. `cut` names a function that shortens rows, for the message.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
@@ -66,12 +66,12 @@ def padded_length(longest: int, multiple: int) -> int:
 
 
 def real_mask(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
-    """Return the mask bool[B, length] of the values after padding, for row bounds int64[B + 1]."""
+    """Return the mask of values (True) and padding (False), bool[B, length], for row bounds int64[B + 1]."""
     return mask_of_counts((ends[1:] - ends[:-1]).astype(np.int32)[:, None], length, side)
 
 
 def mask_of_counts(counts: NDArray[np.int32], length: int, side: Side) -> NDArray[np.bool_]:
-    """Return the mask bool[B, length] of the values after padding, for `counts` values per row, int32[B, 1]."""
+    """Return the mask of values (True) and padding (False), bool[B, length], for `counts` values per row, int32[B, 1]."""
     positions = _positions(length)
     real: NDArray[np.bool_] = positions < counts if side == "right" else positions >= length - counts
     return real
@@ -83,7 +83,7 @@ def _positions(length: int) -> NDArray[np.int32]:
 
 
 def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDArray[Any]:
-    """Write the concatenated values of all rows to the positions of the mask `real`: [B, length, ...]. Other positions get `fill`."""
+    """Write the concatenated values of all rows to the True positions of `real`: [B, length, ...]. Other positions get `fill`."""
     shape = (*real.shape, *values.shape[1:])
     if len(values) == real.size:  # no row is padded
         return values.reshape(shape)
@@ -113,7 +113,7 @@ def mask_even(rows: int, size: int, length: int, side: Side) -> NDArray[np.int32
 
 
 def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> NDArray[Any]:
-    """Pad each row to the length in `lengths`, int64[N], and return the concatenated rows: [sum of lengths], below 2 GB.
+    """Pad each row to its length in `lengths`, int64[N]. Return the concatenated rows, with fewer than 2 GB in total.
 
     The result equals `pad_rows` for each group of equally long rows, in a third of the time for many small groups.
     """

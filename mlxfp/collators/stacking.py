@@ -1,4 +1,4 @@
-"""Collators of columns with rows of equal size. Arrays are contiguous values of many rows."""
+"""Collators for columns with rows of equal size. Values of many rows are contiguous in memory and become arrays at once."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ class Stacking(Cutting):
 
     @abstractmethod
     def arrays(self, schema: Schema) -> Arrays | None:
-        """Return source columns and functions for `fixed_values`, determined by the column types alone."""
+        """Return the source column and a function for each array of a batch, determined by the column types alone."""
 
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[Batch | None]:
         """Cut batches from columns in memory."""
@@ -37,7 +37,7 @@ class Stacking(Cutting):
 
 @frozen(eq=False)
 class Stack:
-    """Function from rows to batches, created by `stacking`. Contains a reader per column, and name, column and function per array."""
+    """Function from rows to batches, created by `stacking`. Contains a reader for each column and a function for each array."""
 
     columns: dict[str, Values]
     arrays: Sequence[tuple[str, str, Callable[[Numbers], Numbers]]]

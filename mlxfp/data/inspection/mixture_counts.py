@@ -1,4 +1,4 @@
-"""Proportions of the datasets in a mixture so far, computed from a cursor alone."""
+"""Proportions of the datasets in a mixture, computed from a cursor alone."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from mlxfp.support.errors import PipelineError
 
 @frozen
 class Proportion:
-    """Target share and actual share of a dataset in a mixture.
+    """Wanted and realised share of a dataset in a mixture.
 
     >>> Proportion(wanted=0.75, realised=0.74, count=740, tokens=None).realised
     0.74
@@ -73,7 +73,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return the amounts (in units of `by`) and the items of each dataset: int64[2, N]."""
+    """Return the totals of each dataset: int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
@@ -84,7 +84,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
 
 
 def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Return the number of items computed from the first rows after the snapshot of a cursor, at most up to the item of the cursor."""
+    """Return the number of items that result from the first rows of a source chunk, at most `cursor.done`."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:

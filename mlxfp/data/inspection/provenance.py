@@ -61,7 +61,7 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
 
 @frozen
 class _Uncollated(Hooks):
-    """Hooks that skip the stages with batches as output."""
+    """Hooks that skip all stages with batches as output."""
 
     passed: frozenset[int] = field(kw_only=True)  # indices of the skipped stages
 
@@ -80,7 +80,7 @@ def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
 
 @frozen(eq=False)
 class Passed:
-    """Result of a part for a row: rows, batches after `collate`, or the error."""
+    """Result of a pipeline part for a traced row: rows, batches after `collate`, or the error."""
 
     part: str
     items: tuple[Mapping[str, Any], ...]
@@ -89,7 +89,7 @@ class Passed:
 
 @frozen(eq=False, repr=False)
 class RowTrace:
-    """Results of all parts for a row, for printing."""
+    """Results of all pipeline parts for a traced row, for printing."""
 
     origin: Origin
     steps: tuple[Passed, ...]
@@ -136,7 +136,7 @@ _Way = Generator[Passed, None, list[Any]]  # Yields the result of each part, and
 
 
 def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
-    """Yield the results of all parts for row `row` of the leaf source with index `leaf`."""
+    """Yield the results of all pipeline parts for row `row` of the leaf source with index `leaf`."""
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
         try:
@@ -228,7 +228,7 @@ def _say(error: Exception) -> str:
 
 
 def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
-    """Yield lines about the items after a part. With one item before and one item after, only changed columns are printed."""
+    """Yield printable lines about the items after a part. If a single item stays a single item, only changed columns are printed."""
     if step.error is not None:
         yield f"failed: {step.error}"
     elif not step.items:

@@ -75,7 +75,7 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-        """Dependence of the groups on the number of ranks; None if there is none."""
+        """Relation between the groups and the number of ranks. None: the groups do not depend on the ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class Grouping(Stage):
         return None
 
     def missing(self, rest: Any) -> int | None:
-        """Return the number of rows missing from the incomplete group in a state, or None if this number depends on row lengths."""
+        """Return the number of rows needed to complete the group in a state. Return None if this number depends on row lengths."""
         return None
 
     @abstractmethod

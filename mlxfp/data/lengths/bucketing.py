@@ -184,7 +184,7 @@ class _BucketByLength(Grouping):
 
 
 def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) -> tuple[Groups, ...]:
-    """Return group sizes and the range of the longest row length for each bucket."""
+    """Return for each bucket the group sizes, and the minimum and maximum of the longest row length."""
     least = (0, *(length + 1 for length in lengths[:-1]))
     return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
 

@@ -68,7 +68,7 @@ class _CropWaveforms(RowWise):
         return set_column(chunk, self.column, to_lists(pa.concat_arrays(parts) if parts else values, ends_of(kept)))
 
     def _skipped(self, chunk: RecordBatch, spare: Indices) -> Indices:
-        """Return the number of samples to skip at the start of each row, at most `spare`: int64[N]."""
+        """Return the number of samples to remove from the start of each row, at most `spare`: int64[N]."""
         if self.seed is None:
             return spare // 2
         draws = fold_into_rows(row_keys(chunk), _NAME, self.seed) % (spare + 1).astype(np.uint64)

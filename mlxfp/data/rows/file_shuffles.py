@@ -71,9 +71,9 @@ class Shuffle(Wrapper):
 
 @frozen(repr=False)
 class _FilesInTurn(Wrapper):
-    """Interleaved rows of the open files, one row per file in turn.
+    """Source of the open files' rows, one row per file in turn.
 
-    A position is (number of opened files, total number of files, (file index, cursor) per open file).
+    A position is (number of files opened so far, total number of files, (file index, cursor) of each open file).
     """
 
     seed: int
@@ -85,7 +85,7 @@ class _FilesInTurn(Wrapper):
 
     @cached_property
     def read_parts(self) -> tuple[Dataset[Any], ...]:
-        """One dataset per file, with the schemas of the whole dataset."""
+        """One dataset per file, with the stages and schemas of the original dataset."""
         source: Any = self.dataset.source
         files = source.files()
         listed = attrs.evolve(source, found=files)
@@ -119,7 +119,7 @@ class _FilesInTurn(Wrapper):
         return tuple((self.read_parts[number], cursor) for number, cursor in (position[2] if position else ()))
 
     def _filled(self, opened: list["_Open"], order: list[int], begun: int, epoch: int, stack: ExitStack) -> tuple[list["_Open"], int]:
-        """Return the open files with at least one buffered row each. The next unopened file replaces an exhausted or empty file."""
+        """Return the open files, each with at least one buffered row. An unopened file replaces each exhausted file."""
         out: list[_Open] = []
         for slot in (*opened, *[None] * (self.files - len(opened))):
             file = slot
@@ -134,7 +134,7 @@ class _FilesInTurn(Wrapper):
 
 
 class _Open:
-    """Open file with its buffered rows and its cursor. Mutable reading state, never part of a dataset."""
+    """Reader of one open file, with buffered rows and a cursor. Mutable, never part of a dataset."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
         self.number, self.cursor = number, cursor  # cursor of the file before the buffered rows

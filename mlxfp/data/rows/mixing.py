@@ -119,7 +119,7 @@ class _Joined(Source):
 
     @abstractmethod
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the started datasets with their cursors."""
+        """Return the datasets read so far, each with its cursor."""
 
     def schema(self) -> Schema:
         schemas = [dataset.plan.schema for dataset in self.datasets]
@@ -143,7 +143,7 @@ class _Joined(Source):
         return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
     def first_leaf(self, index: int) -> int:
-        """Return the number of leaf sources in all earlier datasets."""
+        """Return the index of the first leaf source of a dataset, counted over all joined datasets."""
         return self._first_leaves[index]
 
     @cached_property
@@ -198,7 +198,7 @@ class _Concat(_Joined):
 
 @frozen(eq=False)
 class _Gathered(Task):
-    """Reads rows from several datasets and reorders them."""
+    """Task that reads rows from several datasets and puts them in order."""
 
     parts: tuple[Task, ...]
     owners: tuple[int, ...]  # dataset index of each part
@@ -219,10 +219,10 @@ class _Gathered(Task):
 
 @frozen(repr=False)
 class Mix(_Joined):
-    """Joined datasets, ordered by the due times of their items.
+    """Source that merges datasets by the due times of their items.
 
-    The due time of an item is the amount emitted by its dataset before the item, divided by the weight of the dataset. Many items are
-    sorted at once: the items due before any dataset needs its next chunk.
+    The due time of an item is the number of items (or tokens) emitted by its dataset before, divided by the weight of the dataset. The
+    items due before any dataset needs its next chunk are sorted at once.
     """
 
     weights: tuple[float, ...]
@@ -231,7 +231,7 @@ class Mix(_Joined):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits: endless if datasets restart, if all are endless (`stop="first"`), or if any is endless (`stop="all"`)."""
+        """Traits: endless if datasets restart, if all datasets are endless (`stop="first"`), or if any is endless (`stop="all"`)."""
         endless = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
         return evolve(super().traits, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
 
@@ -245,7 +245,8 @@ class Mix(_Joined):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read items in the order of their due times.
 
-        A position is (amounts emitted, in units of `by`; items emitted; passes, -1 for an ended dataset; cursors), each per dataset.
+        A position has four tuples, with an entry per dataset: items or tokens emitted (depending on `by`), items emitted, completed
+        passes (-1 for an ended dataset), and cursors.
         """
         marks: list[_Mark] = list(zip(*position, strict=True)) if position else [(0, 0, 0, None)] * len(self.datasets)
         with ExitStack() as stack:
@@ -271,21 +272,24 @@ class Mix(_Joined):
                 yield due, tuple(zip(*marks, strict=True))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the started datasets with their cursors."""
+        """Return the datasets read so far, each with its cursor."""
         cursors = position[3] if position else ()
         return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return the amounts (in units of `by`) and the items emitted per dataset before a position: int64[2, N]."""
+        """Return the totals of each dataset before a position: int64[2, N].
+
+        Row 0 counts items or tokens (depending on `by`), row 1 items.
+        """
         return np.array(position[:2] if position else np.zeros((2, len(self.weights))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return the amounts (in units of `by`) and the items per dataset in a chunk: int64[2, N]."""
+        """Return the totals of each dataset in a chunk: int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
         owners, costs = self.owners(chunk), self.costs(chunk)
         return np.array([np.bincount(owners, weights, len(self.weights)) for weights in (costs, None)], np.int64)
 
     def costs(self, chunk: Any) -> Indices:
-        """Return the amount of each item in a chunk, in units of `by`: int64[N]."""
+        """Return the cost of each item in a chunk: the number of tokens with `by="tokens"`, else 1: int64[N]."""
         if self.traits.level != "examples":
             return np.ones(1, np.int64)
         if self.by == "examples":
@@ -294,11 +298,11 @@ class Mix(_Joined):
         return lengths.clip(1)  # An empty row counts as one token. Otherwise a dataset of empty rows would fill the whole mixture.
 
     def owners(self, chunk: RecordBatch) -> Indices:
-        """Return the dataset index of each row: int64[N]."""
+        """Return the index of the dataset that each row comes from: int64[N]."""
         return np.searchsorted(self._first_leaves[1:], source_rows(chunk) >> LEAF_BITS, side="right")
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
-        """Remove and return the items due before any reader needs its next chunk. Return None if no item is due."""
+        """Remove and return the buffered items due before any reader needs its next chunk. Return None if there are none."""
         horizon, first = min((reader.times[-1], index) for index, reader in readers.items())
         # Items with equal due times come in the order of the datasets.
         counts = {
@@ -316,7 +320,7 @@ class Mix(_Joined):
 
 
 class _Reader:
-    """Reader of one dataset in a mixture, with buffered rows and their due times. Mutable reading state, never part of a dataset."""
+    """Reader of one dataset in a mixture, with buffered items and their due times. Mutable, never part of a dataset."""
 
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
@@ -333,11 +337,11 @@ class _Reader:
 
     @property
     def mark(self) -> _Mark:
-        """Progress of the reader, as stored in a position."""
+        """Progress of this reader: totals, passes and cursor."""
         return self.given, self.items, self.passes, self.cursor
 
     def fill(self) -> bool:
-        """Buffer at least one item. Return False at the final end of the dataset."""
+        """Buffer at least one item. Return False if the dataset has ended and does not restart."""
         while self._chunk is None:
             item = next(self._chunks, None)
             if item is not None:

@@ -1,4 +1,4 @@
-"""Random permutations with random access: the source index of row `i`, computed only for the requested rows."""
+"""Random permutations with random access: the position of row `i` before the shuffle, computed only for requested rows."""
 
 from functools import lru_cache
 from math import isqrt

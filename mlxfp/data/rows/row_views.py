@@ -1,4 +1,4 @@
-"""Views: sources with row i defined as some row of an inner dataset, read by index."""
+"""Views: sources that show the rows of another dataset in another order or selection, and read them by index."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -28,30 +28,36 @@ _MEASURED_ONCE_IN = 16  # Only each 16th chunk is measured, because workers cann
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
-    """Return the number of rows to read at once, given that `count` rows take `content` bits. Large rows, such as images, give few rows."""
+    """Return the number of rows to read at once, if `count` rows take `content` bits.
+
+    The number is small for large rows, such as images.
+    """
     return max(_FIRST_ROWS, min(most, 8 * _BYTES_AT_ONCE * count // max(1, content)))
 
 
 def _rows_like(chunk: RecordBatch, most: int) -> int:
-    """Return the number of rows to read at once for rows the size of a chunk's. A power of two, so that few batches span two chunks."""
+    """Return the number of rows to read at once, if rows are as large as those of a chunk.
+
+    The number is a power of two, so that few batches need rows of two chunks.
+    """
     return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
 
 @frozen(repr=False)
 class View(Wrapper):
-    """Wrapper that reads by row index if its dataset has random access. Reading then resumes at any row without delay."""
+    """Source that reads a dataset by row index if the dataset has random access. Reading can then resume at any row."""
 
     @abstractmethod
     def rows(self, indices: Indices, epoch: int) -> Indices:
-        """Return the dataset index of each row index of this view: int64[N]."""
+        """Return the index in the wrapped dataset for each row index of this view: int64[N]."""
 
     def streamed(self) -> Stage | None:
-        """Return the stage with the same result as this view on a stream, or None if `in_order` reads the stream."""
+        """Return a stage that gives the rows of this view on a stream. Return None if `in_order` reads the stream."""
         return None
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Dataset read in order if the wrapped dataset has no random access."""
+        """Wrapped dataset with the stage of `streamed`, read if the dataset has no random access."""
         stage = self.streamed()
         return self.dataset if stage is None else stage(self.dataset)
 
@@ -101,10 +107,10 @@ class View(Wrapper):
         return row_task(self.dataset, epoch, self.rows(indices, epoch))
 
     def by_index(self, epoch: int, position: tuple[int, int]) -> Tasks:
-        """Yield tasks for all rows from a position on.
+        """Yield the reading tasks for all rows from a position on.
 
-        Measured row sizes determine the rows per task: small first tasks are all measured, later one task in 16. A measured task is
-        read before the next task is created.
+        The number of rows per task follows from measured row sizes: first each task is measured, later only one task in 16. A measured
+        task is read before the next task is created.
         """
         first, size = position
         count = self.exact_length() or 0
@@ -118,9 +124,9 @@ class View(Wrapper):
             first = stop
 
     def in_table(self) -> InTable | None:
-        """Return the in-memory table of the dataset, if the rows of this view come unchanged from it, else None.
+        """Return the in-memory table of the dataset, or None if the view changes rows or the dataset is not in a table.
 
-        The returned `InTable` includes a source of references to the table rows, in the order of this view.
+        The returned `InTable` contains a source of references to table rows, in the order of this view.
         """
         dataset = self.dataset
         unchanged = self.indexable and type(self).task is View.task and dataset.hooks == NO_HOOKS and not dataset.plan.steps
@@ -135,7 +141,7 @@ class View(Wrapper):
 
 @frozen(repr=False)
 class _RowReferences(Wrapper):
-    """Source of the references (`__row__`, `__epoch__`) from the rows of a view to the rows of a table."""
+    """Source of references to the table rows behind a view. A reference is a pair (`__row__`, `__epoch__`)."""
 
     view: View
 
@@ -158,13 +164,13 @@ class _RowReferences(Wrapper):
 
 @frozen(repr=False)
 class ByPosition(View):
-    """View that chooses rows by position only. After a shuffle, these are other rows in each epoch."""
+    """View that selects rows by their position. After a shuffle, the selected rows differ in each epoch."""
 
     redraw: bool = field(default=False, eq=False, kw_only=True)  # True states that different rows in each epoch are intended.
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits: rows differ between epochs after a shuffle, unless `redraw` states the intention."""
+        """Traits: after a shuffle, rows differ between epochs, unless `redraw` states the intention."""
         return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:

@@ -219,7 +219,7 @@ class _Split(View):
 
     @cached_property
     def members(self) -> Indices:
-        """Row indices of this part in ascending order: int64[N]."""
+        """Sorted row indices of this part: int64[N]."""
         values = None
         if self.stratify or self.group:
             column = select_columns([self.stratify or self.group or ""])(self.dataset)
@@ -242,7 +242,7 @@ class _Split(View):
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
-        """Return the part index of each row."""
+        """Return the index of the part that each row belongs to."""
         if self.group is not None:
             assert values is not None  # `members` reads the values for `group`
             return _cut(values, self.fractions, self.seed)
@@ -269,7 +269,7 @@ class _HashedPart(Stage):
 
 
 def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
-    """Return integer part sizes with the total `count`. The largest remainders are rounded up."""
+    """Return integer part sizes that add up to `count`. The sizes with the largest remainders are rounded up."""
     exact = np.asarray(fractions) * count
     sizes = np.floor(exact + 1e-9).astype(np.int64)
     sizes[np.argsort(sizes - exact, kind="stable")[: count - sizes.sum()]] += 1
@@ -277,7 +277,7 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
-    """Return the part index of each value, chosen by hash."""
+    """Return the index of the part that each value belongs to, chosen by a hash of the value."""
     uniform = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
     return np.searchsorted(np.cumsum(fractions)[:-1], uniform, side="right")
 

@@ -109,7 +109,7 @@ def _cache(dataset: Dataset[Any], path: str) -> "_Cache | _CacheItems":
 
 @frozen(repr=False)
 class _Stored(Wrapper):
-    """Rows of epoch 0 in a table, with their hidden columns."""
+    """Source of stored rows: the rows of epoch 0 in a table, with their hidden columns."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -162,7 +162,7 @@ class _Stored(Wrapper):
 
 @frozen(repr=False)
 class _SomeColumns(_Stored):
-    """Some columns of another stored source, without a copy of the data."""
+    """Some columns of a stored source. The data are not copied."""
 
     stored: _Stored
     columns: tuple[str, ...]
@@ -213,7 +213,7 @@ class _Cache(_Stored):
         return is_written(self.folder)
 
     def schema(self) -> Schema:
-        """Return the stored schema, else the schema of the dataset. A stored schema needs no inference."""
+        """Return the schema of the stored rows if they exist, else the schema of the dataset."""
         if not self._is_written:
             return super().schema()
         return pa.schema([field for field in self.table.schema if field.name not in self.hidden])
@@ -227,7 +227,7 @@ class _Cache(_Stored):
 
 @frozen(repr=False)
 class _LoadItems(Wrapper):
-    """Groups or batches of epoch 0. A position is the number of earlier items."""
+    """Source of stored groups or batches, from epoch 0. A position is the index of the next item."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -305,7 +305,7 @@ class StoresBatches(Protocol):
     """Protocol of a stage, such as `collate`, with batches that `cache` can store."""
 
     def stored(self, batch: Batch, schema: Schema | None) -> RecordBatch:
-        """Return a batch as a record batch of one row, with the schema `like` of earlier rows. Raise an error if this is impossible."""
+        """Return a batch as a record batch of one row. `schema` is the schema of earlier rows; a different schema raises an error."""
 
     def restored(self, row: RecordBatch) -> Batch:
         """Return the batch stored in a row."""
@@ -382,7 +382,7 @@ def _rows_of_batches(maker: StoresBatches, batches: Iterator[tuple[Any, Cursor]]
 
 
 def _in_epoch(chunk: RecordBatch, epoch: int) -> RecordBatch:
-    """Replace the row keys of epoch 0, which are stored, by the keys of another epoch."""
+    """Return a chunk with the row keys of an epoch. Stored rows have the keys of epoch 0."""
     return (
         chunk
         if epoch == 0 or KEY not in chunk.schema.names

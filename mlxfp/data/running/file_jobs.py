@@ -14,7 +14,7 @@ from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """Stops writing by tasks: a supposedly stateless stage kept rows for the next chunk."""
+    """Raised by a file job if a stage keeps rows for the next chunk. `write` then writes the files in order."""
 
 
 @frozen(eq=False)

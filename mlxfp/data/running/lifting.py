@@ -100,7 +100,7 @@ class _Lifted:
 
     @cached_property
     def plans(self) -> dict[Schema, "_Ready"]:
-        """Plans by input schema, filled at each call. Not part of the value."""
+        """Plans by input schema, added at the first table of each schema. Not part of the value."""
         return {}
 
     def __call__(self, table: Table, *, offset: int | None = None) -> Table:
@@ -156,7 +156,7 @@ class _Lifted:
         return numbers, _keys_of(numbers)
 
     def _rows_text(self, rows: pa.Table, offset: int | None) -> str:
-        """Return a note that explains the row numbers in an error."""
+        """Return a note for errors that explains how rows are numbered."""
         if self.key is None:
             return f"its rows are counted from {offset or 0}"
         first = rows.column(self.key)[:1].to_pylist() if self.key in rows.column_names else []

@@ -86,9 +86,9 @@ class QueueMeter:
         self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # Seconds: elapsed time, work of all workers, CPU time of all workers.
 
     def watch(self, ready: int) -> None:
-        """Add the number of ready items at a request."""
+        """Record the number of ready items at the time of a request."""
         self.asked, self.ready = self.asked + 1, self.ready + ready
 
     def worked(self, wall: float, busy: float, cpu: float) -> None:
-        """Add the seconds elapsed, worked by all workers, and spent on a CPU."""
+        """Add elapsed seconds, seconds of work by all workers, and CPU seconds."""
         self.wall, self.busy, self.cpu = self.wall + wall, self.busy + busy, self.cpu + cpu

@@ -103,7 +103,7 @@ def _result(entry: _Entry) -> Result:
 
 
 class _Flow:
-    """Jobs of one source in a pool."""
+    """Flow of the jobs of one source through a pool."""
 
     def __init__(self, pool: Pool, jobs: Jobs, *, whole: bool) -> None:
         """Start without submitted jobs."""
@@ -148,7 +148,7 @@ class _Flow:
         return first.done or self._room()
 
     def _room(self) -> bool:
-        """Return True if another piece exists and may be submitted."""
+        """Return True if there is another piece of work and the limits allow its submission."""
         if self._running >= self._most:
             return False
         if self._entries and not self._entries[-1].all_given:

@@ -146,7 +146,7 @@ class Prefetch(Wrapper):
 
 
 def _shared(dataset: Dataset[Any]) -> Iterator[str]:
-    """Yield the texts of the parts run by workers: child datasets, the source, leading stages."""
+    """Yield the printed parts that workers run: child datasets, the source, leading stages."""
     plan = dataset.plan
     source = plan.source
     for child in children(source):

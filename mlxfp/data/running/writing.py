@@ -153,7 +153,7 @@ class _Together:
         return self._visible(manifest)
 
     def _visible(self, value: T | None) -> T:
-        """Return the argument. Raises `DataError` for None: the folder of this rank lacks the files of rank 0."""
+        """Return the argument, unless it is None. None means that this rank cannot see the files of rank 0 and raises `DataError`."""
         if value is None:
             raise DataError(
                 f"Rank {self.ranks.rank} does not see the files that rank 0 writes to {self.out.folder}. "
@@ -300,7 +300,7 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
 
 
 class _Rows:
-    """Reader of a run by number of rows. Groups are never split."""
+    """Reader that takes a given number of rows from a run. Groups are never split."""
 
     def __init__(self, items: Iterator[tuple[Any, Cursor]], cursor: Cursor, *, whole: bool) -> None:
         self.cursor = cursor  # cursor after the rows read so far

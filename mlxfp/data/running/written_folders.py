@@ -28,7 +28,7 @@ _LOCK = ".lock"
 
 @frozen
 class WrittenFolder:
-    """Output folder with its settings. The subfolder `PROGRESS` contains an entry per finished file."""
+    """Output folder with its settings. The subfolder `PROGRESS` contains a progress entry per finished file."""
 
     folder: Path
     format: Format
@@ -78,11 +78,11 @@ class WrittenFolder:
 
     @property
     def progress(self) -> Path:
-        """Folder with the entries of finished files during writing."""
+        """Subfolder with the progress entries of finished files."""
         return self.folder / PROGRESS
 
     def write_file(self, index: int, chunks: Iterable[RecordBatch], after: Callable[[], bytes]) -> None:
-        """Write a file, then its entry, which marks the file as finished. `after` returns the cursor at the end of the file."""
+        """Write a file, then its progress entry, which marks the file as finished. `after` returns the cursor at the end of the file."""
         name = self.name(index)
         visible_chunks = iter(chunks if self.hidden else map(visible, chunks))
         first = next(visible_chunks, None)
@@ -93,23 +93,23 @@ class WrittenFolder:
         self._note(index, done, after())
 
     def _note(self, index: int, done: File, after: bytes | None) -> None:
-        """Write the entry of a file."""
+        """Write the progress entry of a file."""
         entry = attrs.asdict(done) | {"after": None if after is None else b64encode(after).decode()}
         write_whole(self.progress / f"{self.name(index)}.json", json.dumps(entry).encode())
 
     def known(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the entry of a finished, undamaged file, and the cursor at its end, if stored."""
+        """Return the progress entry of a file and, if stored, the cursor at its end. Both are None for a missing or damaged file."""
         file, after = self.noted(index)
         return (file, after) if file is not None and file.is_whole(self.folder) else (None, None)
 
     def forget_cursor(self, index: int) -> None:
-        """Remove the cursor from the entry of a file."""
+        """Remove the cursor from the progress entry of a file."""
         file, after = self.noted(index)
         if file is not None and after is not None:
             self._note(index, file, None)
 
     def noted(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the entry of a file and its cursor without a check of the file."""
+        """Return the progress entry of a file and its cursor, without a check of the file itself."""
         path = self.progress / f"{self.name(index)}.json"
         if not path.is_file():
             return None, None
@@ -125,7 +125,7 @@ class WrittenFolder:
                 path.unlink()
 
     def start_over(self) -> None:
-        """Remove the files and their entries."""
+        """Remove all files and their progress entries."""
         for path in (*self.progress.glob("part-*.json"), *self.folder.glob(f"part-*{self.format.suffix}")):
             path.unlink()
 
@@ -157,7 +157,7 @@ class WrittenFolder:
         return None
 
     def begin_whole(self) -> Manifest | None:
-        """Call `begin`. If files are damaged, reopen the folder to write these files again."""
+        """Call `begin`. If some files are damaged, prepare the folder to write these files again."""
         manifest = self.begin()
         damaged = () if manifest is None else manifest.damaged()
         if manifest is not None and damaged:
@@ -170,7 +170,7 @@ class WrittenFolder:
         write_whole(self.progress / _PIPELINE, json.dumps(entry).encode())
 
     def finish(self, files: int, skipped: tuple[SkippedRow, ...] = ()) -> Manifest:
-        """Write the manifest of `files` files and remove the progress folder."""
+        """Write the manifest of `files` files, and remove the subfolder with the progress entries."""
         entries = tuple(file for index in range(files) if (file := self.noted(index)[0]))
         manifest = Manifest(
             folder=str(self.folder),

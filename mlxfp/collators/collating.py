@@ -54,7 +54,7 @@ class _Collate(Stage):
     emits = "batches"
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
-        __tracebackhide__ = True  # Hide this frame in pytest and IPython, so that a traceback ends in the user's function.
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython: a traceback then ends in the user's function.
         group = Examples(chunk)
         try:
             batch = self.collator(group)

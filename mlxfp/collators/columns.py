@@ -229,7 +229,7 @@ def as_labels(plain: Numbers, kind: str, classes: int | None, at: Callable[[int]
     whole = plain.astype(np.int32, copy=False)
     if classes is not None:
         why = f"outside the {classes} classes 0 to {classes - 1}. Correct the data, or set the right number of classes"
-        _refuse(whole.view(np.uint32) >= classes, whole, at, why)  # As unsigned integers, negative numbers are large.
+        _refuse(whole.view(np.uint32) >= classes, whole, at, why)  # viewed as unsigned, negative numbers exceed `classes` as well
     return whole
 
 
@@ -276,7 +276,7 @@ def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
 
 
 def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
-    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # As unsigned integers, negative ids are large.
+    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # viewed as unsigned, negative ids are large as well
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:

@@ -54,7 +54,7 @@ def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
     check_positive(pad_multiple=pad_multiple, **{name: size for name, size in sizes.items() if size is not None})
     if pad_multiple != 1 and None not in (length, target_length):
         raise ArgumentError(f"Fixed lengths need no pad_multiple, got pad_multiple={pad_multiple}. Remove pad_multiple or a length.")
-    fixed, target_fixed = (() if each is None else (each,) for each in (length, target_length))
+    fixed, target_fixed = (() if number is None else (number,) for number in (length, target_length))
     carry = as_strings("carry", carry)
     return _Seq2seq(pad_id, start_id, target, vocab_size, ignore_index, fixed, target_fixed, pad_multiple, carry)
 

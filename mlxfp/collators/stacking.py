@@ -14,7 +14,7 @@ from mlxfp.core.chunks import Schema
 from mlxfp.core.examples import Examples
 from mlxfp.support.errors import MlxfpError
 
-Values = Callable[[Any], Numbers]  # values of a column for a slice of rows or for row indices
+Values = Callable[[Any], Numbers]  # returns the values of a column, for a slice of rows or for row indices
 _view: Any = memoryview  # MLX copies from a buffer in two thirds of the time of an array.
 
 

@@ -36,7 +36,7 @@ def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -
 
     Errors of the function get a note with the source row. Raises `UnwantedWork` if no consumer waits for the result.
     """
-    __tracebackhide__ = True  # Hide this frame in pytest and IPython, so that a traceback ends in the user's function.
+    __tracebackhide__ = True  # Hide this frame in pytest and IPython: a traceback then ends in the user's function.
     stop_unwanted()
     try:
         return function(row, *extra)

@@ -62,7 +62,7 @@ class Shuffle(Wrapper):
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset `stream` with its cursor."""
+        """Return the dataset `stream` and the cursor."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def notes(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class _FilesInTurn(Wrapper):
 
 
 class _Open:
-    """Reader of one open file, with buffered rows and a cursor. Mutable, never part of a dataset."""
+    """Reader of an open file, with buffered rows and a cursor. Mutable, never part of a dataset."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
         self.number, self.cursor = number, cursor  # cursor of the file before the buffered rows
@@ -152,10 +152,10 @@ class _Open:
         return self.buffered is not None
 
     def take(self, count: int) -> Any:
-        """Remove the first `count` buffered rows and return them."""
+        """Remove and return the first `count` buffered rows."""
         rows, remaining = self.buffered.slice(0, count), self.buffered.num_rows - count
         self.buffered = self.buffered.slice(count) if remaining else None
-        self.cursor = self._cursor_after.back(remaining)  # The cursor must not skip the rows that are still buffered.
+        self.cursor = self._cursor_after.back(remaining)  # The cursor must not skip rows still in the buffer.
         return rows
 
 

@@ -183,7 +183,7 @@ class _Map(_UserFunction, RowWise):
         return Traits(row_wise=True, draws=seeded(self), advice=_MAP_ADVICE)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        __tracebackhide__ = True  # Hide this frame in pytest and IPython, so that a traceback ends in the user's function.
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython: a traceback then ends in the user's function.
         numbers, rows = source_rows(chunk), to_rows(chunk)
         drawn: Iterable[tuple[Any, ...]] = repeat(())
         if self.seed is not None:
@@ -191,7 +191,7 @@ class _Map(_UserFunction, RowWise):
         cases = zip(rows, numbers, drawn)  # noqa: B905  # repeat(()) is endless
         results = [
             _mapping(call(self.function, row, number, *extra), number, self)
-            for __tracebackhide__ in (True,)  # In Python 3.11, a comprehension has a separate frame, which must be hidden too.
+            for __tracebackhide__ in (True,)  # In Python 3.11, the separate frame of a comprehension must be hidden as well.
             for row, number, extra in cases
         ]
         return with_hidden_of(from_rows(results, self._schema, numbers), chunk)

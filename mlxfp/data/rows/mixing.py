@@ -119,7 +119,7 @@ class _Joined(Source):
 
     @abstractmethod
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the datasets read so far, each with its cursor."""
+        """Return the started datasets and their cursors."""
 
     def schema(self) -> Schema:
         schemas = [dataset.plan.schema for dataset in self.datasets]
@@ -198,7 +198,7 @@ class _Concat(_Joined):
 
 @frozen(eq=False)
 class _Gathered(Task):
-    """Task that reads rows from several datasets and puts them in order."""
+    """Task that reads rows from several datasets and sorts these rows."""
 
     parts: tuple[Task, ...]
     owners: tuple[int, ...]  # dataset index of each part
@@ -219,7 +219,7 @@ class _Gathered(Task):
 
 @frozen(repr=False)
 class Mix(_Joined):
-    """Source that merges datasets by the due times of their items.
+    """Source that merges datasets by the due times of the items.
 
     The due time of an item is the number of items (or tokens) emitted by its dataset before, divided by the weight of the dataset. The
     items due before any dataset needs its next chunk are sorted at once.
@@ -259,7 +259,7 @@ class Mix(_Joined):
                 stack.callback(reader.close)
             while True:
                 ended = [index for index, reader in readers.items() if not reader.fill()]
-                # With stop="first", an ended dataset stays in `readers`, so that no item with a later due time is emitted.
+                # With stop="first", an ended dataset stays in `readers`, and no item with a later due time is emitted.
                 if self.stop != "first":
                     for index in ended:
                         reader = readers.pop(index)
@@ -272,7 +272,7 @@ class Mix(_Joined):
                 yield due, tuple(zip(*marks, strict=True))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the datasets read so far, each with its cursor."""
+        """Return the started datasets and their cursors."""
         cursors = position[3] if position else ()
         return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
 
@@ -298,7 +298,7 @@ class Mix(_Joined):
         return lengths.clip(1)  # An empty row counts as one token. Otherwise a dataset of empty rows would fill the whole mixture.
 
     def owners(self, chunk: RecordBatch) -> Indices:
-        """Return the index of the dataset that each row comes from: int64[N]."""
+        """Return the index of the source dataset of each row: int64[N]."""
         return np.searchsorted(self._first_leaves[1:], source_rows(chunk) >> LEAF_BITS, side="right")
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
@@ -320,7 +320,7 @@ class Mix(_Joined):
 
 
 class _Reader:
-    """Reader of one dataset in a mixture, with buffered items and their due times. Mutable, never part of a dataset."""
+    """Reader of a dataset in a mixture, with buffered items and their due times. Mutable, never part of a dataset."""
 
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
@@ -359,7 +359,7 @@ class _Reader:
         return True
 
     def take(self, count: int) -> Any:
-        """Remove the first `count` buffered items and return them."""
+        """Remove and return the first `count` buffered items."""
         if self._mixture.traits.level != "examples":
             items, rest = self._chunk, None
         else:
@@ -379,7 +379,7 @@ class _Reader:
             self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._index]])
             return
         if after is not None and self._mixture.traits.level == "examples":
-            self.cursor = after.back(chunk.num_rows)  # The cursor must not skip the rows that are still buffered.
+            self.cursor = after.back(chunk.num_rows)  # The cursor must not skip rows still in the buffer.
         costs = self._mixture.costs(chunk)
         self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._index]
 

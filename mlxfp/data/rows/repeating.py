@@ -16,7 +16,7 @@ from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
 
-FOREVER = 2**32  # Number of epochs of an endless repeat. An outer repeat then starts its next pass with new row keys.
+FOREVER = 2**32  # Number of epochs of an endless repeat. An outer repeat then starts the next pass with new row keys.
 
 
 @explain_call

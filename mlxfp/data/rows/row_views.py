@@ -1,4 +1,4 @@
-"""Views: sources that show the rows of another dataset in another order or selection, and read them by index."""
+"""Views: sources with the rows of another dataset in another order or selection, read by index."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk: 4,096 rows of 4 KB, or 160 
 _FIRST_ROWS = 4
 # Number of references to table rows (16 bytes each) in a chunk. With 4,096, the 150 us per chunk take 5 % of the time for small rows.
 _REFERENCES_AT_ONCE = 1 << 15
-_GROWTH = 4  # Limit on the growth of consecutive chunks, so that an increasing row size is noticed in time.
+_GROWTH = 4  # Limit on the growth of consecutive chunks: an increasing row size is noticed in time.
 _MEASURED_ONCE_IN = 16  # Only each 16th chunk is measured, because workers cannot start the next chunk during a measurement.
 
 
@@ -38,7 +38,7 @@ def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
 def _rows_like(chunk: RecordBatch, most: int) -> int:
     """Return the number of rows to read at once, if rows are as large as those of a chunk.
 
-    The number is a power of two, so that few batches need rows of two chunks.
+    The number is a power of two: few batches then need rows of two chunks.
     """
     return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
@@ -66,7 +66,7 @@ class View(Wrapper):
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the streamed dataset with its cursor."""
+        """Return the streamed dataset and the cursor."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     @property
@@ -115,7 +115,7 @@ class View(Wrapper):
         first, size = position
         count = self.exact_length() or 0
         while first < count:
-            stop = min((first // size + 1) * size, count)  # Chunks end at multiples of `size`, because batches do so too.
+            stop = min((first // size + 1) * size, count)  # Chunks end at multiples of `size`, because batches do.
             task = self.task(epoch, np.arange(first, stop))
             if first // size % _MEASURED_ONCE_IN == 0:
                 chunk = read_now(task)
@@ -149,7 +149,7 @@ class _RowReferences(Wrapper):
         table = self.view.in_table()
         assert table is not None  # `in_table` creates this source only for a view with a table
         rows = table.holder.rows
-        # A resumed run computes the batches of one chunk again, so chunks stay small.
+        # Chunks stay small, because a resumed run computes the batches of a chunk again.
         size = _rows_like(rows.chunks[0](), _REFERENCES_AT_ONCE) if rows.chunks else CHUNK_ROWS
         first, size = position or (0, size)
         count = exact_length(self.view) or 0

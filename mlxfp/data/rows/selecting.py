@@ -242,7 +242,7 @@ class _Split(View):
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
-        """Return the index of the part that each row belongs to."""
+        """Return the index of the part for each row."""
         if self.group is not None:
             assert values is not None  # `members` reads the values for `group`
             return _cut(values, self.fractions, self.seed)
@@ -277,7 +277,7 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
-    """Return the index of the part that each value belongs to, chosen by a hash of the value."""
+    """Return the index of the part for each value, chosen by a hash of the value."""
     uniform = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
     return np.searchsorted(np.cumsum(fractions)[:-1], uniform, side="right")
 

@@ -63,7 +63,7 @@ class ShuffleBuffer(Stage):
 def _replace(slots: Indices, targets: Indices, incoming: Indices) -> tuple[Indices, Indices]:
     """Assign incoming rows to their slots in turn. Return the replaced rows and the new slots.
 
-    A slot can occur several times. Its second row then replaces its first row, and so on. One sort handles all rows at once.
+    If a slot occurs several times, the second row replaces the first row, and so on. A single sort handles all rows.
     """
     order = np.argsort(targets, kind="stable")
     sorted_targets, sorted_rows = targets[order], incoming[order]

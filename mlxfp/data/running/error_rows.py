@@ -87,7 +87,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     check_dataset(dataset, skipped_rows)
     runs = list(reached(dataset, cursor))[::-1]
     lists = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
-    if not lists and not lists_all(dataset):  # Without an item, there are no states of `on_error` yet.
+    if not lists and not lists_all(dataset):  # Before the first item, `on_error` has no state yet.
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
             f'Put on_error("skip") behind load, cache and shuffle, in {dataset!r}.'

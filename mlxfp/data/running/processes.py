@@ -69,7 +69,7 @@ class Processes(Pool):
             except (BrokenProcessPool, RuntimeError) as error:
                 raise self._ended(error) from error
         received: Future[Result] = Future()
-        received.set_running_or_notify_cancel()  # A future must not be cancelled any more, because only a kill stops a worker.
+        received.set_running_or_notify_cancel()  # From now on, the future cannot be cancelled: only a kill stops a worker.
         sent.add_done_callback(lambda done: self._receive(done, name, received))
         return received
 

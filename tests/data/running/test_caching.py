@@ -226,7 +226,7 @@ def test_a_cache_that_was_interrupted_goes_on_at_the_file_that_is_missing(tmp_pa
 def test_a_damaged_cache_is_named(tmp_path: Path):
     list(pipe(ROWS, cache(tmp_path)))
     os.truncate(file_of(tmp_path), 100)
-    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete it: it is made again"):
+    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete this folder; the next run"):
         list(pipe(ROWS, cache(tmp_path)))
 
 
@@ -367,14 +367,16 @@ def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stage
     ):
         writer.write_table(table)
     (manifest := file.parent / "manifest.json").write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', manifest.read_text()))
-    with pytest.raises(DataError, match=r"The cache .* cannot be read: part-00000.arrow is compressed, which a cache never is.*Delete it"):
+    with pytest.raises(
+        DataError, match=r"The cache .* cannot be read: part-00000.arrow is compressed, unlike all files of a cache.*Delete this folder"
+    ):
         list(pipe(ROWS, *stages, cache(tmp_path)))
 
 
 def test_a_damaged_cache_of_groups_is_named(tmp_path: Path):
     list(pipe(ROWS, batch(4), cache(tmp_path)))
     os.truncate(file_of(tmp_path), 100)
-    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete it: it is made again"):
+    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete this folder; the next run"):
         list(pipe(ROWS, batch(4), cache(tmp_path)))
 
 

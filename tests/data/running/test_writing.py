@@ -328,7 +328,7 @@ def test_a_process_that_ends_wherever_a_file_is_given_its_name_leaves_nothing_be
 
 def test_files_of_something_else_are_never_overwritten(tmp_path: Path):
     (tmp_path / "part-00000.arrow").write_text("mine")
-    with pytest.raises(ArgumentError, match=r"write needs a folder of its own, got .* with other files: part-00000.arrow"):
+    with pytest.raises(ArgumentError, match=r"write needs a new or empty folder, got .* with other files: part-00000.arrow"):
         write(ROWS, tmp_path)
     write(ROWS, tmp_path / "data")
     for other in (pipe(ROWS, map(squared)), pipe(ROWS, filter(is_kept))):
@@ -394,7 +394,7 @@ def test_no_row_of_a_dataset_that_the_source_holds(tmp_path: Path):
     ids=["load", "shuffle", "concat", "mix"],
 )
 def test_rows_left_out_that_nothing_lists_are_refused_before_anything_is_written(dataset: Any, tmp_path: Path):
-    with pytest.raises(PipelineError, match=r"write lists the rows that on_error leaves out.* Put on_error behind them"):
+    with pytest.raises(PipelineError, match=r"write lists the rows skipped by on_error.* Put on_error behind these stages"):
         write(dataset, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 

@@ -186,7 +186,7 @@ def rows_of_epochs(dataset):
 def test_other_rows_in_each_epoch_are_pointed_out(stage):
     dataset = pipe(ROWS, stage)
     assert dataset.redraws
-    assert "behind a shuffle: other rows in each epoch; for parts that stay apart use split" in explain(dataset)
+    assert "after a shuffle: other rows in each epoch; use split for disjoint parts" in explain(dataset)
     list(dataset)  # one epoch is no reason to warn
     for read in (repeat(2), repeat(None), lambda dataset: iterate(dataset, epoch=1), lambda dataset: mix([dataset], [1])):
         with pytest.warns(RuntimeWarning, match=r"Each epoch has other rows in .* use split or train_valid_test, .*pass redraw=True"):

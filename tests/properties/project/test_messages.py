@@ -157,7 +157,7 @@ CASES: list[Case] = [
     (
         lambda: schema(pipe(ROWS, rename_columns({"x": "__row__"}))),
         SchemaError,
-        "rename_columns gives several columns the name '__row__', or the name is reserved. Choose another.",
+        "The new name '__row__' in rename_columns is reserved or used by several columns. Choose another name.",
     ),
     (
         lambda: list(pipe(ROWS, map(len))),  # type: ignore[arg-type]  # the mistake

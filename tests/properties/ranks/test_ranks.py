@@ -115,7 +115,7 @@ def test_a_rank_that_ends_while_it_writes_ends_the_others_and_any_runner_goes_on
     if how == "killed":
         assert "RankError: Another rank has ended" in first or "for another rank, and ends: a rank has ended" in first
     else:
-        assert "RankError: Rank 1 of 2 failed while it wrote its files, so this one, rank 0, stops" in first
+        assert "RankError: Rank 1 of 2 failed while writing its files, so rank 0 stops" in first
         assert "ValueError: a broken row" in second
     assert 0 < len(list(folder.glob("part-*"))) < 6
     assert write(breaking(how), folder, rows_per_file=20).rows == 120

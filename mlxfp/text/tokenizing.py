@@ -19,7 +19,7 @@ from mlxfp.support.arrow_types import is_list_like
 from mlxfp.support.checks import check_choice, check_not_negative, check_positive, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
-from mlxfp.text.encoding.encoding import cut_spans, encode_few, encode_rows, encode_spans, say_engine
+from mlxfp.text.encoding.encoding import cut_spans, describe_engine, encode_few, encode_rows, encode_spans
 from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, for_literal_text
@@ -180,7 +180,7 @@ class _Tokenize(RowWise):
             columns_read=self.columns,
             longest_row=(lambda tokens: self.max_length) if self.into == "input_ids" else identity,
             decoders={self.into: self.tokenizer},
-            notes=lambda: ("encoded by tokenizers, as engines give no offsets" if self.offsets else say_engine(self.encoder),),
+            notes=lambda: ("encoded by tokenizers, as engines give no offsets" if self.offsets else describe_engine(self.encoder),),
             advice=CACHE_ADVICE,
         )
 

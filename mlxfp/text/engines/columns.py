@@ -37,7 +37,7 @@ def pieces(texts: pa.Array, size: int) -> list[pa.Array]:
     return [texts.slice(first, end - first) for first, end in pairwise(bounds)]
 
 
-def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
+def matches(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
     """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""
     if not pattern:
         return np.zeros(len(texts), bool)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.arrow.ragged import ends_of
-from mlxfp.text.engines.columns import found, pieces, text_bytes
+from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
@@ -51,7 +51,7 @@ class Gate:
         if len(rows):
             some = texts if len(rows) == len(texts) else texts.take(number_array(rows))
             for pattern in self.refused:
-                held[rows] |= found(some, pattern)
+                held[rows] |= matches(some, pattern)
         # What is ASCII needs no decoding: few letters are left, as a rule.
         bad = ~self.cleared[np.frombuffer(letters[wide].tobytes().decode().encode("utf-32-le"), np.uint32)]
         if bad.any():

@@ -11,7 +11,7 @@ import tokenizers as hf
 import mlxfp as fp
 from mlxfp.support.errors import UnknownNameError
 from mlxfp.text.encoding import encoding
-from mlxfp.text.encoding.encoding import encode_chunk, forget_words, say_engine
+from mlxfp.text.encoding.encoding import describe_engine, encode_chunk, forget_words
 from mlxfp.text.engines import choosing
 from mlxfp.text.engines.choosing import ENGINES, GIGATOKEN, TOKIE, Choice, choose, prove
 from mlxfp.text.engines.cleared import kind_of, read_trials
@@ -170,7 +170,7 @@ def test_explain_says_which_engine_encodes_and_why_not_another():
     rows = fp.from_examples([{"text": "a"}])
     said = fp.explain(fp.pipe(rows, fp.tokenize(WORDS)))
     assert f"encoded by tokie {TOKIE.version}, by tokenizers what it is not cleared for; not by gigatoken: fuzzing has not" in said
-    assert say_engine(attrs.evolve(WORDS, engine="tokenizers")) == "encoded by tokenizers"
+    assert describe_engine(attrs.evolve(WORDS, engine="tokenizers")) == "encoded by tokenizers"
     assert "as engines give no offsets" in fp.explain(fp.pipe(rows, fp.tokenize(WORDS, offsets=True)))
     assert "encoded by tokie" in fp.explain(fp.pipe(rows, fp.tokenize(WORDS, max_length=9, stride=2)))
     assert str(Choice(None, ("a", "b"))) == "encoded by tokenizers; a; b"

@@ -208,11 +208,11 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         tokenize(tokenizer, pair="b", max_length=3)
     with pytest.raises(ArgumentError, match="max_length must be at least 1"):
         tokenize(tokenizer, max_length=0, special=False)
-    with pytest.raises(ArgumentError, match="truncation='left' does nothing without max_length"):
+    with pytest.raises(ArgumentError, match="truncation='left' has no effect without max_length"):
         tokenize(tokenizer, truncation="left")
     with pytest.raises(UnknownNameError, match="No truncation is named 'middle'"):
         tokenize(tokenizer, max_length=9, truncation="middle")  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(ArgumentError, match="into='token_type_ids' cannot name the column of ids"):
+    with pytest.raises(ArgumentError, match="into='token_type_ids' is empty or a reserved column name"):
         tokenize(tokenizer, into="token_type_ids")
 
 

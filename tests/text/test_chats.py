@@ -209,7 +209,7 @@ def test_columns_are_checked_before_any_row():
         ("[" * 100_000, r"of source row 0: Conversations and tools given as text must be valid JSON"),
         ('{"role": "user"}', r"A conversation must be a list of messages with the key 'role', got \{'role': 'user'\}"),
         ('[{"content": "Hi"}]', r"A conversation must be a list of messages with the key 'role'"),
-        ("[]", r"The chat template refuses a conversation"),
+        ("[]", r"The chat template rejects a conversation"),
         (None, r"A conversation must be a list of messages with the key 'role', got None"),
     ],
 )

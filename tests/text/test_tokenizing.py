@@ -198,9 +198,7 @@ def test_columns_are_checked_before_any_row():
 
 def test_arguments_that_cannot_work_are_refused_at_once():
     tokenizer = trained("bpe")
-    with pytest.raises(
-        ArgumentTypeError, match=r"tokenizer must be Tokenizer, got str: 'bert-base-uncased'\. Read one: fp\.load_tokenizer"
-    ):
+    with pytest.raises(ArgumentTypeError, match=r"tokenizer must be Tokenizer, got str: 'bert-base-uncased'\. Pass fp\.load_tokenizer"):
         tokenize("bert-base-uncased")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="max_length=2 leaves no room for text next to the 2 special tokens"):
         tokenize(tokenizer, max_length=2)
@@ -222,9 +220,9 @@ def test_tokenizers_of_other_libraries_are_told_how_they_are_read(tmp_path):
 
     raw = hf.Tokenizer(hf.models.WordLevel({"a": 0}))
     for call in (tokenize, load_tokenizer):
-        with pytest.raises(ArgumentTypeError, match=r'Write it, and read that: tokenizer\.save\("tokenizer.json"\), fp\.load_tokenizer'):
+        with pytest.raises(ArgumentTypeError, match=r'Save and load the tokenizer: tokenizer\.save\("tokenizer.json"\), then fp\.load'):
             call(raw)  # type: ignore[arg-type]  # the mistake
-        with pytest.raises(ArgumentTypeError, match=r'tokenizer\.save_pretrained\("folder"\), fp\.load_tokenizer\("folder"\)'):
+        with pytest.raises(ArgumentTypeError, match=r'tokenizer\.save_pretrained\("folder"\), then fp\.load_tokenizer\("folder"\)'):
             call(Pretrained())  # type: ignore[arg-type]  # the mistake
     raw.save(str(tmp_path / "tokenizer.json"))  # as they say
     assert load_tokenizer(tmp_path / "tokenizer.json").vocab_size == 1

@@ -174,7 +174,9 @@ def test_threads_with_other_lengths_do_not_disturb_each_other():
 
 def test_a_missing_text_is_named_with_its_row():
     chunk = number_rows(pa.record_batch({"text": ["in", None]}), 0, 40)
-    with pytest.raises(DataError, match=r"tokenize needs text in column 'text', which is missing in source row 41\. Leave such rows out"):
+    with pytest.raises(
+        DataError, match=r"tokenize needs text in column 'text', which is missing in source row 41\. Remove rows without text"
+    ):
         stage_of(tokenize(trained("bpe"))).apply(chunk)
 
 
@@ -188,7 +190,7 @@ def test_a_row_that_is_too_long_is_named_where_cutting_is_refused():
 
 def test_columns_are_checked_before_any_row():
     rows = from_examples([{"text": 5, "label": "x"}])
-    with pytest.raises(SchemaError, match=r"tokenize needs text in column 'text', got int64\. Write values as text with template first"):
+    with pytest.raises(SchemaError, match=r"tokenize needs text in column 'text', got int64\. Convert values to text with template first"):
         _ = pipe(rows, tokenize(trained("bpe"))).resolved
     with pytest.raises(SchemaError, match=r"tokenize needs the column 'body', which is not there\..* Columns: 'text', 'label'"):
         _ = pipe(rows, tokenize(trained("bpe"), column="body")).resolved

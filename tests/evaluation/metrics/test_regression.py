@@ -12,7 +12,7 @@ def test_predicting_the_mean_explains_nothing():
 
 
 def test_targets_that_do_not_differ_have_no_variance_to_explain():
-    with pytest.raises(DataError, match="The metric 'r2' needs targets that differ, got 3 equal ones"):
+    with pytest.raises(DataError, match="The metric 'r2' needs different targets, got 3 equal targets"):
         compute({"r2": r2(mx.arange(3), mx.ones(3))})
 
 

@@ -132,7 +132,7 @@ def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
     settings, begun = folders.settings_in(run), sum(each.is_dir() for each in run.glob("fold-*"))
     folds = tuple(FoldFolder(run, place + 1) for place in range(begun))
     if not folders.is_done(run) or not all(each.done for each in folds):
-        raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
+        raise DataError(f"The run in {run} is not finished. Continue the run first: mlxfp resume {run}")
     if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(settings)):
         raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")
     return settings, folds

@@ -79,12 +79,16 @@ def test_the_short_form_of_the_path_goes_before_the_long_one():
         (
             {"config": "titnic"},
             MissingFileError,
-            r"'titnic' is not a file, and no preset has that name\. Did you mean 'titanic'\? Give a YAML",
+            r"'titnic' is not a file, and not the name of a preset\. Did you mean 'titanic'\? Give a YAML",
         ),
         ({"config": "no/such.yaml"}, MissingFileError, r"'no/such\.yaml' is not a file, .* or one of audio, auto, competition"),
         ({"config": "."}, MissingFileError, r"'\.' is a folder, not a file"),
         ({"config": "a.b=3"}, MissingFileError, r"A configuration must come before 'a\.b=3'\. Put a file or a preset first"),
-        ({"config": "titanic", "preset": "training"}, ArgumentError, "'titanic' is a preset, and --preset names another: 'training'"),
+        (
+            {"config": "titanic", "preset": "training"},
+            ArgumentError,
+            "'titanic' is a preset, and --preset names another preset: 'training'",
+        ),
         ({"config": "titanic", "overrides": ["epochs"]}, ConfigError, r"'epochs' is not of the form key\.sub=value"),
     ],
 )

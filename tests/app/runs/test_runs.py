@@ -192,7 +192,7 @@ def test_a_run_that_is_not_done_does_not_predict(tmp_path):
     events = fp.runs.run(configured(tmp_path))
     next(events)
     events.close()
-    with pytest.raises(fp.errors.DataError, match=r"is not done\. Continue it first: mlxfp resume"):
+    with pytest.raises(fp.errors.DataError, match=r"is not finished\. Continue the run first: mlxfp resume"):
         fp.runs.predict(tmp_path / "titanic", tmp_path / "titanic" / "data" / "test.csv")
 
 

@@ -105,8 +105,8 @@ def test_the_best_configuration_runs_and_gives_the_best_score(data, tmp_path, ca
     *trials, best, written = capsys.readouterr().out.splitlines()
     assert len(trials) == 4
     assert "trial 0: 0." in trials[0]
-    assert trials[0].endswith("the configuration as it is")
-    assert "These folds have chosen it, so its score is too good." in best
+    assert trials[0].endswith("the unchanged configuration")
+    assert "The score is too optimistic, because the trial was chosen on these folds." in best
     tuned = tmp_path / "out" / "tuning" / "best.yaml"
     assert written.endswith(f"mlxfp run {tuned}")
     assert "so it is too good to be expected of new rows" in tuned.read_text()

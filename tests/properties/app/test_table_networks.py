@@ -79,7 +79,7 @@ def test_a_model_brings_its_defaults_before_a_preset_that_does_not_name_it(tmp_p
 
 @pytest.mark.parametrize(
     ("part", "said"),
-    [("preview", "numbers"), ("tokens", "realmlp reads columns, and no tokens."), ("shapes", "1 batches of 4")],
+    [("preview", "numbers"), ("tokens", "The model realmlp reads columns, so there are no tokens."), ("shapes", "1 batches of 4")],
 )
 def test_a_fold_is_inspected(capsys, part, said):
     assert main(["inspect", "titanic", "--part", part, "model.name=realmlp", "data.limit=60", "model.size=tiny"]) == 0

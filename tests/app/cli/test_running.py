@@ -83,7 +83,7 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(arguments, message, capsys, mo
 
 def test_another_configuration_is_refused(run, capsys):
     assert main(["run", "titanic", *SMALL, f"output={run.parent}", "training.seed=1"]) == 1
-    assert "training.seed is 0 there and 1 here" in capsys.readouterr().err
+    assert "training.seed is 0 in the folder and 1 now" in capsys.readouterr().err
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path):

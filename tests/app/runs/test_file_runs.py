@@ -243,7 +243,7 @@ def test_pictures_may_be_rows_of_your_own(own_rows, tmp_path):
     assert (predicted["row"], predicted["class"]) == ([0, 1, 2, 3, 4, 5], ["red", "blue"] * 3)
     assert [Path(path).name for path, part in sys.modules[own_rows.stem].SEEN if part == "test"] == ["elsewhere"]
     own_rows.write_text(ROWS + "# changed")
-    with pytest.raises(fp.errors.DataError, match="have changed since it began: module"):
+    with pytest.raises(fp.errors.DataError, match="have changed since the start of the run: module"):
         list(fp.runs.run(config, code=tmp_path))
 
 

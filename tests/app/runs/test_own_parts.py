@@ -83,7 +83,7 @@ def test_all_parts_of_ones_own_are_used(named, data, tmp_path):
         fp.runs.predict(tmp_path / "out", tmp_path / "new.csv")
     assert fp.runs.predict(tmp_path / "out", tmp_path / "new.csv", code=tmp_path)["prediction"].tolist() == predictions
     (tmp_path / f"{named}.py").write_text(MODULE + "\n# changed\n")
-    with pytest.raises(fp.errors.DataError, match=rf"data of the run in .* have changed since it began: module {named}"):
+    with pytest.raises(fp.errors.DataError, match=rf"data of the run in .* have changed since the start of the run: module {named}"):
         list(fp.runs.resume(tmp_path / "out", code=tmp_path))
 
 

@@ -125,7 +125,9 @@ def test_running_again_says_how_it_ended_and_changes_no_byte(run):
 def test_another_configuration_is_refused_and_nothing_is_touched(run):
     folder, _ = run
     before = contents(folder)
-    with pytest.raises(fp.errors.ConfigError, match=r"another configuration: training\.epochs is 2 there and 3 here.*Nothing was changed"):
+    with pytest.raises(
+        fp.errors.ConfigError, match=r"a different configuration: training\.epochs is 2 in the folder and 3 now.*Nothing was changed"
+    ):
         list(fp.runs.run(configured(folder.parent, "training.epochs=3")))
     assert contents(folder) == before
 
@@ -138,7 +140,7 @@ def test_what_changes_no_result_may_change(run):
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "titanic").mkdir()
     (tmp_path / "titanic" / "thesis.txt").write_text("mine")
-    with pytest.raises(fp.errors.ConfigError, match=r"not empty and holds no run: it has no config\.yaml"):
+    with pytest.raises(fp.errors.ConfigError, match=r"not empty and is not the folder of a run: config\.yaml is missing"):
         list(fp.runs.run(configured(tmp_path)))
     assert {path.name for path in (tmp_path / "titanic").iterdir()} <= {"thesis.txt", ".lock"}
 
@@ -152,14 +154,14 @@ def test_data_that_have_changed_are_refused(tmp_path):
     events.close()
     lines = (data / "train.csv").read_text().splitlines()
     (data / "train.csv").write_text("\n".join([*lines[:-1], lines[1]]) + "\n")
-    with pytest.raises(fp.errors.DataError, match=r"The data of the run in .* have changed since it began: rows"):
+    with pytest.raises(fp.errors.DataError, match=r"The data of the run in .* have changed since the start of the run: rows"):
         list(fp.runs.run(config))
 
 
 def test_two_processes_do_not_run_in_one_folder(tmp_path):
     first = fp.runs.run(configured(tmp_path))
     next(first)
-    with pytest.raises(fp.errors.ConfigError, match="Another process is running in"):
+    with pytest.raises(fp.errors.ConfigError, match="Another process uses the run folder"):
         next(fp.runs.run(configured(tmp_path)))
     first.close()
     assert isinstance(next(fp.runs.run(configured(tmp_path))), Began)

@@ -227,10 +227,11 @@ def test_another_configuration_or_space_is_another_study(data):
     _, end = ended(data, trials=1)
     before = end.config.read_bytes()
     with pytest.raises(
-        fp.errors.DataError, match=r"have changed since it began: validation\.seed, folds|have changed.* folds, validation\.seed"
+        fp.errors.DataError,
+        match=r"have changed since the start of the run: validation\.seed, folds|have changed.* folds, validation\.seed",
     ):
         ended(data, "validation.seed=1", trials=2)
-    with pytest.raises(fp.errors.DataError, match=r"have changed since it began: search space \(see data\.json\)"):
+    with pytest.raises(fp.errors.DataError, match=r"have changed since the start of the run: search space \(see data\.json\)"):
         ended(data, vary=[*LEFT, f"{RATE}={{log: [0.01, 1]}}"], trials=2)
     assert end.config.read_bytes() == before
 

@@ -1,4 +1,4 @@
-"""Adapters: small factors that are trained in the place of a model's own weights, in the files of mlx-lm."""
+"""LoRA adapters: small trained factors added to frozen weights, in the file format of mlx-lm."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -22,7 +22,7 @@ from mlxfp.models.layers import copy_modules, random_key
 from mlxfp.support.checks import as_strings, check_integer, check_positive, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, suggest
 
-_LEAVES = ("lora_a", "lora_b", "m")  # the arrays of an adapter; m is the magnitude of DoRA
+_LEAVES = ("lora_a", "lora_b", "m")  # arrays of an adapter; m is the magnitude in DoRA
 _DIVIDED = (
     FullyShardedModule,
     AllToShardedLinear,
@@ -35,7 +35,7 @@ _ADVICE = "Make them with models.lora; or, in mlx-lm, call model.freeze(), then 
 
 
 class LoRALinear(nn.Module):
-    """A linear layer, and a product of two small factors that is added to it, under the names of mlx-lm: see `lora`.
+    """Linear layer with an added product of two small factors, named as in mlx-lm. See `lora`.
 
     >>> layer = LoRALinear(nn.Linear(4, 3), mx.ones((4, 2)), mx.zeros((2, 3)), scale=20.0, dropout=0.0)
     >>> layer(mx.ones((5, 4))).shape
@@ -43,34 +43,34 @@ class LoRALinear(nn.Module):
     """
 
     def __init__(self, linear: nn.Module, lora_a: mx.array, lora_b: mx.array, *, scale: float, dropout: float) -> None:
-        """Keep a layer, which may be quantized, and the factors, float[inputs, rank] and float[rank, outputs]."""
+        """Store a linear or quantized layer, and the factors, float[inputs, rank] and float[rank, outputs]."""
         super().__init__()
         self.linear, self.dropout, self.scale = linear, nn.Dropout(dropout), scale
         self.lora_a, self.lora_b = lora_a, lora_b
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Return `linear(x) + scale * (x @ lora_a @ lora_b)`, with dropout on the x of the factors: float[..., outputs]."""
+        """Return `linear(x) + scale * (x @ lora_a @ lora_b)`: float[..., outputs]. Dropout applies only to the input of the factors."""
         more = self.scale * ((self.dropout(x) @ self.lora_a) @ self.lora_b)
         changed: mx.array = self.linear(x) + more.astype(x.dtype)
         return changed
 
 
-def lora(  # noqa: PLR0913  # all have defaults but one, and are named
+def lora(  # noqa: PLR0913
     model: nn.Module, *, rank: int = 8, scale: float = 20.0, layers: Sequence[str] | None = None, dropout: float = 0.0, seed: int = 0
 ) -> nn.Module:
-    """Return a copy of a model in which linear layers have adapters, and nothing else trains (Hu et al., "LoRA", 2021).
+    """Return a copy of a model with trainable adapters in linear layers and all other weights frozen (Hu et al., "LoRA", 2021).
 
-    An adapted layer computes `linear(x) + scale * (x @ lora_a @ lora_b)`: of its weights, float[outputs, inputs], only the two factors,
-    float32[inputs, rank] and float32[rank, outputs], are trained. The second is zero at first, so the copy computes what the model does.
-    `scale` is that of mlx-lm, for which other libraries write alpha / rank. The model may be any `mlx.nn` module, quantized ones too. It
-    stays as it is, and shares its weights with the copy.
+    An adapted layer computes `linear(x) + scale * (x @ lora_a @ lora_b)`. Only the factors, float32[inputs, rank] and float32[rank,
+    outputs], are trained. `lora_b` starts at zero, so the copy initially computes the same outputs as the model. `scale` is defined as in
+    mlx-lm; other libraries write alpha / rank. The model may be any `mlx.nn` module, also with quantized layers. The model is not
+    changed, and the copy shares its weights.
 
-    `layers` are patterns of names, as in `["*.q_proj", "*.v_proj"]`; by default all linear layers in lists are adapted, which are the
-    blocks of a transformer, and not its output. A new head has to train whole: call `unfreeze()` on it in the copy. `seed` draws the first
-    factors.
+    `layers` are name patterns, as in `["*.q_proj", "*.v_proj"]`. By default, all linear layers inside lists are adapted: the blocks of a
+    transformer, but not the output layer. A new head must be trained completely: call `unfreeze()` on the head of the copy. `seed`
+    initializes `lora_a`.
 
-    Raises `ArgumentError` for a pattern that is the name of no linear layer, and for a model that has adapters, or is divided between
-    ranks: make adapters first, and call `fully_shard` on the copy.
+    Raises `ArgumentError` for a pattern that matches no linear layer, for a model with adapters, and for a model that is sharded over
+    ranks: call `lora` first, then `fully_shard` on the copy.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=50)
@@ -98,10 +98,10 @@ def lora(  # noqa: PLR0913  # all have defaults but one, and are named
 
 
 def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
-    """Return a copy of a model with the adapters of a folder, as `save_adapters` and mlx-lm write it.
+    """Return a copy of a model with the adapters in a folder written by `save_adapters` or mlx-lm.
 
-    The copy is what `lora` returns, with other factors. Raises `MissingFileError` for missing files, `DataError` for adapters of another
-    kind than LoRA of linear layers, and for those that do not fit the layers of the model, naming one.
+    The copy has the structure of a copy by `lora`. Raises `MissingFileError` for missing files. Raises `DataError` for adapters other than
+    LoRA of linear layers, and for adapters that do not fit the model, with the name of a layer.
 
     >>> from tempfile import TemporaryDirectory
     >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -147,11 +147,11 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
 
 
 def merge_adapters(model: nn.Module) -> nn.Module:
-    """Return a copy of a model without its adapters, which are added to the weights: it computes the same, up to rounding, and faster.
+    """Return a copy of a model with the adapters added to the weights. The copy is faster and computes the same up to rounding.
 
-    The sums have the dtype of the weights. Quantized layers become plain ones, because to quantize the sums again would change what the
-    adapters learned: `nn.quantize` does it where memory is short. The merged layers are frozen. Raises `ArgumentError` for
-    a model without adapters, or with others than LoRA of linear layers.
+    The sums have the dtype of the weights. Quantized layers become plain layers, because quantizing the sums would change the learned
+    adapters. To save memory, call `nn.quantize` on the copy. The merged layers are frozen. Raises `ArgumentError` for a model without
+    adapters, and for adapters other than LoRA of linear layers.
 
     >>> model = lora(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
     >>> print(merge_adapters(model).layers[1])
@@ -169,15 +169,15 @@ def merge_adapters(model: nn.Module) -> nn.Module:
 
 
 def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
-    """Write the adapters of a model to a folder that `load_adapters` and `mlx_lm.load(..., adapter_path=folder)` read.
+    """Write the adapters of a model to a folder for `load_adapters` and `mlx_lm.load(..., adapter_path=folder)`.
 
-    Adapters are those of `lora`, or, in a model of mlx-lm, the LoRA or DoRA layers of `mlx_lm.tuner.utils.linear_to_lora_layers`. After
-    training, first put the trained arrays into the model: `model.update(state.params)`. `adapters.safetensors` gets the arrays of the
-    adapters alone. `adapter_config.json` gets their rank, scale and rate of dropout, and which layers have adapters, from which mlx-lm
-    rebuilds them. Files of older adapters in the folder are replaced.
+    Adapters come from `lora` or, in models of mlx-lm, from `mlx_lm.tuner.utils.linear_to_lora_layers` (LoRA or DoRA). After training,
+    first copy the trained arrays into the model: `model.update(state.params)`. `adapters.safetensors` receives only the arrays of the
+    adapters. `adapter_config.json` receives rank, scale, dropout rate and the names of the adapted layers, which mlx-lm needs to rebuild
+    the adapters. Files of older adapters in the folder are replaced.
 
-    Raises `ArgumentError` for a model without adapters, for adapters that differ in rank, scale or dropout, as the file has one of each,
-    and for other trainable arrays, which would be lost.
+    Raises `ArgumentError` for a model without adapters, for adapters with different rank, scale or dropout, because the file stores one
+    value of each, and for other trainable arrays, which would be lost.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -213,7 +213,7 @@ def _adapters_of(model: nn.Module) -> dict[str, Any]:
 
 
 def _linear_layers(model: nn.Module) -> dict[str, Any]:
-    """Return the linear layers of a model by name; raise `ArgumentError` for a model with adapters."""
+    """Return the linear layers of a model by name. Raise `ArgumentError` for a model with adapters."""
     if adapters := _adapters_of(model):
         raise ArgumentError(f"The model has adapters already, in {next(iter(adapters))!r} for one. Merge them first, with merge_adapters.")
     if divided := sorted(name for name, module in model.named_modules() if isinstance(module, _DIVIDED)):
@@ -225,7 +225,7 @@ def _linear_layers(model: nn.Module) -> dict[str, Any]:
 
 
 def _chosen(linear: Collection[str], patterns: tuple[str, ...] | None) -> list[str]:
-    """Return the names that match one of the patterns, or, without patterns, those of layers in lists."""
+    """Return the names that match one of the patterns. Without patterns, return the names of layers inside lists."""
     if patterns is None:
         found = [name for name in linear if any(part.isdigit() for part in name.split("."))]
         if not found:
@@ -239,13 +239,13 @@ def _chosen(linear: Collection[str], patterns: tuple[str, ...] | None) -> list[s
 
 
 def _sizes(linear: Any) -> tuple[int, int]:
-    """Return how many inputs and outputs a layer has."""
+    """Return the number of inputs and outputs of a layer."""
     outputs, inputs = linear.weight.shape
     return (inputs * 32 // linear.bits if isinstance(linear, nn.QuantizedLinear) else inputs), outputs
 
 
 def _adapted(model: nn.Module, factors: Mapping[str, tuple[mx.array, mx.array]], *, scale: float, dropout: float) -> nn.Module:
-    """Copy a model with these adapters, and freeze all else."""
+    """Copy a model, add the adapters, and freeze all other weights."""
     names = {id(module): name for name, module in model.named_modules() if name in factors}
 
     def adapter(module: nn.Module) -> nn.Module | None:
@@ -281,7 +281,7 @@ def _merged(adapter: Any) -> nn.Module:
 
 
 def _settings(adapters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all adapters have in common: their kind, rank, scale and rate of dropout."""
+    """Return the common settings of all adapters: kind, rank, scale and dropout rate."""
     found = {name: _settings_of(module) for name, module in adapters.items()}
     first, common = next(iter(found.items()))
     for name, settings in found.items():
@@ -295,19 +295,19 @@ def _settings(adapters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings_of(module: Any) -> dict[str, Any]:
-    experts = module.lora_b.ndim == 3  # of a mixture of experts: lora_b is [experts, outputs, rank], else [rank, outputs]
+    experts = module.lora_b.ndim == 3  # a mixture of experts has [experts, outputs, rank], other layers [rank, outputs]
     return {
         "kind": "dora" if "m" in module else "lora",
         "rank": module.lora_b.shape[-1 if experts else 0],
         "scale": module.scale,
-        "dropout": round(1 - module.dropout._p_1, 9),  # noqa: SLF001  # MLX keeps the rate nowhere else
+        "dropout": round(1 - module.dropout._p_1, 9),  # noqa: SLF001  # MLX has no public attribute
     }
 
 
 def _find_keys(model: Any, adapters: set[str]) -> tuple[int, list[str]]:
-    """Return how many of the last blocks have adapters, and the names of the adapted layers, as mlx-lm finds them again.
+    """Return the number of last blocks with adapters, and the names of the adapted layers for the configuration of mlx-lm.
 
-    mlx-lm takes names inside of a block, which then hold for all of the last blocks, and names inside of the model.
+    mlx-lm expects names relative to a block, which apply to all of the last blocks, and names relative to the model.
     """
     names = {id(module): name for name, module in model.named_modules()}
     blocks = [f"{names[id(block)]}." for block in getattr(model, "layers", ())]

@@ -1,9 +1,9 @@
-"""Bounds of ids and labels. MLX does not check an index: outside of its array it reads whatever memory is there, or the process dies.
+"""Checks of ids and labels. MLX does not check indices: an invalid index reads arbitrary memory or crashes the process.
 
-`checked` is called where a table is indexed. In an eager call it looks at the numbers. In a compiled function they have no values yet:
-there it notes the bound of the argument, and the caller of the compiled function looks at the arguments of every call (`holds`). This
-costs a few microseconds for a batch, and nothing on the device. Numbers that the compiled function itself computes cannot be looked at;
-then `checked` is false, and its caller replaces those outside and makes the result NaN.
+Code that indexes a table calls `checked`. In eager mode, `checked` tests the values. In a compiled function, arguments have no values yet:
+`checked` records the bound of the argument, and the caller of the compiled function tests the arguments of every call with `holds`. The
+test takes a few microseconds per batch and no device time. Ids computed inside the compiled function cannot be tested. In this case
+`checked` returns False, and the caller replaces invalid ids and sets the results to NaN.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlxfp.support.errors import DataError
 
-# What a table has a row for, in the words of a message, and what to do about numbers outside.
+# Rows of each table in the words of an error message, and the remedy for invalid numbers.
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
@@ -35,7 +35,7 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 @frozen
 class Bound:
-    """The numbers that are allowed: whole ones from 0 to below `size`, or with no size any from 0 to 1; and `ignored`, if it is given.
+    """Valid numbers of a table: integers from 0 to `size` - 1, or any number from 0 to 1 if `size` is None. `ignored` is valid too.
 
     >>> Bound("classes", 2).outside(np.array([[0, 1], [3, 0]]), None)
     (1, 0)
@@ -46,12 +46,12 @@ class Bound:
     ignored: int | None = None
 
     def outside(self, numbers: NDArray[Any], weights: NDArray[Any] | None) -> tuple[int, ...] | None:
-        """Return the place of the first number that is not allowed; those of examples of weight 0, [B], are all allowed."""
+        """Return the index of the first invalid number, or None. Examples with weight 0 in `weights`, [B], are not checked."""
         if not numbers.size:
             return None
         wrong = ~((numbers >= 0) & (numbers <= 1)) if self.size is None else numbers.view(_UNSIGNED[numbers.itemsize]) >= self.size
         if self.ignored is not None:
-            wrong &= numbers.astype(np.int32) != self.ignored  # losses compare in this type
+            wrong &= numbers.astype(np.int32) != self.ignored  # losses compare as int32
         if weights is not None:
             wrong &= (weights != 0).reshape(*weights.shape, *(1,) * (wrong.ndim - weights.ndim))
         first = int(wrong.argmax())
@@ -59,18 +59,18 @@ class Bound:
 
 
 class BoundError(DataError):
-    """An id or a label is outside of the table that it indexes.
+    """Error for an id or label outside a table.
 
-    `place` is where it is in its array, and `rows` how many rows that array has; `source` names the row of the data, if it is known.
+    `place` is the index in the array, `rows` the number of rows of the array, and `source` the data row, if known.
 
     >>> print(BoundError("input_ids", 5216, (3, 7), 32, Bound("tokens", 5000)))
     input_ids holds 5216 at row 3, place 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer that the model was made for, ...
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # what the message consists of
+    def __init__(  # noqa: PLR0913, PLR0917
         self, name: str, value: float, place: tuple[int, ...], rows: int, bound: Bound, source: str = ""
     ) -> None:
-        """Keep the parts of the message."""
+        """Store the parts of the message."""
         super().__init__(name, value, place, rows, bound, source)
         self.name, self.value, self.place, self.rows, self.bound, self.source = name, value, place, rows, bound, source
 
@@ -91,17 +91,17 @@ class BoundError(DataError):
         )
 
     def made_of(self, source: str) -> "BoundError":
-        """Return the same error with the row of the data in its message."""
+        """Return the same error with the data row in the message."""
         return BoundError(self.name, self.value, self.place, self.rows, self.bound, source)
 
 
-# The bounds of the arguments of a compiled function: (argument, bound, argument that has the weights of the examples).
+# Bounds of the arguments of a compiled function: (index of the argument, bound, index of the argument with the example weights).
 Bounds = dict[tuple[int, Bound, int | None], None]
 
 
 @frozen
 class _Trace:
-    """A function that is being traced: its arguments, which are alive meanwhile, by identity; and their bounds so far."""
+    """Traced function: argument indices by object id, and the bounds recorded so far. The arguments stay alive during tracing."""
 
     places: dict[int, int]
     bounds: Bounds
@@ -111,10 +111,10 @@ _TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
 
 
 def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
-    """Tell whether all numbers are known to be allowed, now or before the results of the compiled function are used.
+    """Return True if all numbers are valid, or will be tested before the results of the compiled function are used.
 
-    Raises `BoundError` if they are not. Examples whose `weights`, [B], are 0 may have any. False in a compiled function for numbers
-    that it computes.
+    Raises `BoundError` for an invalid number. Examples with `weights`, [B], of 0 are not checked. Returns False for numbers computed
+    inside a compiled function.
 
     >>> checked(mx.array([0, 4]), Bound("tokens", 5))
     True
@@ -130,7 +130,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
-    """Note the bounds of the arguments of a function while it is traced."""
+    """Record the bounds of the arguments of a function during tracing."""
     token = _TRACE.set(_Trace({id(array): place for place, array in enumerate(arrays)}, bounds))
     try:
         yield
@@ -139,9 +139,9 @@ def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
 
 
 def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
-    """Tell whether the arguments of a call keep their bounds: false if they have no values, as the call is itself part of a trace.
+    """Return True if the arguments of a call satisfy their bounds. Return False if the call is part of another trace, without values.
 
-    Raises `BoundError`, with the name of the argument, for one that does not.
+    Raises `BoundError` with the name of the invalid argument.
     """
     for place, bound, weighted in bounds:
         numbers = arrays[place]
@@ -153,13 +153,13 @@ def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequen
 
 
 def _known_inside(array: mx.array, bound: Bound) -> bool:
-    """Tell whether all numbers of an array are allowed, if that can be told quickly: this runs before every step."""
+    """Return True if a quick test shows that all numbers are valid. The test runs before every step."""
     try:
         numbers = np.asarray(array)
-        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge: one comparison finds both kinds
+        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge, so one comparison tests both bounds
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # a tracer, bfloat16, an empty array, probabilities
+    except (ValueError, TypeError):  # a traced array, bfloat16, an empty array, or probabilities
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above
@@ -182,12 +182,12 @@ def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, names: Call
 
 
 def _values(array: mx.array) -> NDArray[Any] | None:
-    """Return the numbers of an array, without a copy where that is possible; None inside a transformation, where there are none."""
+    """Return the values of an array, without a copy if possible. Return None for traced arrays, which have no values."""
     try:
         return np.asarray(array)
     except ValueError as error:
         if "[eval]" in str(error):
             return None
-        if array.dtype != mx.bfloat16:  # which numpy does not have
+        if array.dtype != mx.bfloat16:  # NumPy has no bfloat16
             raise
     return _values(array.astype(mx.float32))

@@ -56,7 +56,7 @@ def configure(
     return architecture.config(**given)
 
 
-def create(  # noqa: PLR0913  # all have defaults but two, and are named
+def create(  # noqa: PLR0913
     name: str,
     *,
     size: str,

@@ -1,4 +1,4 @@
-"""Folders of models: `config.json`, and weights in one safetensors file or in shards with an index. Nothing in them is executed."""
+"""Files of a model folder: `config.json`, and weights in one safetensors file or in shards with an index. No file content is executed."""
 
 import json as jsons
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-# Formats of weights of other programs. Reading a file of the first five kinds can run code that it contains.
+# Weight formats of other programs. Files of the first five kinds can execute code when read.
 _OTHERS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.bin.index.json", "*.h5", "*.msgpack", "*.npz", "*.gguf")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file with a JSON object. Raises `MissingFileError` or `DataError`, naming it."""
+    """Read a JSON object from a file. Raises `MissingFileError` or `DataError` with the path."""
     if not path.is_file():
         raise MissingFileError(f"There is no {path.name} in {str(path.parent)!r}. Pass the folder of a model; nothing is downloaded.")
     try:
@@ -33,7 +33,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_weights(folder: Path) -> dict[str, mx.array]:
-    """Read all weights of a folder. Raises `MissingFileError` if there are none, `CheckpointError` for damaged files."""
+    """Read all weights in a folder. Raises `MissingFileError` for missing weights, and `CheckpointError` for damaged files."""
     index, whole = folder / INDEX, folder / WEIGHTS
     if index.is_file():
         names = _shards(index)
@@ -47,9 +47,9 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
 
 
 def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int) -> None:
-    """Write weights, in shards if they are more than `shard_size` bytes, and remove the weights of an older model.
+    """Write weights atomically, in shards above `shard_size` bytes, then remove the weights of an older model.
 
-    Each file is complete before it gets its name, and the index is written last.
+    The index is written last.
     """
     divided = _divide(weights, shard_size)
     count = len(divided)
@@ -67,23 +67,23 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
 
 
 def write_arrays(path: Path, arrays: Mapping[str, mx.array]) -> None:
-    """Write a safetensors file; it is complete before it gets its name."""
+    """Write a safetensors file atomically."""
     try:
         with written_whole(path) as file:
-            # transformers requires the name of a framework, for the layout of the arrays: ours is that of PyTorch.
+            # transformers requires the name of a framework. The array layout is the layout of PyTorch.
             mx.save_safetensors(str(file), dict(arrays), {"format": "pt"})
-    except RuntimeError as error:  # of MLX
+    except RuntimeError as error:  # raised by MLX
         hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object; the file is complete before it gets its name."""
+    """Write a JSON object atomically."""
     write_whole(path, (jsons.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _shards(index: Path) -> list[str]:
-    """Return the names of the files in an index. Paths are refused, because they could lead out of the folder."""
+    """Return the file names in an index. Paths are refused, because a path could point outside the folder."""
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise DataError(f"{index} has no weight_map, an object from the names of weights to the names of files.")
@@ -94,11 +94,11 @@ def _shards(index: Path) -> list[str]:
 
 
 def read_arrays(path: Path) -> dict[str, mx.array]:
-    """Read a safetensors file. Raises `CheckpointError` for a damaged one."""
+    """Read a safetensors file. Raises `CheckpointError` for a damaged file."""
     try:
         check_head(path)
         arrays: Any = mx.load(str(path), format="safetensors")
-        mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before that
+        mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before reading
     except (RuntimeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. Download or write it again."
@@ -119,7 +119,7 @@ def _no_weights(folder: Path) -> str:
 
 
 def _divide(weights: Mapping[str, mx.array], size: int) -> list[dict[str, mx.array]]:
-    """Divide weights into shards of at most `size` bytes, in order; a larger weight gets a shard of its own."""
+    """Divide weights into shards of at most `size` bytes, in order. A larger weight forms its own shard."""
     shards: list[dict[str, mx.array]] = [{}]
     room = size
     for name, array in weights.items():

@@ -1,4 +1,4 @@
-"""Generating: continuing token sequences with a causal language model."""
+"""Text generation: continuation of token sequences with a causal language model."""
 
 from collections.abc import Callable, Collection, Sequence
 from numbers import Integral
@@ -15,7 +15,7 @@ from mlxfp.support.checks import check_not_negative, check_positive, check_types
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
-def generate(  # noqa: PLR0913  # all have defaults but two, and are named
+def generate(  # noqa: PLR0913
     model: nn.Module,
     prompts: Sequence[Sequence[int]],
     *,
@@ -26,17 +26,17 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     stop_ids: Collection[int] = (),
     seed: int = 0,
 ) -> list[list[int]]:
-    """Continue each prompt, a list of token ids, with up to `max_tokens` new tokens; return the new ones.
+    """Continue each prompt, a list of token ids, with up to `max_tokens` new tokens. Return the new tokens.
 
-    A continuation ends with the first of `stop_ids`, which is included. With `temperature=0` each token is the likeliest one. Otherwise
-    tokens are drawn from the softmax of logits / temperature: from the `top_k` likeliest (Fan et al., "Hierarchical Neural Story
-    Generation", 2018), and from the likeliest that together have a probability of `top_p` (Holtzman et al., "The Curious Case of
-    Neural Text Degeneration", 2020). A draw depends on the seed, the number of the prompt and the number of the token only, so prompts
-    do not change each other's continuations.
+    A continuation ends with the first id in `stop_ids`, which is included. `temperature=0` selects the likeliest token. Otherwise, tokens
+    are sampled from the softmax of logits / temperature, restricted to the `top_k` likeliest tokens (Fan et al., "Hierarchical Neural
+    Story Generation", 2018) and to the likeliest tokens with a total probability of `top_p` (Holtzman et al., "The Curious Case of Neural
+    Text Degeneration", 2020). A sample depends only on the seed, the prompt index and the token index, so prompts do not influence each
+    other.
 
-    The model is a `CausalLM` on a `Decoder`, in the mode in which it is passed: call `model.eval()` first to turn dropout off. Keys
-    and values are cached, so each new token costs one pass over one token. Raises `ArgumentError` for an empty prompt, for an id
-    outside the vocabulary, and if a prompt with its continuation would exceed the model's `max_position_embeddings`.
+    The model is a `CausalLM` on a `Decoder`. Call `model.eval()` first to disable dropout. Keys and values are cached, so each new token
+    needs one forward pass over one token. Raises `ArgumentError` for an empty prompt, for an id outside the vocabulary, and if a prompt
+    with its continuation exceeds `max_position_embeddings`.
 
     >>> import mlxfp as fp
     >>> model = fp.models.CausalLM(fp.models.Decoder(fp.models.DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1), seed=0))
@@ -74,7 +74,7 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
         return []
 
     def choose(logits: mx.array, step: int) -> mx.array:
-        """Choose one token for each row, int[B], from logits, float32[B, V]."""
+        """Return one token id per row, int[B], for logits, float32[B, V]."""
         if temperature == 0:
             return mx.argmax(logits, axis=-1)
         kept = likeliest(logits / temperature, top_k=top_k, top_p=top_p)
@@ -84,7 +84,7 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
 
 
 def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx.array:
-    """Set the logits of all but the likeliest tokens to minus infinity; tokens equal to the last of these stay."""
+    """Set the logits of all except the likeliest tokens to minus infinity. Ties with the last selected token are kept."""
     if top_k is not None and top_k < logits.shape[-1]:
         logits = mx.where(logits < mx.topk(logits, top_k, axis=-1).min(axis=-1, keepdims=True), -mx.inf, logits)
     if top_p is not None:
@@ -96,10 +96,10 @@ def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx
     return logits
 
 
-def _continuations(  # noqa: PLR0913, PLR0917  # what `generate` has checked
+def _continuations(  # noqa: PLR0913, PLR0917
     model: nn.Module, ids: mx.array, mask: mx.array, max_tokens: int, stop_ids: frozenset[int], choose: Callable[[mx.array, int], mx.array]
 ) -> list[list[int]]:
-    """Collect the tokens chosen for each row, up to `max_tokens`, or up to the first that stops the row."""
+    """Return the generated tokens of each row, up to `max_tokens` or including the first stop id."""
     new: list[list[int]] = [[] for _ in range(len(ids))]
     going = set(range(len(ids)))
     cache = model.body.cache(len(ids), ids.shape[1] + max_tokens - 1)
@@ -117,7 +117,7 @@ def _continuations(  # noqa: PLR0913, PLR0917  # what `generate` has checked
 
 
 def _padded(prompts: Sequence[Sequence[int]], vocabulary: int) -> tuple[mx.array, mx.array]:
-    """Pad prompts on the left, so that the last token of each is in the last column: ids and mask, int32[B, L]."""
+    """Pad prompts on the left, so that the last token is in the last column. Return ids and mask, int32[B, L]."""
     for row, prompt in enumerate(prompts):
         if np.ndim(prompt) != 1 or (len(prompt) and np.asarray(prompt).dtype.kind not in "iu"):
             raise ArgumentTypeError(

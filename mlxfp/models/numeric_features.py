@@ -35,7 +35,7 @@ class WithNumbers(nn.Module):
     See also: `create(..., numbers=3)`, which makes all of it from names.
     """
 
-    def __init__(  # noqa: PLR0913  # two parts and their sizes, which are named
+    def __init__(  # noqa: PLR0913
         self, head: nn.Module, count: int, *, outputs: int, width: int = 64, dropout: float = 0.1, seed: int = 0
     ) -> None:
         """Make the layers of the numbers and draw their weights; the head keeps its own."""

@@ -29,7 +29,7 @@ def check_head(path: Path) -> None:
         except RecursionError as error:
             raise ValueError("its head is nested too deeply") from error
     if not isinstance(head, dict):
-        raise ValueError(f"its head is {type(head).__name__}, not an object")  # noqa: TRY004  # an error about a file
+        raise ValueError(f"its head is {type(head).__name__}, not an object")  # noqa: TRY004  # the file is wrong, not an argument
     arrays = {name: array for name, array in head.items() if name != "__metadata__"}
     ranges = sorted((*_range(name, array, size - 8 - length), name) for name, array in arrays.items())
     for (_, end, name), (start, _, other) in pairwise(ranges):

@@ -1,4 +1,4 @@
-"""Reading and writing pretrained models, in folders as transformers writes them."""
+"""Loading and saving of pretrained models in folders with the layout of transformers."""
 
 from collections.abc import Callable, Collection, Mapping
 from os import PathLike
@@ -24,17 +24,16 @@ _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architectu
 
 
 def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
-    """Read a model, with its head, from a folder of `config.json` and safetensors, as transformers and `save` write it.
+    """Read a model with its head from a folder with `config.json` and safetensors, written by transformers or `save`.
 
-    It may be a BERT, ModernBERT, Llama or Qwen2: the body alone, or with a head for masked or causal language modelling, or for the
-    classification of rows or tokens. It computes the same as in transformers. A network of `TABLE_MODELS` is read with
-    everything that `predict_table` needs. The model is in evaluation mode. Weights of any type
-    are converted to `dtype`; the default is float32, because small updates are lost in half precision. The tokenizer is read by
-    `load_tokenizer(folder)`.
+    Supported are BERT, ModernBERT, Llama and Qwen2: the body alone, or with a head for masked or causal language modelling, or for row or
+    token classification. Outputs equal the outputs of transformers. A network of `TABLE_MODELS` is read with all data that `predict_table`
+    needs. The model is in evaluation mode. Weights are converted to `dtype`. The default is float32, because half precision loses small
+    updates. `load_tokenizer(folder)` reads the tokenizer.
 
-    Nothing is downloaded and nothing in the files is executed: weights in pickles (`pytorch_model.bin`) are refused. Raises
-    `MissingFileError` for missing files, `DataError` for a config that no model here has, and `CheckpointError` naming every weight
-    that is missing, unexpected or of another shape.
+    Nothing is downloaded, and no code in the files is executed: pickled weights (`pytorch_model.bin`) are refused. Raises
+    `MissingFileError` for missing files, `DataError` for an unsupported config, and `CheckpointError` with the names of all missing,
+    unexpected or wrongly shaped weights.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -50,9 +49,7 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
 
 
 def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
-    """Read the body of a model from a folder without its head: `Classifier(load_body(folder), 2)` has a new head.
-
-    Otherwise as `load`.
+    """Read only the body of a model, without the head. `Classifier(load_body(folder), 2)` adds a new head. See `load` for details.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlxfp as fp
@@ -66,14 +63,14 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
 
 
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
-    """Write a model, and the tokenizer that belongs to it, to a folder that `load`, `load_tokenizer` and transformers read.
+    """Write a model and its tokenizer to a folder for `load`, `load_tokenizer` and transformers.
 
-    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`; or a network of `TABLE_MODELS`,
-    whose columns and target are saved too. The folder is created if necessary. `config.json` has the keys of transformers; a head that
-    transformers does not have is described in a section `mlxfp`. Weights are in `model.safetensors`, or, if they are more than
-    `shard_size` bytes, in several files with an index. The files of an older model in the folder are replaced.
+    The model is a body of `mlxfp.models`, alone or with a head, which may be wrapped in `WithNumbers`, or a network of `TABLE_MODELS`,
+    saved with columns and target. The folder is created if necessary. `config.json` has the keys of transformers. A head unknown to
+    transformers is described in the section `mlxfp`. Weights are written to `model.safetensors` or, above `shard_size` bytes, to several
+    files with an index. Files of an older model in the folder are replaced.
 
-    Raises `ArgumentTypeError` for other models, `ArgumentError` for a tokenizer with more tokens than the model.
+    Raises `ArgumentTypeError` for other models, and `ArgumentError` for a tokenizer with more tokens than the model's vocabulary.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlxfp as fp
@@ -150,13 +147,13 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
         raise DataError("The weights are quantized, and mlxfp does not read quantized weights. Use the folder of the original model.")
     format = FORMATS[str(json.get("model_type"))]
     plan = format.read_body(json, weights) if body_only else format.read(json, weights)
-    if plan.config.num_hidden_layers > len(weights):  # checked before they are made: a million blocks need too much memory
+    if plan.config.num_hidden_layers > len(weights):  # checked before creating the model: a million blocks would exhaust the memory
         raise DataError(f"num_hidden_layers is {plan.config.num_hidden_layers}, but there are only {len(weights)} weights in the files.")
     return plan
 
 
 def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> nn.Module:
-    """Make a model. MLX is lazy, so its weights are not drawn unless they are used."""
+    """Return the model. MLX is lazy, so unused weights are never initialized."""
     body = _BODIES[type(config)](config)
     model: nn.Module = body if kind is None else HEADS[kind](body, **settings)
     return model if numbers is None else WithNumbers(model, **numbers)
@@ -165,7 +162,7 @@ def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: 
 def _differences(
     expected: Mapping[str, mx.array], found: Mapping[str, mx.array], ignored: Callable[[str], bool] | None = None
 ) -> list[str]:
-    """List the arrays that are missing, those that are not expected, and those of another shape; `ignored` tells which may be left over."""
+    """Return a list of missing, unexpected and wrongly shaped arrays. `ignored` returns True for names of arrays that may be unexpected."""
     left = [name for name in sorted(found) if name not in expected and not (ignored and ignored(name))]
     shapes = {name: (_shape(found[name]), _shape(array)) for name, array in expected.items() if name in found}
     return [
@@ -181,7 +178,7 @@ def _shape(array: mx.array) -> str:
 
 
 def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
-    """Return the body of a model, and the name of its head in HEADS with its settings."""
+    """Return the body of a model, the name of the head in HEADS, and the settings of the head."""
     kind = next((name for name, head in HEADS.items() if type(model) is head), None)
     body = model if kind is None else model.body
     if type(body) not in _BODIES.values():
@@ -193,6 +190,9 @@ def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
 
 
 def _token_ids(tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """Return the ids of special tokens for config.json. Null is written too: the defaults of transformers may not be in the vocabulary."""
+    """Return the ids of special tokens for config.json.
+
+    Missing ids are written as null, because defaults of transformers may exceed the vocabulary.
+    """
     roles: Collection[str] = ("pad", "bos", "eos", "cls", "sep")
     return {f"{role}_token_id": getattr(tokenizer, f"{role}_id") if getattr(tokenizer, f"{role}_token", None) else None for role in roles}

@@ -50,7 +50,7 @@ def write_at_the_end(folder: Path, linear_of: LinearOf, *, code: str | PathLike[
     """
     try:
         _write(folder, folder / REPORT, linear_of)
-    except Exception as error:  # noqa: BLE001  # whatever it is: what the run was for is done
+    except Exception as error:  # noqa: BLE001  # the run is complete, so no error may end it
         option = "" if code is None else f" --code {fspath(code)}"
         message = f"The report was not written: {type(error).__name__}: {error}"
         return f"{message} The run itself is done. To try again: mlxfp report {folder}{option}"

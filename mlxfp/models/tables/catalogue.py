@@ -151,7 +151,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
 )
 
 
-def create_table_model(  # noqa: PLR0913  # all have defaults but three, and are named
+def create_table_model(  # noqa: PLR0913
     name: str,
     columns: TableColumns,
     target: TableTarget,

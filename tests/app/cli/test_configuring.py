@@ -153,7 +153,10 @@ def test_a_check_finds_names_and_paths_of_nothing(tmp_path, capsys):
     assert said[1].startswith(f"  data.spec ({path}:3): No data set is named 'titanc'. Did you mean 'titanic'?")
     assert said[2] == f"  model.path ({path}:5): there is no folder 'no/model' of pretrained weights"
     for overrides, message in (
-        (["data.path=no/where"], "data.path (command line): there is nothing at 'no/where'; give the folder with the competition's files"),
+        (
+            ["data.path=no/where"],
+            "data.path (command line): there is no file or folder at 'no/where'; give the folder with the competition's files",
+        ),
         (["data.path=."], "data.path (command line): '.' has no file 'train.csv', the train file of 'titanic'"),
         (["data.path=.", "data.spec=null"], "data.path (command line): There is no train.csv in '.'"),
         (["competition.metric=rmse"], "competition.metric (command line): rmse is a metric for multilabel, regression, "),

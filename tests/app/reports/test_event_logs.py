@@ -98,7 +98,7 @@ def test_what_is_not_a_log_is_named(tmp_path):
         report(tmp_path / "log.csv", out=tmp_path / "report.html")
     with pytest.raises(MissingFileError, match="is not the folder of a run"):
         report(tmp_path, out=tmp_path / "report.html")
-    with pytest.raises(ArgumentError, match="needs the folder of a run, or a log"):
+    with pytest.raises(ArgumentError, match="needs the folder of a run or a log"):
         report(out=tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 

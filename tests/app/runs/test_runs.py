@@ -218,7 +218,7 @@ def test_early_stopping_looks_at_rows_that_are_never_judged(tmp_path):
 def test_rows_that_are_too_long_are_refused_before_anything_is_trained(tmp_path):
     with pytest.raises(fp.errors.DataError, match="rows have more tokens than max_length=16") as caught:
         list(fp.runs.run(configured(tmp_path, "text.max_length=16")))
-    assert "text.max_length, text.form=key_value, and text.overflow=cut" in caught.value.__notes__[0]
+    assert "text.max_length, text.form=key_value and text.overflow=cut" in caught.value.__notes__[0]
     assert not list((tmp_path / "titanic").glob("fold-*/checkpoints"))
 
 
@@ -234,7 +234,7 @@ def test_cut_rows_are_told(tmp_path):
             "competition.metric=rmse",
             r"does not fit the target of 'titanic': rmse is a metric for .* targets, got binary\. Choose accuracy, ",
         ),
-        ("competition.ensemble=rank", "ranks are for metrics of order"),
+        ("competition.ensemble=rank", "rank works only with the ranking metrics"),
         ("competition.metric=log_loss", None),
         ("optimizer.name=adm", r"optimizer\.name: expected .* \(did you mean 'adam'\?\), got 'adm'"),
         ("competition.metric=acuracy", r"competition\.metric: expected .* \(did you mean 'accuracy'\?\), got 'acuracy'"),

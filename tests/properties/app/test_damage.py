@@ -78,7 +78,7 @@ def test_a_checkpoint_that_is_damaged_names_itself_and_removed_the_fold_starts_o
     last.write_bytes(last.read_bytes()[:100])
     with pytest.raises(fp.errors.CheckpointError, match="damaged") as error:
         list(fp.runs.resume(run))
-    assert error.value.__notes__[-1].startswith("Remove that file and run again")
+    assert error.value.__notes__[-1].startswith("Remove the file and run the command again")
     last.unlink()
     best.unlink()
     list(fp.runs.resume(run))
@@ -106,7 +106,7 @@ def test_a_configuration_that_would_not_run_may_be_corrected_in_its_own_folder(w
     with pytest.raises(fp.errors.DataError, match="more tokens than max_length=4"):
         list(fp.runs.run(configured(tmp_path / "data", "text.max_length=4")))
     list(fp.runs.run(configured(tmp_path / "data", "text.max_length=64")))
-    with pytest.raises(fp.errors.ConfigError, match=r"text\.max_length is 64 there and 32 here"):
+    with pytest.raises(fp.errors.ConfigError, match=r"text\.max_length is 64 in the folder and 32 now"):
         list(fp.runs.run(configured(tmp_path / "data", "text.max_length=32")))
 
 
@@ -156,7 +156,7 @@ def test_weights_and_a_tokenizer_that_were_moved_are_found_by_their_new_place(wh
         if isinstance(event, fp.runs.FoldEnded):
             break
     first.rename(second)
-    with pytest.raises(fp.errors.ConfigError, match=f"text.tokenizer: '{first}' is neither a kind to train .* nor an existing path"):
+    with pytest.raises(fp.errors.ConfigError, match=f"text.tokenizer: '{first}' is neither a tokenizer type .* nor an existing path"):
         list(fp.runs.resume(tmp_path / "out"))
     assert isinstance(list(fp.runs.resume(tmp_path / "out", overrides=[f"text.tokenizer={second}"]))[-1], fp.runs.Ended)
     assert isinstance(list(fp.runs.resume(tmp_path / "out"))[-1], fp.runs.Ended)  # it is known now

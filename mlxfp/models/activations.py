@@ -127,13 +127,13 @@ _SELU_SCALE, _SELU_LIMIT = 1.0507009873554805, 1.6732632423543772
 
 def _custom(function: Callable[[mx.array], mx.array], slope: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
     """Return a function computed in float32 with the derivative `slope`."""
-    made = mx.custom_function(function)
+    custom = mx.custom_function(function)
 
-    @made.vjp
+    @custom.vjp
     def back(x: mx.array, cotangent: mx.array, _: mx.array) -> mx.array:
         return cotangent * slope(x)
 
-    return lambda x: made(x.astype(mx.float32)).astype(x.dtype)  # type: ignore[attr-defined]  # it returns what the function does
+    return lambda x: custom(x.astype(mx.float32)).astype(x.dtype)  # type: ignore[attr-defined]  # it returns what the function does
 
 
 def _mish_share(x: mx.array) -> tuple[mx.array, mx.array]:

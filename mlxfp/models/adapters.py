@@ -31,7 +31,7 @@ _DIVIDED = (
     QuantizedShardedToAllLinear,
 )
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapters.safetensors"
-_ADVICE = "Make them with models.lora; or, in mlx-lm, call model.freeze(), then mlx_lm.tuner.utils.linear_to_lora_layers, before training."
+_ADVICE = "Add adapters before training: with models.lora, or in mlx-lm with model.freeze() and mlx_lm.tuner.utils.linear_to_lora_layers."
 
 
 class LoRALinear(nn.Module):
@@ -111,14 +111,14 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
     (4, 2)
     """
     check_types(nn.Module, model=model)
-    place = Path(folder)
-    config, path = read_json(place / _CONFIG), place / _WEIGHTS
+    source = Path(folder)
+    config, path = read_json(source / _CONFIG), source / _WEIGHTS
     if not path.is_file():
-        raise MissingFileError(f"There is no {_WEIGHTS} in {str(folder)!r}. Pass the folder that save_adapters wrote.")
+        raise MissingFileError(f"There is no {_WEIGHTS} in {str(folder)!r}. Pass a folder written by save_adapters.")
     kind, settings = config.get("fine_tune_type", "lora"), config.get("lora_parameters")
     if kind != "lora" or not isinstance(settings, dict) or not isinstance(settings.get("scale"), int | float):
         raise DataError(
-            f"{place / _CONFIG} must describe LoRA with lora_parameters and their scale, got fine_tune_type={kind!r} and "
+            f"{source / _CONFIG} must describe LoRA with a scale in lora_parameters, got fine_tune_type={kind!r} and "
             f"lora_parameters={settings!r:.60}. Read other adapters with mlx_lm.load(..., adapter_path=...)."
         )
     arrays, linear = read_arrays(path), _linear_layers(model)
@@ -136,11 +136,11 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
                 (first.shape[-1], sizes[1]),
             )
         ):
-            found = {each: array.shape for each, array in arrays.items() if each.startswith(f"{name}.")}
+            shapes = {key: array.shape for key, array in arrays.items() if key.startswith(f"{name}.")}
             has = "no such linear layer" if sizes is None else f"a linear layer of {sizes[0]} inputs and {sizes[1]} outputs"
             raise DataError(
-                f"{path} holds {found}, and the model has {has} there. Load the model that the adapters were trained with, or read other "
-                "kinds of adapters with mlx_lm.load(..., adapter_path=...)."
+                f"{path} has {shapes}, but the model has {has} with this name. Use the model from the training of the adapters, or read "
+                "other kinds of adapters with mlx_lm.load(..., adapter_path=...)."
             )
         factors[name] = first, second
     return _adapted(model, factors, scale=settings["scale"], dropout=settings.get("dropout", 0.0))
@@ -160,7 +160,10 @@ def merge_adapters(model: nn.Module) -> nn.Module:
     check_types(nn.Module, model=model)
     adapters = _adapters_of(model)
     if not adapters:
-        raise ArgumentError(f"The model has no adapters to merge: {type(model).__name__} holds no layer with lora_a and lora_b.")
+        raise ArgumentError(
+            f"The model has no adapters to merge: {type(model).__name__} has no layer with lora_a and lora_b. Pass the result of "
+            f"models.lora."
+        )
     for name, module in adapters.items():
         if "m" in module or not isinstance(module.get("linear"), nn.Linear | nn.QuantizedLinear):
             raise ArgumentError(f"merge_adapters takes LoRA of linear layers, got {type(module).__name__} in {name!r}. Use mlx_lm.fuse.")
@@ -190,22 +193,21 @@ def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
     check_types(nn.Module, model=model)
     adapters = _adapters_of(model)
     if not adapters:
-        raise ArgumentError(f"The model has no adapters: {type(model).__name__} holds no layer with lora_a and lora_b. {_ADVICE}")
+        raise ArgumentError(f"The model has no adapters: {type(model).__name__} has no layer with lora_a and lora_b. {_ADVICE}")
     arrays = {f"{name}.{leaf}": module[leaf] for name, module in adapters.items() for leaf in _LEAVES if leaf in module}
     trained: Mapping[str, Any] = tree_flatten(model.trainable_parameters(), destination={})  # type: ignore[assignment]  # the destination
     if others := sorted(set(trained) - set(arrays)):
         raise ArgumentError(
-            f"The model has {len(others)} trainable arrays in addition to its adapters, such as {others[0]!r}: mlx-lm does not read them "
-            f"from a file of adapters, so what they learned would be lost. {_ADVICE} Or save the whole model with "
-            "mlx_lm.utils.save_model."
+            f"The model has {len(others)} trainable arrays besides the adapters, such as {others[0]!r}. These arrays would be lost, "
+            f"because an adapter file cannot store them. {_ADVICE} Or save the whole model with mlx_lm.utils.save_model."
         )
     settings = _settings(adapters)
     kind = settings.pop("kind")
     count, keys = _find_keys(model, set(adapters))
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    write_arrays(place / _WEIGHTS, arrays)
-    write_json(place / _CONFIG, {"fine_tune_type": kind, "num_layers": count, "lora_parameters": settings | {"keys": keys}})
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    write_arrays(target / _WEIGHTS, arrays)
+    write_json(target / _CONFIG, {"fine_tune_type": kind, "num_layers": count, "lora_parameters": settings | {"keys": keys}})
 
 
 def _adapters_of(model: nn.Module) -> dict[str, Any]:
@@ -215,11 +217,13 @@ def _adapters_of(model: nn.Module) -> dict[str, Any]:
 def _linear_layers(model: nn.Module) -> dict[str, Any]:
     """Return the linear layers of a model by name. Raise `ArgumentError` for a model with adapters."""
     if adapters := _adapters_of(model):
-        raise ArgumentError(f"The model has adapters already, in {next(iter(adapters))!r} for one. Merge them first, with merge_adapters.")
+        raise ArgumentError(
+            f"The model already has adapters, for example in {next(iter(adapters))!r}. Merge these adapters first with merge_adapters."
+        )
     if divided := sorted(name for name, module in model.named_modules() if isinstance(module, _DIVIDED)):
         raise ArgumentError(
-            f"Adapters are made for whole layers, and the model is divided between ranks, at {listed(map(repr, divided))}. Make them "
-            "first, and divide the copy by fully_shard."
+            f"Adapters need whole layers, but the model is sharded over ranks at {listed(map(repr, divided))}. Call lora first, then "
+            "fully_shard on the copy."
         )
     return {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.QuantizedLinear)}
 
@@ -227,10 +231,13 @@ def _linear_layers(model: nn.Module) -> dict[str, Any]:
 def _chosen(linear: Collection[str], patterns: tuple[str, ...] | None) -> list[str]:
     """Return the names that match one of the patterns. Without patterns, return the names of layers inside lists."""
     if patterns is None:
-        found = [name for name in linear if any(part.isdigit() for part in name.split("."))]
-        if not found:
-            raise ArgumentError(f"The model has no linear layers in lists, got {listed(map(repr, linear)) or 'none'}. Name some in layers.")
-        return found
+        in_lists = [name for name in linear if any(part.isdigit() for part in name.split("."))]
+        if not in_lists:
+            raise ArgumentError(
+                f"The model has no linear layers inside lists, got {listed(map(repr, linear)) or 'none'}. Give the names of layers "
+                f"in layers=[...]."
+            )
+        return in_lists
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in linear):
             names = listed(map(repr, linear)) or "none"
@@ -251,12 +258,12 @@ def _adapted(model: nn.Module, factors: Mapping[str, tuple[mx.array, mx.array]],
     def adapter(module: nn.Module) -> nn.Module | None:
         if id(module) not in names:
             return None
-        made = LoRALinear(_copied(module, lambda inner: None), *factors[names[id(module)]], scale=scale, dropout=dropout)
-        return made.train(module.training)
+        layer = LoRALinear(_copied(module, lambda inner: None), *factors[names[id(module)]], scale=scale, dropout=dropout)
+        return layer.train(module.training)
 
     new = _copied(model, adapter).freeze()
-    for made in _adapters_of(new).values():
-        made.unfreeze(recurse=False, keys=list(_LEAVES[:2]))
+    for adapted in _adapters_of(new).values():
+        adapted.unfreeze(recurse=False, keys=list(_LEAVES[:2]))
     return new
 
 
@@ -282,14 +289,14 @@ def _merged(adapter: Any) -> nn.Module:
 
 def _settings(adapters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the common settings of all adapters: kind, rank, scale and dropout rate."""
-    found = {name: _settings_of(module) for name, module in adapters.items()}
-    first, common = next(iter(found.items()))
-    for name, settings in found.items():
+    settings_by_name = {name: _settings_of(module) for name, module in adapters.items()}
+    first, common = next(iter(settings_by_name.items()))
+    for name, settings in settings_by_name.items():
         for key, value in settings.items():
             if value != common[key]:
                 raise ArgumentError(
-                    f"The adapters of a file have one {key}, got {common[key]!r} in {first!r} and {value!r} in {name!r}. "
-                    "Make all of them with one call of mlx_lm.tuner.utils.linear_to_lora_layers."
+                    f"All adapters in a file need the same {key}, got {common[key]!r} in {first!r} and {value!r} in {name!r}. "
+                    "Create all adapters with one call of mlx_lm.tuner.utils.linear_to_lora_layers."
                 )
     return common
 
@@ -312,8 +319,8 @@ def _find_keys(model: Any, adapters: set[str]) -> tuple[int, list[str]]:
     names = {id(module): name for name, module in model.named_modules()}
     blocks = [f"{names[id(block)]}." for block in getattr(model, "layers", ())]
     inner = [{name.removeprefix(block) for name in adapters if name.startswith(block)} for block in blocks]
-    count = len(blocks) - next((place for place, keys in enumerate(inner) if keys), 0)
+    count = len(blocks) - next((index for index, keys in enumerate(inner) if keys), 0)
     keys = set[str]().union(*inner)
-    again = {block + key for block in blocks[-count:] for key in keys} & set(names.values())
+    rebuilt = {block + key for block in blocks[-count:] for key in keys} & set(names.values())
     outer = {name for name in adapters if not name.startswith(tuple(blocks))}
-    return count, sorted(keys | outer if again | outer == adapters else adapters)
+    return count, sorted(keys | outer if rebuilt | outer == adapters else adapters)

@@ -23,14 +23,14 @@ def visible(mask: mx.array | None, segment_ids: mx.array | None) -> mx.array | N
     `mask`, [B, L], is nonzero on real tokens. `segment_ids`, int[B, L], are the document numbers of packed rows, as `pack` writes them.
     """
     real = None if mask is None else (mask != 0)[:, None, None, :]
-    own = None if segment_ids is None else segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
-    return _all(real, own)
+    same_segment = None if segment_ids is None else segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
+    return _all(real, same_segment)
 
 
 def nearby(length: int, window: int) -> mx.array | None:
     """Return the mask of tokens at most `window` positions away, bool[1, 1, L, L]. None means all tokens are within the window."""
-    places = mx.arange(length)
-    return None if length <= window + 1 else (mx.abs(places[:, None] - places) <= window)[None, None]
+    positions = mx.arange(length)
+    return None if length <= window + 1 else (mx.abs(positions[:, None] - positions) <= window)[None, None]
 
 
 def earlier(queries: int, keys: int) -> mx.array:
@@ -44,12 +44,12 @@ def earlier(queries: int, keys: int) -> mx.array:
 
 def bias_of(dtype: mx.Dtype, *seen: mx.array | None) -> mx.array | None:
     """Combine masks with a logical AND and return the bias for the scores in `attend`. None means no mask."""
-    both = _all(*seen)
-    return None if both is None else mx.where(both, 0.0, _HIDDEN).astype(dtype)
+    combined = _all(*seen)
+    return None if combined is None else mx.where(combined, 0.0, _HIDDEN).astype(dtype)
 
 
 def positions_of(mask: mx.array | None, length: int) -> mx.array:
-    """Return the positions of the real tokens of each row, counted from 0: int[B or 1, L]. Padding on either side does not change positions."""
+    """Return the positions of real tokens, counted from 0 in each row: int[B or 1, L]. Padding on either side does not count."""
     return mx.arange(length)[None] if mask is None else mx.maximum(mx.cumsum((mask != 0).astype(mx.int32), axis=1) - 1, 0)
 
 
@@ -141,7 +141,9 @@ class Attention(nn.Module):
 def check_length(model: str, length: int, limit: int) -> None:
     """Raise `ArgumentError` if rows have more tokens than the model has positions."""
     if length > limit:
-        raise ArgumentError(f"The {model} has {limit} positions, got rows of {length} tokens. Truncate them in tokenize.")
+        raise ArgumentError(
+            f"The {model} has {limit} positions, got rows of {length} tokens. Truncate the rows: tokenize(..., max_length={limit})."
+        )
 
 
 def _all(*conditions: mx.array | None) -> mx.array | None:

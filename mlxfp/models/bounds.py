@@ -22,12 +22,12 @@ from mlxfp.support.errors import DataError
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
-        "Use the tokenizer that the model was made for, or make the model with vocab_size=tokenizer.vocab_size.",
+        "Use the tokenizer of the model, or create the model with vocab_size=tokenizer.vocab_size.",
     ),
-    "positions": ("the model has {size:,} positions", "Cut the rows, or make the model with a larger max_position_embeddings."),
-    "token types": ("the model has {size:,} types of tokens", "Number the types from 0, or make the model with a larger type_vocab_size."),
-    "rows": ("an embedding of the model has {size:,} rows", "Use the tokenizer that the model was made for, or make a larger embedding."),
-    "classes": ("the model has {size:,} outputs", "Number the classes from 0, and make the model with an output for each."),
+    "positions": ("the model has {size:,} positions", "Cut the rows, or create the model with a larger max_position_embeddings."),
+    "token types": ("the model has {size:,} token types", "Number the types from 0, or create the model with a larger type_vocab_size."),
+    "rows": ("an embedding of the model has {size:,} rows", "Use the tokenizer of the model, or create a larger embedding."),
+    "classes": ("the model has {size:,} outputs", "Number the classes from 0, and create the model with one output per class."),
 }
 
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
@@ -64,7 +64,7 @@ class BoundError(DataError):
     `place` is the index in the array, `rows` the number of rows of the array, and `source` the data row, if known.
 
     >>> print(BoundError("input_ids", 5216, (3, 7), 32, Bound("tokens", 5000)))
-    input_ids holds 5216 at row 3, place 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer that the model was made for, ...
+    input_ids holds 5216 at row 3, position 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer of the model, ...
     """
 
     def __init__(  # noqa: PLR0913, PLR0917
@@ -76,15 +76,15 @@ class BoundError(DataError):
 
     def __str__(self) -> str:
         row, *rest = self.place or (0,)
-        inside = f", place {', '.join(map(str, rest))}" if rest else ""
+        inside = f", position {', '.join(map(str, rest))}" if rest else ""
         where = f"row {row}{inside}{f' ({self.source})' if self.source else ''}"
         if self.bound.size is None:
             return (
-                f"{self.name} holds {self.value:g} at {where}, and labels of yes-or-no questions are 0, 1 or a probability. "
+                f"{self.name} holds {self.value:g} at {where}, but labels of yes-or-no questions must be 0, 1 or a probability. "
                 "Use cross_entropy for more than two classes, mse for numbers."
             )
         known, cure = _TABLES[self.bound.table]
-        ignored = "" if self.bound.ignored is None else f" ({self.bound.ignored} does not count)"
+        ignored = "" if self.bound.ignored is None else f" ({self.bound.ignored} is ignored)"
         return (
             f"{self.name} holds {self.value} at {where}, and {known.format(size=self.bound.size)}: 0 to {self.bound.size - 1:,}{ignored}. "
             f"{cure}"
@@ -103,7 +103,7 @@ Bounds = dict[tuple[int, Bound, int | None], None]
 class _Trace:
     """Traced function: argument indices by object id, and the bounds recorded so far. The arguments stay alive during tracing."""
 
-    places: dict[int, int]
+    indices: dict[int, int]
     bounds: Bounds
 
 
@@ -120,10 +120,10 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
     True
     """
     trace = _TRACE.get()
-    if trace is not None and (place := trace.places.get(id(numbers))) is not None:
-        weighted = None if weights is None else trace.places.get(id(weights))
+    if trace is not None and (index := trace.indices.get(id(numbers))) is not None:
+        weighted = None if weights is None else trace.indices.get(id(weights))
         if weights is None or weighted is not None:
-            trace.bounds[place, bound, weighted] = None
+            trace.bounds[index, bound, weighted] = None
             return True
     return _look(numbers, bound, weights, lambda: ["The array of ids" if bound.table != "classes" else "The array of labels"], 0)
 
@@ -131,7 +131,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
     """Record the bounds of the arguments of a function during tracing."""
-    token = _TRACE.set(_Trace({id(array): place for place, array in enumerate(arrays)}, bounds))
+    token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
     finally:
@@ -143,11 +143,11 @@ def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequen
 
     Raises `BoundError` with the name of the invalid argument.
     """
-    for place, bound, weighted in bounds:
-        numbers = arrays[place]
+    for index, bound, weighted in bounds:
+        numbers = arrays[index]
         if _known_inside(numbers, bound):
             continue
-        if not _look(numbers, bound, None if weighted is None else arrays[weighted], names, place):
+        if not _look(numbers, bound, None if weighted is None else arrays[weighted], names, index):
             return False
     return True
 
@@ -167,17 +167,17 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
     return bool(np.count_nonzero(positive >= size) == np.count_nonzero(numbers == ignored))
 
 
-def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, names: Callable[[], Sequence[str]], own: int) -> bool:
-    found = _values(numbers)
-    if found is None:
+def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, names: Callable[[], Sequence[str]], argument: int) -> bool:
+    values = _values(numbers)
+    if values is None:
         return False
-    place = bound.outside(found, None)
-    if place is not None and weights is not None:
+    index = bound.outside(values, None)
+    if index is not None and weights is not None:
         if (weighted := _values(weights)) is None:
             return False
-        place = bound.outside(found, weighted)
-    if place is not None:
-        raise BoundError(names()[own], found[place].item(), place, len(found) if found.ndim else 1, bound)
+        index = bound.outside(values, weighted)
+    if index is not None:
+        raise BoundError(names()[argument], values[index].item(), index, len(values) if values.ndim else 1, bound)
     return True
 
 

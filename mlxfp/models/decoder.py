@@ -48,7 +48,7 @@ class DecoderConfig(Config):
         heads, shared = self.num_attention_heads, self.num_key_value_heads
         if heads % shared:
             given = f"got num_attention_heads={heads} and num_key_value_heads={shared}"
-            raise ArgumentError(f"num_attention_heads must be a multiple of num_key_value_heads, {given}.")
+            raise ArgumentError(f"num_attention_heads must be a multiple of num_key_value_heads, {given}. Change one of these numbers.")
 
 
 # Size "base" is the size of SmolLM2 (135 million parameters with its vocabulary). The other sizes are specific to mlxfp.
@@ -136,7 +136,9 @@ class Decoder(Body):
         rows, length = ids.shape
         after = cache.length + length
         if after > cache.capacity:
-            raise ArgumentError(f"The cache has room for {cache.capacity} tokens, got {length} after {cache.length}. Make a larger one.")
+            raise ArgumentError(
+                f"The cache has room for {cache.capacity} tokens, got {length} after {cache.length}. Increase capacity in Decoder.cache."
+            )
         hidden = self.dropout(self.tokens(ids))
         real = mx.concatenate([cache.real, mx.ones((rows, length), mx.bool_) if mask is None else mask != 0], axis=1)
         bias = bias_of(hidden.dtype, visible(real, None), earlier(length, after))

@@ -52,16 +52,16 @@ def _once(arrays: Iterable[mx.array]) -> list[mx.array]:
 def _rows(value: Any) -> Iterator[tuple[str, str, str, int]]:
     """Yield (name, kind, arrays, parameters) for each module with own arrays. Names begin with a dot or bracket."""
     if isinstance(value, nn.Module):
-        own = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
-        if own:
+        arrays_of_module = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
+        if arrays_of_module:
             still = value._no_grad  # noqa: SLF001  # MLX has no public attribute
-            texts = [f"{name}{list(array.shape)}{' (does not train)' if name in still else ''}" for name, array in own.items()]
-            yield "", type(value).__name__, ", ".join(texts), sum(array.size for array in own.values())
+            texts = [f"{name}{list(array.shape)}{' (does not train)' if name in still else ''}" for name, array in arrays_of_module.items()]
+            yield "", type(value).__name__, ", ".join(texts), sum(array.size for array in arrays_of_module.values())
     if isinstance(value, dict):
         for name, child in value.items():
             yield from ((f".{name}{inner}", kind, arrays, numbers) for inner, kind, arrays, numbers in _rows(child))
     elif isinstance(value, list | tuple):
         for rows, alike in groupby(enumerate(value), key=lambda item: tuple(_rows(item[1]))):
-            places = [place for place, _ in alike]
-            name = f"[{places[0]}]" if len(places) == 1 else f"[{places[0]}-{places[-1]}]"
-            yield from ((name + inner, kind, arrays, numbers * len(places)) for inner, kind, arrays, numbers in rows)
+            indices = [index for index, _ in alike]
+            name = f"[{indices[0]}]" if len(indices) == 1 else f"[{indices[0]}-{indices[-1]}]"
+            yield from ((name + inner, kind, arrays, numbers * len(indices)) for inner, kind, arrays, numbers in rows)

@@ -22,14 +22,16 @@ _OTHERS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.bin.index.json", "*.h
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file. Raises `MissingFileError` or `DataError` with the path."""
     if not path.is_file():
-        raise MissingFileError(f"There is no {path.name} in {str(path.parent)!r}. Pass the folder of a model; nothing is downloaded.")
+        raise MissingFileError(
+            f"There is no {path.name} in {str(path.parent)!r}. Pass an existing folder of a model; mlxfp does not download models."
+        )
     try:
-        found = jsons.loads(path.read_bytes())
+        content = jsons.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON, or is nested too deeply: {error}.") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path} must hold a JSON object, got {type(found).__name__}.")
-    return found
+    if not isinstance(content, dict):
+        raise DataError(f"{path} must contain a JSON object, got {type(content).__name__}.")
+    return content
 
 
 def read_weights(folder: Path) -> dict[str, mx.array]:
@@ -42,7 +44,7 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
     else:
         raise MissingFileError(_no_weights(folder))
     if missing := [name for name in names if not (folder / name).is_file()]:
-        raise MissingFileError(f"{index} names missing files: {', '.join(missing)}. Download the whole model.")
+        raise MissingFileError(f"{index} lists missing files: {', '.join(missing)}. Download all files of the model.")
     return {name: array for file in names for name, array in read_arrays(folder / file).items()}
 
 
@@ -53,15 +55,15 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
     """
     divided = _divide(weights, shard_size)
     count = len(divided)
-    shards = {WEIGHTS if count == 1 else f"model-{place:05}-of-{count:05}.safetensors": shard for place, shard in enumerate(divided, 1)}
+    shards = {WEIGHTS if count == 1 else f"model-{number:05}-of-{count:05}.safetensors": shard for number, shard in enumerate(divided, 1)}
     for name, shard in shards.items():
         write_arrays(folder / name, shard)
     if count == 1:
         (folder / INDEX).unlink(missing_ok=True)
     else:
-        places = {weight: name for name, shard in shards.items() for weight in shard}
+        weight_map = {weight: name for name, shard in shards.items() for weight in shard}
         size = sum(array.nbytes for array in weights.values())
-        write_json(folder / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))})
+        write_json(folder / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(sorted(weight_map.items()))})
     for old in {WEIGHTS, *(path.name for path in folder.glob("model-*-of-*.safetensors"))} - set(shards):
         (folder / old).unlink(missing_ok=True)
 
@@ -84,12 +86,12 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def _shards(index: Path) -> list[str]:
     """Return the file names in an index. Paths are refused, because a path could point outside the folder."""
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise DataError(f"{index} has no weight_map, an object from the names of weights to the names of files.")
-    names = sorted(set(places.values()))
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise DataError(f"{index} has no weight_map, an object that maps weight names to file names. Download the model again.")
+    names = sorted(set(weight_map.values()))
     if strange := [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]:
-        raise DataError(f"{index} names {', '.join(map(repr, strange))}, but only safetensors files of the same folder are allowed.")
+        raise DataError(f"{index} lists {', '.join(map(repr, strange))}, but only safetensors files in the same folder are allowed.")
     return names
 
 
@@ -110,11 +112,11 @@ def read_arrays(path: Path) -> dict[str, mx.array]:
 def _no_weights(folder: Path) -> str:
     others = sorted({path.name for pattern in _OTHERS for path in folder.glob(pattern)})
     if not others:
-        return f"The folder {str(folder)!r} holds no weights: neither {WEIGHTS} nor {INDEX}."
+        return f"The folder {str(folder)!r} has no weights: neither {WEIGHTS} nor {INDEX}. Pass the folder of a model."
     return (
-        f"The folder {str(folder)!r} holds weights only as {', '.join(others)}, and mlxfp reads only safetensors: files such as "
-        "pytorch_model.bin are pickles, which can run any code when they are read. If you trust them, convert them with transformers: "
-        "AutoModel.from_pretrained(folder).save_pretrained(new_folder), with the class of the model's head in place of AutoModel."
+        f"The folder {str(folder)!r} has weights only as {', '.join(others)}, but mlxfp reads only safetensors, because reading pickles "
+        "such as pytorch_model.bin can execute code. If you trust the files, convert them with transformers: "
+        "AutoModel.from_pretrained(folder).save_pretrained(new_folder). Replace AutoModel by the class of the model with its head."
     )
 
 

@@ -69,23 +69,23 @@ class Format:
         """Return the blueprint of the body in `config.json`, without a head. Raises `DataError` with all unsupported values."""
         given = {key: json.get(key, values[0]) for key, values in self.allowed.items()}
         wrong = [f"{key} is {value!r}, not {_one_of(self.allowed[key])}" for key, value in given.items() if value not in self.allowed[key]]
-        found = {**self.defaults, **{name: json[name] for name in fields_dict(self.config) if json.get(name) is not None}}
+        settings = {**self.defaults, **{name: json[name] for name in fields_dict(self.config) if json.get(name) is not None}}
         try:
-            found |= self.read_more(json)
+            settings |= self.read_more(json)
         except DataError as error:
             wrong.append(str(error))
         if wrong:
-            raise DataError(f"mlxfp has no {self.model_type} model like this: {'; '.join(wrong)}.")
-        found |= {name: any(weight.endswith(end) for weight in weights) for name, end in self.detected.items()}
+            raise DataError(f"mlxfp does not support this {self.model_type} model: {'; '.join(wrong)}.")
+        settings |= {name: any(weight.endswith(end) for weight in weights) for name, end in self.detected.items()}
         prefix = self.prefix if any(name.startswith(self.prefix) for name in weights) else ""
-        return Blueprint(self, self.config(**{**found, **self.constants}), prefix)
+        return Blueprint(self, self.config(**{**settings, **self.constants}), prefix)
 
     def write(self, config: Any, kind: str | None, settings: Settings, numbers: Settings | None) -> tuple["Blueprint", dict[str, Any]]:
         """Return the blueprint and the content of `config.json` for a model. Heads unknown to transformers get a section of their own."""
         suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), None)
         json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
         json |= {key: values[0] for key, values in self.allowed.items()}
-        json |= asdict(config, filter=lambda each, _: each.name not in {*self.constants, *self.detected})
+        json |= asdict(config, filter=lambda attribute, _: attribute.name not in {*self.constants, *self.detected})
         json |= self.write_more(config) | (_write_head(settings) if suffix else {})
         own_head = numbers is not None or self._read_head(json) != (kind, settings)
         if own_head:
@@ -96,7 +96,7 @@ class Format:
     def _read_head(self, json: Json) -> tuple[str | None, dict[str, Any]]:
         name = next(iter(json.get("architectures") or ()), None)
         if name is None:
-            raise DataError("config.json names no architecture, so the kind of head is unknown. Read the body alone with load_body.")
+            raise DataError("config.json has no architectures, so the head is unknown. Read only the body with load_body.")
         if name == f"{self.classes}Model":
             return None, {}
         known = {f"{self.classes}{suffix}": head for suffix, head in self.heads.items()}
@@ -185,7 +185,7 @@ def masked_head(modules: Names) -> HeadFormat:
     def read(json: Json) -> tuple[str, dict[str, Any]]:
         for key in ("tie_word_embeddings", "decoder_bias"):
             if not json.get(key, True):
-                raise DataError(f"{key} is false, but the masked language models of mlxfp have tied weights and a bias.")
+                raise DataError(f"{key} is false, but masked language models of mlxfp need tied weights and a bias.")
         return "masked_lm", {}
 
     return HeadFormat(("masked_lm",), modules, read)
@@ -201,7 +201,7 @@ def rotary_base(rope: Json, given: float | None, default: float) -> float:
     """Return the base of rotary positions: `rope_theta` in `rope_parameters`, else the value of older files, else the default."""
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default":
-        raise DataError(f"its rotary positions are of the type {kind!r}, not 'default'")
+        raise DataError(f"the type of rotary positions is {kind!r}, not 'default'")
     return float(rope.get("rope_theta", default if given is None else given))
 
 

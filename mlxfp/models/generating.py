@@ -53,15 +53,18 @@ def generate(  # noqa: PLR0913
     check_types((int, float, type(None)), top_p=top_p)
     check_types(Collection, stop_ids=stop_ids)
     stops: Collection[Any] = stop_ids
-    if wrong := [each for each in stops if not isinstance(each, Integral)]:
-        raise ArgumentTypeError(f"stop_ids must be token ids, got {wrong[0]!r}. Leave out tokens that the tokenizer does not have.")
+    if wrong := [stop_id for stop_id in stops if not isinstance(stop_id, Integral)]:
+        raise ArgumentTypeError(
+            f"stop_ids must be token ids, got {wrong[0]!r}. Leave out None, the id of a token missing in the tokenizer."
+        )
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")
     if top_p is not None and not 0 < top_p <= 1:
         raise ArgumentError(f"top_p must be above 0 and at most 1, got top_p={top_p!r}.")
     if temperature == 0 and not top_k is top_p is None:
         raise ArgumentError(
-            f"temperature=0 takes the likeliest token, got top_k={top_k} and top_p={top_p}. Set a temperature, such as 1.0."
+            f"temperature=0 does not sample, got top_k={top_k} and top_p={top_p}. Set a temperature, such as 1.0, or leave out "
+            f"top_k and top_p."
         )
     ids, mask = _padded(prompts, model.body.config.vocab_size)
     longest, most = ids.shape[1] + max_tokens - 1, model.body.config.max_position_embeddings
@@ -78,7 +81,9 @@ def generate(  # noqa: PLR0913
         if temperature == 0:
             return mx.argmax(logits, axis=-1)
         kept = likeliest(logits / temperature, top_k=top_k, top_p=top_p)
-        return mx.stack([mx.random.categorical(each, key=random_key(seed, "generate", row, step)) for row, each in enumerate(kept)])
+        return mx.stack(
+            [mx.random.categorical(row_logits, key=random_key(seed, "generate", row, step)) for row, row_logits in enumerate(kept)]
+        )
 
     return _continuations(model, ids, mask, max_tokens, frozenset(stop_ids), choose)
 
@@ -122,13 +127,15 @@ def _padded(prompts: Sequence[Sequence[int]], vocabulary: int) -> tuple[mx.array
         if np.ndim(prompt) != 1 or (len(prompt) and np.asarray(prompt).dtype.kind not in "iu"):
             raise ArgumentTypeError(
                 f"Prompt {row} must be a list of token ids, got {type(prompt).__name__}: {prompt!r:.80}. "
-                "Encode text with the model's tokenizer, and put a single prompt into a list."
+                "Encode texts with the model's tokenizer, and pass a list of prompts, also for a single prompt."
             )
         if not len(prompt):
-            raise ArgumentError(f"Prompt {row} is empty, so there is nothing to continue. Begin it with a token, such as tokenizer.bos_id.")
+            raise ArgumentError(f"Prompt {row} is empty. Start the prompt with a token, such as tokenizer.bos_id.")
         wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
         if wrong is not None:
-            raise ArgumentError(f"Prompt {row} holds the id {wrong}, and the model's vocabulary is {vocabulary}. Use its own tokenizer.")
+            raise ArgumentError(
+                f"Prompt {row} has the id {wrong}, but the model's vocabulary has {vocabulary} tokens. Use the tokenizer of the model."
+            )
     length = max(map(len, prompts), default=0)
     ids, mask = np.zeros((2, len(prompts), length), np.int32)
     for row, prompt in enumerate(prompts):

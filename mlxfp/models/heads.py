@@ -252,6 +252,6 @@ def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> m
     real = mx.ones(hidden.shape[:2], mx.bool_) if mask is None else mask != 0
     if pooling == "max":
         return mx.where(real.any(axis=1)[:, None], mx.where(real[..., None], hidden, -mx.inf).max(axis=1), 0)
-    place = hidden.shape[1] - 1 - mx.argmax(real[:, ::-1], axis=1) if pooling == "last" else mx.argmax(real, axis=1)
-    pooled = mx.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]
+    index = hidden.shape[1] - 1 - mx.argmax(real[:, ::-1], axis=1) if pooling == "last" else mx.argmax(real, axis=1)
+    pooled = mx.take_along_axis(hidden, index[:, None, None], axis=1)[:, 0]
     return body.pool(pooled) if pooling == "pooler" else pooled

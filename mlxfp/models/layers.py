@@ -172,9 +172,11 @@ class Config:
             return
         given = f"got hidden_size={self.hidden_size} and num_attention_heads={self.num_attention_heads}"
         if self.hidden_size % self.num_attention_heads:
-            raise ArgumentError(f"hidden_size must be a multiple of num_attention_heads, {given}.")
+            raise ArgumentError(f"hidden_size must be a multiple of num_attention_heads, {given}. Change one of these sizes.")
         if self.rotary and self.head_dim % 2:
-            raise ArgumentError(f"hidden_size / num_attention_heads must be even, {given}, which makes {self.head_dim}.")
+            raise ArgumentError(
+                f"hidden_size / num_attention_heads must be even, {given}, so the quotient is {self.head_dim}. Choose an even quotient."
+            )
 
     @property
     def head_dim(self: Any) -> int:
@@ -226,22 +228,22 @@ def copy_modules(model: nn.Module, instead: Callable[[Any], Any], *, classes: Ma
 def _copy(value: Any, instead: Callable[[Any], Any], classes: Mapping[type, type], done: dict[int, Any]) -> Any:
     if id(value) in done:
         return done[id(value)]
-    again = partial(_copy, instead=instead, classes=classes, done=done)
+    copy_item = partial(_copy, instead=instead, classes=classes, done=done)
     kind: Any = type(value)
     new: Any = instead(value) if isinstance(value, nn.Module) else None
     if new is not None:
         done[id(value)] = new
     elif isinstance(value, nn.Module) or kind is dict:
-        own: Any = classes.get(kind, kind)
-        new = done[id(value)] = own.__new__(own)
-        dict.update(new, {key: again(item) for key, item in value.items()})
+        new_class: Any = classes.get(kind, kind)
+        new = done[id(value)] = new_class.__new__(new_class)
+        dict.update(new, {key: copy_item(item) for key, item in value.items()})
         if kind is not dict:
-            vars(new).update({key: again(item) for key, item in vars(value).items()})
+            vars(new).update({key: copy_item(item) for key, item in vars(value).items()})
     elif kind is list:
         new = done[id(value)] = []
-        new.extend(map(again, value))
+        new.extend(map(copy_item, value))
     elif kind is tuple:
-        new = tuple(map(again, value))
+        new = tuple(map(copy_item, value))
     elif kind is set or kind is mx.array:
         new = copy(value)
     elif isinstance(value, MethodType) and id(value.__self__) in done:  # for example self.activation = self.gelu

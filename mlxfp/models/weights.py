@@ -84,20 +84,20 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     check_positive(shard_size=shard_size)
     if is_table_model(model):
         if tokenizer is not None:
-            raise ArgumentError(f"A {type(model).__name__} reads no tokens, got {tokenizer!r}. Leave the tokenizer out.")
+            raise ArgumentError(f"A {type(model).__name__} has no tokenizer, got {tokenizer!r}. Leave out the argument tokenizer.")
         _write(Path(folder), named_arrays(model), table_json(model), shard_size)
         return
     head, numbers = (model.head, model.number_settings) if isinstance(model, WithNumbers) else (model, None)
     body, kind, settings = _take_apart(head)
     if tokenizer is not None and tokenizer.vocab_size > body.config.vocab_size:
         raise ArgumentError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocab_size}. "
-            "Save the tokenizer that the model was trained with."
+            f"The tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {body.config.vocab_size}. "
+            "Save the tokenizer used in training."
         )
     if other := _differences(named_arrays(_build(body.config, kind, settings, numbers)), named_arrays(model)):
         raise ArgumentError(
-            f"The model has other arrays than its config says: {'; '.join(other):.300}. Merge adapters into the layers they belong to, and "
-            "save before quantizing; if a size has changed, make a new model with that size."
+            f"The arrays of the model do not match its config: {'; '.join(other):.300}. Merge adapters with merge_adapters, and "
+            "save the model before quantizing. If a size has changed, create a new model with this size."
         )
     formats = (format for format in FORMATS.values() if format.config is type(body.config))
     format = next(format for format in formats if all(getattr(body.config, name) == value for name, value in format.constants.items()))
@@ -136,7 +136,7 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
     current = plan.current(weights)
     if differences := _differences({plan.name_of(name): array for name, array in named_arrays(model).items()}, current, plan.drops):
         listed = "\n  ".join(differences)
-        raise CheckpointError(f"The weights in {str(folder)!r} do not fit the {type(model).__name__} of its {CONFIG}:\n  {listed}")
+        raise CheckpointError(f"The weights in {str(folder)!r} do not match the {type(model).__name__} in {CONFIG}:\n  {listed}")
     model.update(tree_unflatten([(name, current[plan.name_of(name)].astype(dtype)) for name in named_arrays(model)]))
     mx.eval(model.parameters())
     return model.eval()
@@ -144,11 +144,13 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
 
 def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool) -> Blueprint:
     if "quantization" in json or "quantization_config" in json:
-        raise DataError("The weights are quantized, and mlxfp does not read quantized weights. Use the folder of the original model.")
+        raise DataError("The weights are quantized, and mlxfp cannot read quantized weights. Use the folder of the original model.")
     format = FORMATS[str(json.get("model_type"))]
     plan = format.read_body(json, weights) if body_only else format.read(json, weights)
     if plan.config.num_hidden_layers > len(weights):  # checked before creating the model: a million blocks would exhaust the memory
-        raise DataError(f"num_hidden_layers is {plan.config.num_hidden_layers}, but there are only {len(weights)} weights in the files.")
+        raise DataError(
+            f"num_hidden_layers is {plan.config.num_hidden_layers}, but the files have only {len(weights)} weights. Correct config.json."
+        )
     return plan
 
 
@@ -160,14 +162,14 @@ def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: 
 
 
 def _differences(
-    expected: Mapping[str, mx.array], found: Mapping[str, mx.array], ignored: Callable[[str], bool] | None = None
+    expected: Mapping[str, mx.array], actual: Mapping[str, mx.array], ignored: Callable[[str], bool] | None = None
 ) -> list[str]:
     """Return a list of missing, unexpected and wrongly shaped arrays. `ignored` returns True for names of arrays that may be unexpected."""
-    left = [name for name in sorted(found) if name not in expected and not (ignored and ignored(name))]
-    shapes = {name: (_shape(found[name]), _shape(array)) for name, array in expected.items() if name in found}
+    unexpected = [name for name in sorted(actual) if name not in expected and not (ignored and ignored(name))]
+    shapes = {name: (_shape(actual[name]), _shape(array)) for name, array in expected.items() if name in actual}
     return [
-        *(f"missing: {name} {_shape(array)}" for name, array in expected.items() if name not in found),
-        *(f"unexpected: {name} {_shape(found[name])}" for name in left),
+        *(f"missing: {name} {_shape(array)}" for name, array in expected.items() if name not in actual),
+        *(f"unexpected: {name} {_shape(actual[name])}" for name in unexpected),
         *(f"different: {name} is {shape}, expected {wanted}" for name, (shape, wanted) in shapes.items() if shape != wanted),
     ]
 

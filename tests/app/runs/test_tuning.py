@@ -257,7 +257,7 @@ def test_another_configuration_or_space_is_another_study(data):
         (
             ("model.name=sklearn.svm:SVC",),
             f"{RATE}=null",
-            r"There is no search space for model\.name=sklearn\.svm:SVC\. Say what may change",
+            r"There is no search space for model\.name=sklearn\.svm:SVC\. Define a range for an option",
         ),
         ((), "model.dropout={float: [0, 1.5]}", r"model\.dropout: expected below 1, got 1\.5"),
         ((), "training.size={int: [0, 8]}", r"training\.size: expected at least 1, got 0"),

@@ -202,7 +202,7 @@ def test_batches_of_a_recipe_are_those_of_its_own_model():
     recipe = fitted("class of two", numeric=True)
     made = batch_of(recipe)
     made.pop("numbers")
-    with pytest.raises(TypeError, match="The model needs the numbers of its rows"):
+    with pytest.raises(TypeError, match="The model needs the argument numbers"):
         objective(recipe).outputs(encoder(recipe), made)
     plain = fitted("class of two")
     with pytest.raises(DataError, match="label"):  # three classes, where the spec has two

@@ -251,9 +251,7 @@ def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_wh
 
 def test_adapters_are_made_before_a_model_is_divided():
     for divided in (linear(), nn.Sequential(nn.Linear(4, 4), stored(nn.Linear(2, 2)))):
-        with pytest.raises(
-            ArgumentError, match=r"made for whole layers, and the model is divided between ranks, at 'layers\.1.*Make them first"
-        ):
+        with pytest.raises(ArgumentError, match=r"need whole layers, but the model is sharded over ranks at 'layers\.1.*Call lora first"):
             lora(divided)
 
 

@@ -74,7 +74,7 @@ def kind_in(schema: Schema, name: str, wanted_by: str) -> ImageKind:
         return ImageKind(mode)
     raise SchemaError(
         f"{wanted_by}: column {name!r} must hold images: files as binary, or tensors uint8 [H, W] or [H, W, C] with 1 or 3 channels, got "
-        f"{kind}. Channels are the last axis; where they are the first, move them with map and np.moveaxis(image, 0, -1)."
+        f"{kind}. Channels must be the last axis. Move leading channels with map and np.moveaxis(image, 0, -1)."
     )
 
 

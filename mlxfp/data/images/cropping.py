@@ -20,7 +20,7 @@ from mlxfp.support.errors import ArgumentError
 
 Range = tuple[float, float]
 
-_TRIES = 10  # as in torchvision
+_TRIES = 10  # same number of tries as torchvision
 
 
 @explain_call
@@ -180,7 +180,7 @@ def _spare(pixels: Pixels, size: Size) -> tuple[int, int]:
     if height < 0 or width < 0:
         raise UnusableImageError(
             f"has {pixels.shape[0]} x {pixels.shape[1]} pixels (height x width), too few for a crop of {size[0]} x {size[1]}. Put resize "
-            "or resize_short_side before it, or filter such rows out."
+            "or resize_short_side before the crop, or remove small images with filter."
         )
     return height, width
 
@@ -197,5 +197,5 @@ def _range(values: Any, most: float | None, **named: Any) -> Range:
     check_types((int, float), **{f"{name}[0]": low, f"{name}[1]": high})
     if not 0 < low <= high or high == float("inf") or (most is not None and high > most):
         above = "" if most is None else f", at most {most}"
-        raise ArgumentError(f"{name} must be (least, most), two numbers above 0 in this order{above}, got {values!r}.")
+        raise ArgumentError(f"{name} must be (least, most), two increasing numbers above 0{above}, got {values!r}.")
     return float(low), float(high)

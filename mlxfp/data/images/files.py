@@ -51,7 +51,7 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
         raise
     except Exception as error:  # Pillow raises many exception types for damaged files
         problem = str(error).partition(" <_io.")[0].rstrip(".")  # Pillow appends the address of the file object
-        raise UnusableImageError(f'cannot be decoded as an image: {problem}. Leave such rows out by on_error("skip").') from error
+        raise UnusableImageError(f'cannot be decoded as an image: {problem}. Skip damaged rows with on_error("skip").') from error
     return in_mode(turned(pixels, orientation), mode)
 
 
@@ -96,7 +96,9 @@ def _check_planes(image: Any) -> None:
     """Reject a TIFF file with separate planes of more than 8 bits. Pillow would use only half of the bytes."""
     tags = getattr(image, "tag_v2", {})
     if tags.get(_PLANES) == _SEPARATE and max(tags.get(_BITS, (8,))) > 8:
-        raise UnusableImageError("is a TIFF with channels of 16 bits in planes of their own. Save it with interleaved channels.")
+        raise UnusableImageError(
+            "is a TIFF with 16-bit channels in separate planes, which Pillow misreads. Save the file with interleaved channels."
+        )
 
 
 def _orientation(image: Any) -> int:
@@ -114,9 +116,7 @@ def _as_shown(image: Any, mode: Mode | None, pil: Any) -> Any:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # Pillow would clip values at 255
         image = pil.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
-        raise UnusableImageError(
-            f"has numbers of 32 bits (mode {image.mode}), and it is unknown which is white. Scale it to uint8 with map."
-        )
+        raise UnusableImageError(f"has 32-bit pixels (mode {image.mode}) of unknown range. Scale the pixels to uint8 with map.")
     if image.has_transparency_data:
         background = pil.new("RGBA", image.size, "white")
         background.alpha_composite(image.convert("RGBA"))

@@ -39,8 +39,8 @@ def check_size(size: Size, pil: Any, change: str = "") -> None:
     (height, width), most = size, pil.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
         raise UnusableImageError(
-            f"{change or 'has'} {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS, {most:,}: a small file may be made to "
-            "need much memory. If you trust it, set that to a larger number; else filter such rows out."
+            f"{change or 'has'} {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS = {most:,}. The limit protects memory "
+            "against malicious files. Set PIL.Image.MAX_IMAGE_PIXELS to a larger number for trusted files, or remove the row with filter."
         )
 
 

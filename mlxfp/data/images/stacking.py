@@ -36,8 +36,8 @@ class Stacked(RowWise):
         other = next((row for row, image in enumerate(images) if image.shape != images[0].shape), None)
         if other is not None:
             raise DataError(
-                f"{self._at(chunk, other)} has the shape {images[other].shape}, the first one of the group "
-                f"{images[0].shape}. Give size=(height, width) for different sizes, mode for different channels."
+                f"{self._at(chunk, other)} has the shape {images[other].shape}, the first image of the group has "
+                f"{images[0].shape}. Give size=(height, width) if sizes differ, or mode if channels differ."
             )
         return np.stack(images)
 

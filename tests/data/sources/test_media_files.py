@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_decoded_is_named_or_skipped(tmp_path: Path):
         write_wave(tmp_path / f"{name}.wav", np.zeros(100, "<i2"))
     whole = (tmp_path / "b.wav").read_bytes()
     (tmp_path / "b.wav").write_bytes(whole[:-50])
-    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound where its header says 200, in '.*b\.wav'\."):
+    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound but the header declares 200, in '.*b\.wav'\."):
         list(read_audio(tmp_path))
     for damaged in (whole[:6], b"ID3 an mp3 file", b""):
         (tmp_path / "b.wav").write_bytes(damaged)

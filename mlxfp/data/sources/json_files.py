@@ -163,31 +163,31 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
     try:
         found = json.loads(line)
     except ValueError as error:
-        return partial(Fault, what=f"A line is not JSON ({error}): {got}", cure="Write one JSON object per line.")
+        return partial(Fault, problem=f"A line is not JSON ({error}): {got}", remedy="Write one JSON object per line.")
     if not isinstance(found, dict):
-        return partial(Fault, what=f"A line is not a JSON object: {got}", cure='Write one object per line, as in {"text": ...}.')
+        return partial(Fault, problem=f"A line is not a JSON object: {got}", remedy='Write one object per line, as in {"text": ...}.')
     types = {each.name: each.type for each in known}
     for key, value in found.items():
         kind, expected = _infer_type(key, value), types.get(key)
         if expected == TEXT_OF_JSON:
             continue
         if reason == _TOO_LONG and holds_long(value) and (expected is None or not pa.types.is_int64(expected)):
-            what = f"An integer is too long for float64, which would round it: got {shorten(value)} in the column {key!r}"
-            return partial(Fault, what=what, cure=_cure(key, value, expected, kind), column=key, kinds=(expected, kind))
+            problem = f"An integer is too long for float64, which would round it: got {shorten(value)} in the column {key!r}"
+            return partial(Fault, problem=problem, remedy=_remedy(key, value, expected, kind), column=key, kinds=(expected, kind))
         if kind is None and "changed from" in reason:
-            what = f"A value has parts of several types ({reason}): got {shorten(value)} in the column {key!r}"
-            return partial(Fault, what=what, cure=_KEEP_AS_TEXT.format(declared=schema_code([(key, TEXT_OF_JSON)])), column=key)
+            problem = f"A value has parts of several types ({reason}): got {shorten(value)} in the column {key!r}"
+            return partial(Fault, problem=problem, remedy=_KEEP_AS_TEXT.format(declared=schema_code([(key, TEXT_OF_JSON)])), column=key)
         if kind is None or (more_keys and expected is None):
             continue
         if expected is None:
-            what, cure = (
+            problem, remedy = (
                 f"A key is not a column: got {key!r}, not one of {shorten(known.names)}",
                 f"Declare it, as in {schema_code([(key, kind)])}",
             )
-            return partial(Fault, what=what, cure=f'{cure}, or leave out such keys with unknown="ignore".')
+            return partial(Fault, problem=problem, remedy=f'{remedy}, or leave out such keys with unknown="ignore".')
         if not _fits(key, value, expected):
-            what = f"A value does not fit the column {key!r} of {expected}: got {shorten(value)}"
-            return partial(Fault, what=what, cure=_cure(key, value, expected, kind), column=key, kinds=(expected, kind))
+            problem = f"A value does not fit the column {key!r} of {expected}: got {shorten(value)}"
+            return partial(Fault, problem=problem, remedy=_remedy(key, value, expected, kind), column=key, kinds=(expected, kind))
     return None
 
 
@@ -202,7 +202,7 @@ def _fits(key: str, value: Any, kind: pa.DataType) -> bool:
     return not fails(lambda: _parse_json(json.dumps({key: value}).encode(), pa.schema([(key, kind)]), "error"))
 
 
-def _cure(key: str, value: Any, expected: pa.DataType | None, found: pa.DataType | None) -> str:
+def _remedy(key: str, value: Any, expected: pa.DataType | None, found: pa.DataType | None) -> str:
     declared = schema_code([(key, TEXT_OF_JSON)])
     if holds_long(value) or expected is None or found is None:
         return f"Keep the column as JSON text, as in {declared}."

@@ -317,7 +317,7 @@ def test_a_transform_makes_the_rows_each_alone():
 def test_what_a_transform_makes_must_be_rows():
     broken = Formatted(pa.table({"x": [1]}), doubled)
     broken.__class__ = type("Broken", (Formatted,), {"__getitem__": lambda self, index: [index]})
-    with pytest.raises(ArgumentTypeError, match=r"Every example must be a mapping of column names to values, got list at 0: \[0\]"):
+    with pytest.raises(ArgumentTypeError, match=r"Every example must be a mapping of column names to values, got list at index 0: \[0\]"):
         list(from_hf(broken))
 
 

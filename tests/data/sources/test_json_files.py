@@ -159,9 +159,9 @@ def test_a_bad_line_in_the_first_block_is_named(tmp_path: Path, lines: list[str]
 @pytest.mark.parametrize(
     ("value", "cure"),
     [
-        ('{"n": 1.5}', r"Declare the type, as in schema=\{'n': pa\.float64\(\)\}, or find those that fit all lines with schema=\"scan\"\."),
-        ('{"o": {"y": "z"}}', r"Declare the type, as in schema=\{'o': pa\.struct\(\{'x': pa\.int64\(\), 'y': pa\.string\(\)\}\)\}, or"),
-        ('{"l": ["a"]}', r"Make the values of a column one type, or keep them as JSON text, as in schema=\{'l': pa\.json_\(\)\}\."),
+        ('{"n": 1.5}', r"Declare the type with schema=\{'n': pa\.float64\(\)\}, or find types that fit all lines with schema=\"scan\"\."),
+        ('{"o": {"y": "z"}}', r"Declare the type with schema=\{'o': pa\.struct\(\{'x': pa\.int64\(\), 'y': pa\.string\(\)\}\)\}, or"),
+        ('{"l": ["a"]}', r"Convert the values to one type, or keep the column as JSON text with schema=\{'l': pa\.json_\(\)\}\."),
         (
             '{"new": {"a": [true]}}',
             r"Declare it, as in schema=\{'new': pa\.struct\(\{'a': pa\.list_\(pa\.bool_\(\)\)\}\)\}, or leave out such keys with unknown=",
@@ -294,7 +294,7 @@ def test_resuming_reads_nothing_that_stands_before(tmp_path: Path):
 def test_a_column_that_was_only_null_is_to_be_declared(tmp_path: Path, nothing: str, value: Any, kind: str):
     paths = [write(tmp_path / "a.jsonl", f'{{"n": {nothing}}}'), write(tmp_path / "b.jsonl", json.dumps({"n": value}))]
     with pytest.raises(
-        DataError, match=rf"Declare the type, as in schema={{'n': {re.escape(kind)}}}, if all earlier values are null, or find"
+        DataError, match=rf"Declare the type with schema={{'n': {re.escape(kind)}}} if all earlier values are null, or find"
     ):
         list(read_jsonl(paths))
     assert list(read_jsonl(paths, schema={"n": eval(kind, {"pa": pa})}))[-1] == {"n": value}

@@ -44,7 +44,9 @@ def test_every_block_is_read_in_its_encoding(
 
 def test_bytes_of_another_encoding_are_named_and_the_encoding_is_suggested(tmp_path: Path):
     path = write(tmp_path / "a.csv", "n,t\n1,a\n2,café€s\n".encode("cp1252"))
-    with pytest.raises(DataError, match=r"the byte 0xe9, in line 3 of .*a\.csv\. Name its encoding, as in encoding='cp1252', or convert"):
+    with pytest.raises(
+        DataError, match=r"the byte 0xe9, in line 3 of .*a\.csv\. Give the encoding, for example encoding='cp1252', or convert"
+    ):
         list(read_csv(path))
     dataset = read_csv(path, encoding="CP1252")
     assert list(dataset)[1] == {"n": 2, "t": "café€s"}

@@ -61,7 +61,7 @@ CASES: list[Case] = [
     (
         lambda: from_examples([{"x": 1}, 5]),  # type: ignore[list-item]  # the mistake
         ArgumentTypeError,
-        "Every example must be a mapping of column names to values, got int at 1: 5.",
+        "Every example must be a mapping of column names to values, got int at index 1: 5.",
     ),
     (
         lambda: from_table([1, 2]),
@@ -94,7 +94,7 @@ CASES: list[Case] = [
     (
         lambda: list(from_iterable([{"x": 1}, [2]])),  # type: ignore[list-item]  # the mistake
         ArgumentTypeError,
-        "Every example must be a mapping of column names to values, got list at 1: [2].",
+        "Every example must be a mapping of column names to values, got list at index 1: [2].",
     ),
     (
         lambda: from_examples([{"x": 1}, {"x": "a"}]),

@@ -1,4 +1,4 @@
-"""Datasets of `pyarrow.dataset`: files of any format that pyarrow reads, with their partitions and conditions, read lazily."""
+"""Lazy source for a `pyarrow.dataset`: files in any format of pyarrow, with partitions and filter."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,18 +15,18 @@ from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.data.sources.files import find_place, place
 from mlxfp.data.sources.remote_files import FileStamp
 
-_AHEAD = 2  # chunks that Arrow reads ahead
+_AHEAD = 2  # number of chunks that Arrow reads ahead
 
 
 def dataset_source(dataset: Any) -> Source | None:
-    """Return the source that reads the files of a dataset of pyarrow; None for anything else, and where a part of it is in memory."""
+    """Return the source for the files of a pyarrow dataset. None for other objects and for datasets with parts in memory."""
     if not type(dataset).__module__.startswith("pyarrow") or not hasattr(dataset, "get_fragments"):
         return None
-    fragments = tuple(dataset._get_fragments(None))  # noqa: SLF001  # the public method refuses a dataset with a filter
+    fragments = tuple(dataset._get_fragments(None))  # noqa: SLF001  # the public method rejects datasets with a filter
     if any(getattr(fragment, "filesystem", None) is None for fragment in fragments):
         return None
     check_unique_names(dataset.schema.names, "the dataset")
-    return _FromDataset(fragments, dataset.schema, dataset._scan_options.get("filter"))  # noqa: SLF001  # there is no public name
+    return _FromDataset(fragments, dataset.schema, dataset._scan_options.get("filter"))  # noqa: SLF001  # no public name exists
 
 
 def _paths(fragments: tuple[Any, ...]) -> Any:
@@ -35,12 +35,12 @@ def _paths(fragments: tuple[Any, ...]) -> Any:
 
 @frozen(repr=False)
 class _FromDataset(Source):
-    """The files of a dataset. Positions are those of `place`: a file, a row group of it where it has some, and a row of that."""
+    """Source of the files of a pyarrow dataset. A position is (file, row group or 0, row)."""
 
     fragments: tuple[Any, ...] = field(eq=_paths)
     stated: Schema
-    filter: Any = field(eq=str)  # an expression of pyarrow, or None
-    kept: tuple[str, ...] | None = None  # the columns that the pipeline needs; None: all
+    filter: Any = field(eq=str)  # pyarrow expression or None
+    kept: tuple[str, ...] | None = None  # needed columns; None: all
 
     def schema(self) -> Schema:
         kinds = {each.name: takeable(each.type) for each in self.stated}
@@ -59,7 +59,7 @@ class _FromDataset(Source):
                 parts = whole.split_by_row_group() if hasattr(whole, "split_by_row_group") else [whole]
                 for part in range(group, len(parts)):
                     for chunk, end in self._chunks(parts[part], schema):
-                        if end > row:  # chunks are the same each time
+                        if end > row:  # chunks are the same in every reading
                             yield chunk, place(files, number, part, end)
                     row = 0
             group = 0

@@ -1,4 +1,4 @@
-"""Tables of other libraries as Arrow tables: each is asked for what it offers, and none of the libraries is imported."""
+"""Conversion of tables of other libraries to Arrow tables, through the methods of the tables, without importing the libraries."""
 
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -14,13 +14,13 @@ from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
 
-# What gives a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and scanners of
-# pyarrow, and of Lance.
+# Methods that return a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and
+# scanners of pyarrow and Lance.
 _METHODS = ("to_arrow", "toArrow", "to_pyarrow", "collect", "to_table")
 
 
 def as_table(table: Any) -> pa.Table:
-    """Return a table of another library as one of Arrow; raise `ArgumentTypeError` for anything else."""
+    """Return a table of another library as an Arrow table. Raise `ArgumentTypeError` for other objects."""
     made = _as_arrow(table)
     check_unique_names(made.schema.names, "the table")
     movable = pa.schema([field.with_type(takeable(field.type)) for field in made.schema], made.schema.metadata)
@@ -53,7 +53,7 @@ def _is_stream(table: Any) -> bool:
 
 
 def _is_column(table: Any) -> bool:
-    """Say whether this is a Series of pandas, polars or another library: a column with a name of its own; or an array of Arrow."""
+    """Return True for an Arrow array or a named column, such as a pandas or polars Series."""
     return isinstance(table, pa.Array | pa.ChunkedArray) or (
         hasattr(table, "name") and not hasattr(table, "columns") and (_is_stream(table) or hasattr(table, "__array__"))
     )
@@ -86,13 +86,13 @@ def _given(method: Callable[[], Any]) -> pa.Table:
 def _streamed(table: Any) -> pa.Table:
     kinds = getattr(table, "schema", None)
     objects = [name for name, kind in kinds.items() if str(kind) == "Object"] if isinstance(kinds, Mapping) else []
-    if objects:  # of polars, whose stream has their addresses in memory as bytes
+    if objects:  # polars exports objects as memory addresses
         raise SchemaError(f"Python objects have no type of Arrow, got them in the columns {objects}. Cast them, or leave the columns out.")
     try:
         return pa.table(table)
     except (*MISFITS, ValueError) as error:
         if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader | Pipeline):
-            raise  # of what makes its rows
+            raise  # error from the code that makes the rows
         kind = f"{type(table).__module__.partition('.')[0]}.{type(table).__qualname__}"
         why = ": ".join(map(str, error.args))
         raise SchemaError(
@@ -129,8 +129,8 @@ def _length(column: Any, name: str) -> int:
 
 
 def _to_array(column: Any, name: str) -> pa.Array:
-    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # whose nulls Arrow takes as they are
-    if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:  # arrays of numpy, MLX, torch; columns of tables have none
+    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # Arrow converts masked arrays itself
+    if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:  # an array, not a table column
         column = as_numpy(column)
     try:
         if getattr(column, "ndim", 1) > 1 and all(column.shape[1:]):
@@ -144,8 +144,8 @@ def _to_array(column: Any, name: str) -> pa.Array:
 
 
 def _to_tensors(column: Any) -> pa.Array:
-    """Return an array with an axis of rows, maybe none, as tensors."""
+    """Return an array with an axis of rows, possibly empty, as a tensor column."""
     if not len(column):
         return _to_tensors(np.zeros((1, *column.shape[1:]), column.dtype))[:0]
-    flat = np.ascontiguousarray(column).reshape(-1)  # x[None] is contiguous for numpy, with strides that Arrow refuses
+    flat = np.ascontiguousarray(column).reshape(-1)  # Arrow rejects the strides of x[None]
     return pa.FixedShapeTensorArray.from_numpy_ndarray(flat.reshape(column.shape))

@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face package `datasets`: tables, and streams."""
+"""Datasets of the Hugging Face package `datasets`: tables and streams."""
 
 import copy
 import json
@@ -24,31 +24,30 @@ from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.support.optional import optional
 
-# Streams whose `state_dict` is exact. It is not for others: after a resume, a shuffle buffer is filled with other rows, and mapping by
-# batches may skip one.
+# Streams with an exact `state_dict`. Other streams are inexact: after a resume, a shuffle buffer is filled with other rows, and a batched
+# `map` may skip a row.
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
-_FEATURES = b"huggingface"  # the key of `datasets` in the metadata of a schema
-_PLAIN = ("Value", "List", "LargeList", "Sequence")  # features that the Arrow type says all of
+_FEATURES = b"huggingface"  # metadata key of `datasets` in a schema
+_PLAIN = ("Value", "List", "LargeList", "Sequence")  # features without more information than the Arrow type
 
 
 @explain_call
 def from_hf(dataset: Any) -> Dataset[Example]:
-    """Make a dataset from one of the Hugging Face package `datasets`: a `Dataset` or an `IterableDataset`.
+    """Make a dataset from a `Dataset` or an `IterableDataset` of the Hugging Face package `datasets`.
 
-    The Arrow table of a `Dataset` is used without a copy, memory-mapped if it was; rows can be taken in any order, and those chosen by
-    `select` or `shuffle` are looked up by their number. An `IterableDataset` is streamed, and its `set_epoch` is called with the epoch;
-    where its features are not known, types are inferred from the first 128 rows. It resumes by its `state_dict` where that is exact.
-    Otherwise, for example with a shuffle buffer, the rows before the cursor are read again and dropped.
+    The Arrow table of a `Dataset` is used without a copy and stays memory-mapped. Rows have random access, also after `select` or
+    `shuffle`. An `IterableDataset` is streamed, and each epoch calls its `set_epoch`. Without features, types are inferred from the
+    first 128 rows. Streams with an exact `state_dict` resume from it. For other streams, for example with a shuffle buffer, resuming
+    reads the rows before the cursor again and drops them.
 
-    Columns are those of the table: formats set by `with_format` are ignored, images and sound stay structs of `bytes` and `path`, labels
-    stay numbers, and arrays of fixed shape become lists. What the package knows of such a column, as the names of classes, stays in the
-    metadata of its Arrow field: `json.loads(fp.schema(rows).field("label").metadata[b"huggingface"])["names"]`.
+    Columns are the columns of the table: `with_format` is ignored, images and sound stay structs of `bytes` and `path`, labels stay
+    numbers, and arrays of fixed shape become lists. Other information of a feature, such as class names, is kept in the metadata of the
+    Arrow field: `json.loads(fp.schema(rows).field("label").metadata[b"huggingface"])["names"]`.
 
-    Where `with_transform` or `set_transform` has set a function, rows are what it makes of each row alone, as in `dataset[0]`, so that they
-    do not depend on how they are grouped. It must give the same each time: use `map(seed=)` for randomness. Types are inferred from the
-    first 128 rows, which are read once more.
+    A function of `with_transform` or `set_transform` is applied to each row alone, as in `dataset[0]`. The function must be
+    deterministic. Use `map(seed=)` for randomness. Types are inferred from the first 128 rows, which are read twice.
 
-    Raises `ArgumentTypeError` for anything else, including a `DatasetDict`: pass one of its splits.
+    Raises `ArgumentTypeError` for other objects. For a `DatasetDict`, pass one of its splits.
 
     >>> class Rows:  # what from_hf uses of a datasets.Dataset
     ...     data, _indices, _fingerprint = pa.table({"x": [1, 2, 3]}), pa.table({"indices": [2, 0]}), "9f3a"
@@ -69,26 +68,26 @@ def from_hf(dataset: Any) -> Dataset[Example]:
 
 
 def _table_identity(held: Any) -> Any:
-    """Identify a table by the hash that `datasets` keeps of how it was made, so that the data need not be read."""
+    """Return the hash of a dataset kept by `datasets`, which avoids reading the data, or a fingerprint of the data."""
     known = getattr(held, "_fingerprint", None)
-    return known if known is not None else fingerprint((held.data, held._indices, _transform(held)))  # noqa: SLF001  # there is no public name
+    return known if known is not None else fingerprint((held.data, held._indices, _transform(held)))  # noqa: SLF001  # no public name exists
 
 
 def _transform(held: Any) -> Any:
-    """Return the function that `with_transform` has set, or None."""
+    """Return the function set by `with_transform`, or None."""
     stated = getattr(held, "format", None) or {}
     return stated["format_kwargs"]["transform"] if stated.get("type") == "custom" else None
 
 
 @frozen(repr=False)
 class _FromHf(Source):
-    held: Any = field(eq=_table_identity)  # not its table: `datasets` pickles a memory-mapped table as the name of its file
-    kept: tuple[str, ...] | None = None  # the columns that the pipeline needs; None: all
+    held: Any = field(eq=_table_identity)  # the dataset, because `datasets` pickles a memory-mapped table as its file name
+    kept: tuple[str, ...] | None = None  # needed columns; None: all
     indexable = True
 
     @property
     def table(self) -> pa.Table:
-        """All rows, before `select` or `shuffle`."""
+        """All rows before `select` or `shuffle`."""
         table = getattr(self.held.data, "table", self.held.data)
         whole = _without_hf_types(table)
         whole = pa.Table.from_arrays(whole.columns, schema=_with_features(whole.schema, table.schema.metadata))
@@ -96,13 +95,13 @@ class _FromHf(Source):
 
     @cached_property
     def rows(self) -> Rows:
-        """The same rows, to be taken by number."""
+        """Rows of `table` with random access."""
         return rows_of(self.table)
 
     @property
     def chosen(self) -> pa.ChunkedArray | None:
-        """Which rows of the table these are, uint64[N], or None for all of them."""
-        indices = self.held._indices  # noqa: SLF001  # there is no public name
+        """Indices of the selected rows in the table, uint64[N], or None for all rows."""
+        indices = self.held._indices  # noqa: SLF001  # no public name exists
         return None if indices is None else indices.column(0)
 
     def schema(self) -> Schema:
@@ -131,7 +130,7 @@ class _FromHf(Source):
 
 @frozen
 class _Transformed:
-    """The rows that a transform makes, each alone: how rows are grouped must not change them."""
+    """Transformed rows, one at a time, so that grouping of rows cannot change the result."""
 
     held: Any
 
@@ -153,14 +152,17 @@ class _FromHfTransformed(FromItems):
 
 
 def _stream_identity(held: Any) -> Any:
-    """Identify a stream by the hash that `datasets` computes of what it reads and how; a class of another package has `__fingerprint__`."""
+    """Return the hash that `datasets` computes for the source and steps of a stream.
+
+    Classes of other packages define `__fingerprint__`.
+    """
     if hasattr(type(held), "__fingerprint__"):
         return held.__fingerprint__()
     hasher = optional("datasets.fingerprint", extra="hf", needed_by="The fingerprint of a stream in from_hf").Hasher
     fresh = _open_stream(held, 0)
     try:
-        return hasher.hash((str(fresh.features), fresh._ex_iterable, fresh._distributed))  # noqa: SLF001  # there is no public name
-    except Exception as error:  # raised by anything that it holds and that cannot be pickled
+        return hasher.hash((str(fresh.features), fresh._ex_iterable, fresh._distributed))  # noqa: SLF001  # no public name exists
+    except Exception as error:  # any part of the stream may fail to pickle
         raise FingerprintError(
             f"A stream of datasets has no fingerprint: {type(error).__name__}: {error}, in {held!r:.80}. Make its functions and their "
             "arguments plain values, or load what they use inside them."
@@ -176,13 +178,13 @@ def _compared(held: Any) -> Any:
 
 @frozen(repr=False)
 class _FromHfStream(Source):
-    """A stream. Positions are its `state_dict` as JSON where that is exact, else the number of rows before them."""
+    """Source of a stream. A position is the `state_dict` as JSON if exact, else the number of rows before it."""
 
     held: Any = field(eq=_compared)
 
     @cached_property
     def found(self) -> Schema:
-        """The schema, found once: a thread that reads ahead needs it too, and must not read the first rows while another one does."""
+        """Schema of the stream. Cached, because threads that read ahead must not read the first rows at the same time."""
         if self.held.features is not None:
             stated = self.held.features.arrow_schema
             return _with_features(_without_hf_types(stated.empty_table()).schema, stated.metadata)
@@ -202,7 +204,7 @@ class _FromHfStream(Source):
             skipped = position
         typed = (one_chunk(_without_hf_types(table).cast(schema)) for table in stream.iter(ROWS_PULLED))
         for chunk, done in count_rows(rows_to_chunks(stream, schema, 0) if stream.features is None else typed, 0):
-            if done > skipped:  # positions are ends of chunks, and the chunks are the same each time
+            if done > skipped:  # positions are ends of chunks, and chunks are the same in every reading
                 yield chunk, json.dumps(stream.state_dict()) if exact else done
 
     @property
@@ -220,10 +222,10 @@ class _FromHfStream(Source):
 
 
 def _open_stream(held: Any, epoch: int) -> Any:
-    """Return a copy of the stream at the start of an epoch: iterating changes a stream, so each thread iterates over a copy of its own.
+    """Return a copy of the stream at the start of an epoch. Each thread needs a copy, because iteration changes a stream.
 
-    The file systems of the whole process, which a stream refers to, are not copied: copying one in another thread than the one that made
-    it adds one to them.
+    The file systems of the process are shared, not copied: a copy made in another thread than the original would register a new file
+    system.
     """
     shared = getattr(held, "_IterableDataset__hffs_cache", None)
     stream = copy.deepcopy(held, {id(shared): shared}).with_format(None if held.features is None else "arrow")
@@ -239,16 +241,16 @@ def _is_exact(stream: Any) -> bool:
 
 
 def _without_hf_types(table: pa.Table) -> pa.Table:
-    """Drop what only `datasets` understands: its metadata of all columns, and its types for arrays of fixed shape, stored as lists."""
+    """Remove types and metadata specific to `datasets`. Arrays of fixed shape become lists."""
     for place, column in enumerate(table.schema):
-        if isinstance(column.type, pa.ExtensionType):  # defined in Python: Arrow's own, such as tensors, are not instances of it
+        if isinstance(column.type, pa.ExtensionType):  # a Python-defined type; Arrow's extension types are no instances
             pieces = [piece.storage for piece in table.column(place).chunks]
             table = table.set_column(place, column.name, pa.chunked_array(pieces, column.type.storage_type))
     return table.replace_schema_metadata(None)
 
 
 def _with_features(schema: Schema, metadata: Any) -> Schema:
-    """Put what `datasets` says of a column beyond its type, such as the names of classes, into the metadata of its field."""
+    """Add the information of `datasets` beyond the Arrow type, such as class names, to the metadata of the fields."""
     features = _features((metadata or {}).get(_FEATURES, b"{}"))
     return pa.schema([each.with_metadata({_FEATURES: features[each.name]}) if each.name in features else each for each in schema])
 
@@ -260,12 +262,12 @@ def _features(text: bytes) -> dict[str, bytes]:
 
 
 def _says_more(feature: Any) -> bool:
-    """Say whether a feature, or one in it, is more than an Arrow type."""
+    """Return True if a feature, or a nested feature, has more information than its Arrow type."""
     if isinstance(feature, list):
         return any(map(_says_more, feature))
     if not isinstance(feature, dict):
         return False
     kind = feature.get("_type", "Value")
-    if not isinstance(kind, str):  # a struct with a field of that name
+    if not isinstance(kind, str):  # a struct with a field named _type
         return any(map(_says_more, feature.values()))
     return kind not in _PLAIN or any(map(_says_more, feature.values()))

@@ -1,4 +1,4 @@
-"""PyTorch datasets: any object with `__getitem__` and `__len__`, or with `__iter__`; torch itself is not needed."""
+"""PyTorch datasets: objects with `__getitem__` and `__len__`, or with `__iter__`. torch itself is not needed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -24,15 +24,18 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 
 @explain_call
 def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Schema | None = None) -> Dataset[Example]:
-    """Make a dataset from a PyTorch dataset: map-style (`__getitem__` and `__len__`), with random access, or iterable-style (`__iter__`).
+    """Make a dataset from a PyTorch dataset.
 
-    Items are mappings, or tuples whose parts `columns` names; a single value counts as a tuple of one. Tensors (on any device), numpy
-    arrays and Pillow images become numbers, lists (one axis) or fixed-shape tensors (more axes). Without `schema`, types are inferred from
-    the first 128 items, which are read once more. An item must be the same each time it is read: use `map(seed=)` for randomness. An
-    iterable-style dataset is iterated again for every epoch, and resuming reads the items before the cursor again, and drops them.
+    A map-style dataset (`__getitem__` and `__len__`) has random access. An iterable-style dataset (`__iter__`) is iterated from the
+    start in every epoch, and resuming reads the items before the cursor again and drops them.
 
-    Raises `ArgumentTypeError` for other objects and for iterators, `ArgumentError` where `columns` is empty or repeats a name. Reading
-    raises `ArgumentError` for tuples without `columns`, and `DataError` naming the item for a tuple of another length.
+    Items are mappings, or tuples with `columns` as the names of the parts. A single value counts as a tuple of one part. Tensors (on
+    any device), NumPy arrays and Pillow images become numbers, lists (one axis) or fixed-shape tensors (several axes). Without
+    `schema`, types are inferred from the first 128 items, which are read twice. Every read of an item must give the same value. Use
+    `map(seed=)` for randomness.
+
+    Raises `ArgumentTypeError` for other objects and for iterators, and `ArgumentError` for empty or repeated `columns`. Reading raises
+    `ArgumentError` for tuples without `columns`, and `DataError` with the item for a tuple with a wrong number of parts.
 
     >>> class Squares:
     ...     def __len__(self): return 3
@@ -44,7 +47,7 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
     See also: `from_hf`, `from_iterable`.
     """
     items = _Items(dataset, as_columns(columns))
-    streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch gives those a __getitem__ too
+    streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch defines __getitem__ on these classes too
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not streamed:
         return Dataset(_FromTorch(items, schema))
     if not hasattr(dataset, "__iter__") or isinstance(dataset, Iterator):
@@ -57,7 +60,7 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
 
 @frozen
 class _Items:
-    """The items of a dataset as examples."""
+    """Items of a PyTorch dataset as examples."""
 
     held: Any
     columns: tuple[str, ...] | None
@@ -72,7 +75,7 @@ class _Items:
         return (self._example(item, index) for index, item in enumerate(self.held))
 
     def __fingerprint__(self) -> Any:
-        """Return the fingerprint that the dataset defines, or else its attributes and the code that reads it."""
+        """Return the fingerprint defined by the dataset, or the attributes and reading code of the dataset."""
         return self.columns, _identity(self.held)
 
     def _example(self, item: Any, index: int) -> Example:
@@ -93,7 +96,7 @@ class _Items:
 
 
 def _identity(value: Any) -> Any:
-    """Return what a dataset reads and how, including the datasets inside it, such as that of a Subset."""
+    """Return the data and reading code of a dataset, including inner datasets such as that of a Subset."""
     if isinstance(value, Mapping):
         return {name: _identity(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
@@ -108,7 +111,10 @@ def _identity(value: Any) -> Any:
 
 @frozen(repr=False)
 class FromItems(Source):
-    """Items with `__getitem__` and `__len__`, each of which is a mapping. Positions are the number of items before them."""
+    """Source of items with `__getitem__` and `__len__`. Each item is a mapping.
+
+    A position is the number of items before the position.
+    """
 
     items: Any = field(eq=comparable)
     declared: Schema | None = None
@@ -116,28 +122,25 @@ class FromItems(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Items are taken in processes, not in threads: items need not expect several calls at once."""
+        """Traits with processes instead of threads for `take`, because items need not be thread-safe."""
         return SourceTraits(costly=lambda: True, task=self.task, taken_in=frozenset({"processes"}))
 
     @cached_property
     def inferred(self) -> Schema:
-        """The declared schema, or that of the first items. Found once: `take` is called too often to read them each time."""
+        """Declared schema, or the schema of the first items. Cached, because `take` is called often."""
         return infer_schema(self.items[index] for index in range(self.length())) if self.declared is None else self.declared
 
     def schema(self) -> Schema:
-        """Return the declared schema, or that of the first items."""
         return self.inferred
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        """Yield chunks of items."""
         yield from read_tasks(self.tasks(epoch, position))
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield tasks of items."""
         return tasks_in_order(self, epoch, position or 0, ROWS_PULLED)
 
     def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
-        """Return the task of asking for items, with a schema: each process would infer it again."""
+        """Return the task for some items. Carries a schema, so that processes do not infer the schema again."""
         return IndexTask(self._declared, epoch, indices)
 
     @cached_property
@@ -145,11 +148,9 @@ class FromItems(Source):
         return self if self.declared is not None else attrs.evolve(self, declared=self.inferred)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        """Ask for items, one by one."""
         return from_rows([self.items[index] for index in indices.tolist()], self.schema(), indices)
 
     def length(self) -> int:
-        """Return the number of items."""
         return len(self.items)
 
 

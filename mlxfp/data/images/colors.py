@@ -26,7 +26,7 @@ def color_jitter(  # noqa: PLR0913  # keyword-only
     - Contrast blends the image with its mean grey, saturation with its grey version. Both factors are drawn in the same way.
     - Hue is rotated by a fraction of the colour circle, drawn uniformly from -hue to hue. `hue` is at most 0.5.
 
-    Saturation and hue do not change grey images. The random numbers depend on seed, epoch and row. Column types and errors as in
+    Saturation and hue do not change grey images. The random numbers depend on seed, epoch and row. Columns and errors are as in
     `decode`.
 
     >>> import mlxfp as fp
@@ -58,7 +58,7 @@ class _ColorJitter(ImageStage):
     saturation: float = 0.0
     hue: float = 0.0
     image: str = "image"
-    draws_each: ClassVar[int] = 8  # a rank for the order and an amount, for each of 4 changes
+    draws_each: ClassVar[int] = 8  # two draws for each of the 4 changes: order and amount
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         for change in np.argsort(drawn[:4], kind="stable").tolist():

@@ -27,7 +27,7 @@ _TRIES = 10  # same number of tries as torchvision
 def center_crop(size: tuple[int, int], *, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Crop the centre of each image to `size`, (height, width). Makes tensors uint8 [height, width, C].
 
-    Column types as in `decode`. Encoded files are decoded to RGB. Raises `DataError` with the row and file of an image smaller than
+    Columns are as in `decode`. Encoded files are decoded to RGB. Raises `DataError` with the row and file of an image smaller than
     `size`.
 
     >>> import mlxfp as fp
@@ -49,7 +49,7 @@ def random_crop(
     """Crop each image at a random position to `size`, (height, width).
 
     All positions are equally likely. The position depends on seed, epoch and row. `padding` black pixels are added to every side before
-    the crop. Column types and errors as in `center_crop`.
+    the crop. Columns and errors are as in `center_crop`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -78,7 +78,7 @@ def random_resized_crop(  # noqa: PLR0913  # keyword-only, except size
     The region is chosen as in torchvision's `RandomResizedCrop` (Szegedy et al., "Going Deeper with Convolutions", 2015). The fraction
     of the area is uniform in `scale`. The logarithm of width / height is uniform in the logarithms of `ratio`. The first region of ten
     tries that fits into the image is used, at a uniformly random position. If no region fits, the crop is the largest centre region
-    with an aspect ratio in `ratio`. Random numbers depend on seed, epoch and row. Filter, column types and errors as in `resize`.
+    with an aspect ratio in `ratio`. Random numbers depend on seed, epoch and row. Filter, columns and errors are as in `resize`.
 
     >>> import mlxfp as fp
     >>> import numpy as np

@@ -22,13 +22,13 @@ from mlxfp.support.randomness import fold_in_rows, fold_into_rows, uniform
 
 Drawn = NDArray[np.float64]
 
-_BYTES_TOGETHER = 1 << 20  # bytes of the images in a block, which fits the cache of a core
+_BYTES_TOGETHER = 1 << 20  # bytes of a block of images; a block fits the CPU cache
 
 
 class ImageStage(RowWise):
     """Stage that changes each image of a column independently.
 
-    A random stage has a `seed` and sets `draws_each`, the random numbers per image.
+    A random stage has a `seed` and sets `draws_each`, the number of random draws per image.
     """
 
     __slots__ = ()
@@ -121,7 +121,7 @@ class _Editing:
             try:
                 for stage, numbers in zip(self.stages, self.drawn, strict=True):
                     result = stage.edit_all(result, numbers[begin : begin + count])
-            except UnusableImageError:  # find the row and the stage for the message
+            except UnusableImageError:  # repeat image by image, to name row and stage
                 yield from self.one_by_one([partial(identity, pixels) for pixels in block], begin)
             else:
                 yield result

@@ -11,7 +11,7 @@ from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageEr
 _ORIENTATION = 0x0112  # EXIF tag number
 _PLANES, _SEPARATE, _BITS = 0x011C, 2, 0x0102  # PlanarConfiguration, value for separate planes, BitsPerSample (TIFF)
 _JPEG = b"\xff\xd8\xff"
-_TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}  # JPEG colour space -> simplejpeg output equal to Pillow's
+_TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}  # JPEG colour spaces that simplejpeg decodes like Pillow, and the output format
 Encoded = bytes | memoryview
 
 _MOST_REUSED = 1 << 24  # bytes of an image; larger images get a new buffer
@@ -24,10 +24,7 @@ class Memory:
     _buffer: Pixels = field(init=False, factory=lambda: np.empty(0, np.uint8))
 
     def of(self, size: int) -> Pixels | None:
-        """Return the buffer with at least `size` bytes, or None if the image is too large for a shared buffer.
-
-        Overwrites the previous image.
-        """
+        """Return the shared buffer with at least `size` bytes, or None for a large image. The buffer may hold the previous image."""
         if size > _MOST_REUSED:
             return None
         if len(self._buffer) < size:
@@ -63,7 +60,7 @@ def _read_jpeg(data: Encoded, turbo: Any, pil: Any, memory: Memory | None) -> tu
             return None
         check_size((height, width), pil)
         buffer = None if memory is None else memory.of(height * width * (1 if colors == "Gray" else 3))
-        pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors], buffer=buffer)  # strict: damaged files go to Pillow
+        pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors], buffer=buffer)  # strict: a damaged file raises ValueError
     except ValueError:
         return None
     if not _has_metadata(data):

@@ -20,7 +20,7 @@ def random_flip(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Mirror each image with the given probability: left and right, or top and bottom with `vertical`.
 
-    The choice depends on seed, epoch and row. Column types and errors as in `decode`.
+    The choice depends on seed, epoch and row. Columns and errors are as in `decode`.
 
     >>> import mlxfp as fp
     >>> import numpy as np

@@ -17,13 +17,13 @@ Size = tuple[int, int]  # height and width
 PILLOW_MODES = {"rgb": "RGB", "grey": "L"}
 CHANNELS = {"rgb": 3, "grey": 1}
 
-_BYTES_TOGETHER = 1 << 20  # bytes of small images resized in one call; fits the cache of a core
+_BYTES_TOGETHER = 1 << 20  # bytes of small images resized in one call; fits the CPU cache
 # Bytes of a small image, before and after resizing. Resizing together halves the time for 64 x 64 pixels and gains nothing for 224 x 224.
 _SMALL = 1 << 15
 
 
 class UnusableImageError(Exception):
-    """Error of an unusable image. The message is a predicate with a remedy; callers put the name of the image before the message."""
+    """Error of an unusable image. The message is a predicate such as "has the mode CMYK", to which callers prepend the image."""
 
 
 def pillow(needed_by: str) -> Any:
@@ -34,7 +34,7 @@ def pillow(needed_by: str) -> Any:
 def check_size(size: Size, pil: Any, change: str = "") -> None:
     """Raise `UnusableImageError` for a size above Pillow's pixel limit, before the memory is allocated.
 
-    `change` begins the text for a new size.
+    `change` replaces "has" in the message if the size is the result of resizing.
     """
     (height, width), most = size, pil.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
@@ -82,7 +82,7 @@ def resized(pixels: Pixels, size: Size, needed_by: str, *, antialias: bool = Tru
     """Resize an image [H, W, C], uint8 or float, with a bilinear filter.
 
     With `antialias`, a new pixel averages all covered pixels, as in Pillow and mlx-data. Otherwise, a new pixel comes from at most four
-    old pixels, as in OpenCV. cykooz_resizer, if installed, does the first in a third of the time. Its rounding may differ by 1.
+    old pixels, as in OpenCV. cykooz_resizer, if installed, does antialiasing in a third of the time, and values may differ by 1.
     """
     if pixels.shape[:2] == size:
         return pixels

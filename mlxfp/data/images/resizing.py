@@ -23,7 +23,7 @@ def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image
     Without `antialias`, a new pixel comes from the four nearest pixels, as in OpenCV and TensorFlow. Values equal OpenCV's within 1,
     and shrinking fine details causes aliasing patterns.
 
-    Column types as in `decode`. Encoded files are decoded to RGB. Needs Pillow (extra `vision`). Raises `SchemaError` for a column of
+    Columns are as in `decode`. Encoded files are decoded to RGB. Needs Pillow (extra `vision`). Raises `SchemaError` for a column of
     another type, and `DataError` with the row and file of an image that cannot be decoded.
 
     >>> import mlxfp as fp
@@ -45,7 +45,7 @@ def resize_short_side(length: int, *, antialias: bool = True, image: str = "imag
     """Resize images to a shorter side of `length` pixels and keep the aspect ratio.
 
     The longer side is rounded down, as in torchvision. Images may still differ in size (see `decode`). Put `center_crop` after this
-    stage for one size. Filter, column types and errors as in `resize`. Also raises `DataError` for a narrow image that would grow
+    stage for one size. Filter, columns and errors are as in `resize`. Also raises `DataError` for a narrow image that would grow
     beyond `PIL.Image.MAX_IMAGE_PIXELS` pixels.
 
     >>> import mlxfp as fp

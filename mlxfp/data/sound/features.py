@@ -1,4 +1,4 @@
-"""Stage from waveforms to log-mel spectrograms."""
+"""Stage that converts waveforms to log-mel spectrograms."""
 
 from collections.abc import Callable
 

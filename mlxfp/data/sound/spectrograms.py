@@ -19,8 +19,8 @@ from mlxfp.support.checks import check_choice, check_positive, check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
 
-_FRAMES_AT_ONCE = 256  # number of frames whose arrays fit the cache of a core
-_VECTOR = 16  # most floats in a vector register of any processor
+_FRAMES_AT_ONCE = 256  # number of frames whose arrays fit the CPU cache
+_VECTOR = 16  # maximum number of floats in a vector register
 _FLOOR = np.float32(1e-10)
 
 

@@ -43,12 +43,12 @@ class _FromDataset(Source):
     kept: tuple[str, ...] | None = None  # needed columns; None: all
 
     def schema(self) -> Schema:
-        kinds = {each.name: takeable(each.type) for each in self.stated}
+        kinds = {column.name: takeable(column.type) for column in self.stated}
         return pa.schema([(name, kinds[name]) for name in self.kept or kinds])
 
     def files(self) -> tuple[FileStamp, ...]:
-        found = [each.filesystem.get_file_info(each.path) for each in self.fragments]
-        return tuple(FileStamp(each.path, each.size or 0, each.mtime_ns or 0) for each in found)
+        infos = [info.filesystem.get_file_info(info.path) for info in self.fragments]
+        return tuple(FileStamp(info.path, info.size or 0, info.mtime_ns or 0) for info in infos)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         files, schema = self.files(), self.schema()
@@ -72,7 +72,8 @@ class _FromDataset(Source):
         for chunk in equal_chunks(batches, CHUNK_ROWS):
             end += chunk.num_rows
             columns = [
-                values if values.type == each.type else values.cast(each.type) for values, each in zip(chunk.columns, schema, strict=True)
+                values if values.type == column.type else values.cast(column.type)
+                for values, column in zip(chunk.columns, schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema), end
 
@@ -81,8 +82,8 @@ class _FromDataset(Source):
         return SourceTraits(restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)), file_of=self.file_of)
 
     def length(self) -> int | None:
-        known = self.filter is None and all(hasattr(each, "split_by_row_group") for each in self.fragments)
-        return sum(each.count_rows() for each in self.fragments) if known else None
+        known = self.filter is None and all(hasattr(fragment, "split_by_row_group") for fragment in self.fragments)
+        return sum(fragment.count_rows() for fragment in self.fragments) if known else None
 
     def version(self) -> Any:
         return tuple(file.version for file in self.files())

@@ -66,7 +66,7 @@ def _read_header(file: FileStamp) -> tuple[Schema, int | None]:
 def _is_cache(file: FileStamp) -> bool:
     """Return True for a file written by `cache`, recognized by its hidden columns."""
     schema, _ = _read_header(file)
-    return bool(pa.schema([each for each in schema if each.name in HIDDEN]).equals(_KEPT))
+    return bool(pa.schema([column for column in schema if column.name in HIDDEN]).equals(_KEPT))
 
 
 def _without_hidden(file: FileStamp) -> Schema:
@@ -76,10 +76,10 @@ def _without_hidden(file: FileStamp) -> Schema:
         return schema
     if ERROR in schema.names:
         raise SchemaError(
-            f"A cache holds rows that failed, marked for the on_error behind it: got the column {ERROR!r}, in {file.path}. Put on_error "
-            "before cache, so that it keeps the other rows only, or read it by the pipeline that wrote it."
+            f"A cache holds failed rows for a later on_error: got the column {ERROR!r}, in {file.path}. Put on_error before cache, or "
+            "read the cache with the pipeline that wrote the cache."
         )
-    return pa.schema([each for each in schema if each.name not in HIDDEN], schema.metadata)
+    return pa.schema([column for column in schema if column.name not in HIDDEN], schema.metadata)
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +115,7 @@ class _ReadArrow(ColumnSource):
 
     @cached_property
     def index(self) -> Rows:
-        """Random access to all rows. Cached, because `take` is called often."""
+        """Index of all rows. Cached, because `take` is called often."""
         files, whole = self.files(), self.whole_schema()
         for file in files:
             self.check_fit(file, whole, files[0])
@@ -127,8 +127,8 @@ class _ReadArrow(ColumnSource):
         rows = int(self.index.starts[-1])
         if indices.min() < 0 or indices.max() >= rows:
             raise ArgumentError(
-                f"A row is out of range: got {indices.min()} to {indices.max()}, where there are {rows:,} rows, in {self!r}. "
-                "Take rows from 0 to one less than their number."
+                f"A row is out of range: got {indices.min()} to {indices.max()}, but there are {rows:,} rows, in {self!r}. "
+                f"Take rows in range({rows})."
             )
         return self.index.take(indices)
 
@@ -157,8 +157,8 @@ def _open(path: str, schema: Schema | None = None) -> _Mapped:
         reader = pa.ipc.open_file(data)
         if schema is not None and len(schema) < len(reader.schema):
             present = dict.fromkeys(reader.schema.names)
-            own = [name for name in schema.names if name in present] or [next(iter(present))]
-            fields = [reader.schema.get_field_index(name) for name in own]
+            file_columns = [name for name in schema.names if name in present] or [next(iter(present))]
+            fields = [reader.schema.get_field_index(name) for name in file_columns]
             reader = pa.ipc.open_file(data, options=pa.ipc.IpcReadOptions(included_fields=fields))
         return _Mapped(data, reader, is_stream=False)
 
@@ -170,13 +170,13 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
         opened = _open(file.path, schema)
         with reading("Arrow IPC", file.path):
             present = set(opened.reader.schema.names)
-            own = [name for name in schema.names if name in present]
+            file_columns = [name for name in schema.names if name in present]
             for number, batch in enumerate(fit(batch, schema, file.partition, file.path) for batch in opened.batches()):
-                mapped = _is_mapped(batch.select(own), opened.data)
+                mapped = _is_mapped(batch.select(file_columns), opened.data)
                 all_mapped = all_mapped and mapped
                 rows.append(batch.num_rows)
-                hold = mapped or opened.is_stream
-                batches.append(partial(identity, batch) if hold else partial(_decompress, opened, number, schema, file))
+                keep = mapped or opened.is_stream
+                batches.append(partial(identity, batch) if keep else partial(_decompress, opened, number, schema, file))
     return Rows(schema, np.cumsum(rows), tuple(batches), all_mapped)
 
 

@@ -34,16 +34,16 @@ _THREADS = 16  # threads that read file headers, waiting mostly for disk or serv
 class ColumnSource(FileSource):
     """Base class of columnar file sources. A subclass defines `suffixes`, `kind` and three methods for one file."""
 
-    columns: tuple[str, ...] | None = None  # columns selected by the user, in this order; None: all
+    columns: tuple[str, ...] | None = None  # columns and order selected by the user; None: all columns
     types: Types = field(default=(), kw_only=True, repr=False)  # declared types
-    scan: bool = field(default=False, kw_only=True, repr=False)  # True: columns and types that fit all files
+    scan: bool = field(default=False, kw_only=True, repr=False)  # True: derive the schema from all files
     chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # maximum rows of a chunk
     kind: ClassVar[str]  # name of the format in messages
     declares: ClassVar[bool] = False  # True if the reader has the argument `schema`
 
     @abstractmethod
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
-        """Return the schema of a file and the number of its row groups. None if only reading to the end can tell the number."""
+        """Return the schema of a file and the number of its row groups. The number is None if only reading to the end can tell."""
 
     @abstractmethod
     def rows_of(self, file: FileStamp) -> int:
@@ -57,7 +57,7 @@ class ColumnSource(FileSource):
         """
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file at a position. None for a single file, or if only further reading can tell."""
+        """Return the path of the file at a position. None for a single file, or if the file is unknown before further reading."""
         files = self.files()
         number, group, _ = find_place(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
@@ -97,26 +97,26 @@ class ColumnSource(FileSource):
         check_partition(file.partition, file.path)
         if file == first:  # the schema comes from this file
             return
-        found, declared, known = dict(self.types_of(file)), dict(self.types), frozenset(whole.names)
-        found = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | found
-        needed = [name for name in whole.names if name in found or not (self.scan or name in declared)]
-        check_same_names([name for name in found if self.columns is None or name in known], file.path, needed, first.path)
+        file_types, declared, known = dict(self.types_of(file)), dict(self.types), frozenset(whole.names)
+        file_types = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | file_types
+        needed = [name for name in whole.names if name in file_types or not (self.scan or name in declared)]
+        check_same_names([name for name in file_types if self.columns is None or name in known], file.path, needed, first.path)
         for column in whole:
-            kind = found.get(column.name, column.type)
+            kind = file_types.get(column.name, column.type)
             if column.name not in declared and joined_type(kind, column.type) != column.type:
                 raise _different_types(column.name, (kind, file.path), (column.type, first.path), declares=self.declares)
 
     def declared(self) -> Types:
-        """Return name and type of all columns for a declaration."""
-        return tuple((each.name, each.type) for each in self.whole_schema())
+        """Return name and type of all columns, ready for `schema=`."""
+        return tuple((column.name, column.type) for column in self.whole_schema())
 
     def notes(self) -> tuple[str, ...]:
-        """Describe the schema found by a scan."""
-        said = [*super().notes()]
+        """Return notes for `explain`: the schema found by a scan."""
+        texts = [*super().notes()]
         with suppress(MlxfpError):
             if self.scan:
-                said.append(f"reads all headers for the types; to do without, give {schema_code(self.declared())}")
-        return tuple(said)
+                texts.append(f"reads all headers for the types; to avoid this, give {schema_code(self.declared())}")
+        return tuple(texts)
 
     def __repr__(self) -> str:
         return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=self.scan)})"
@@ -149,18 +149,18 @@ def reading(kind: str, path: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = " ".join(str(error).split())
-        raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download it again.") from error
+        raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download the file again.") from error
 
 
 def _different_types(name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str], *, declares: bool) -> SchemaError:
-    both = joined_type(one[0], other[0])
+    common = joined_type(one[0], other[0])
     if not declares:
-        cure = "Read them separately."
-    elif both is None:
-        cure = f"Declare one that both can be converted to, as in {schema_code([(name, pa.string())])}, or read them separately."
+        remedy = "Read the files separately."
+    elif common is None:
+        remedy = f"Declare a type that fits both files with {schema_code([(name, pa.string())])}, or read the files separately."
     else:
-        cure = f'Give {schema_code([(name, both)])}, or schema="scan" for the types that fit all files.'
-    return SchemaError(f"Two files have different types: column {name!r} is {one[0]} in {one[1]} and {other[0]} in {other[1]}. {cure}")
+        remedy = f'Give {schema_code([(name, common)])}, or schema="scan" for the types that fit all files.'
+    return SchemaError(f"Two files have different types: column {name!r} is {one[0]} in {one[1]} and {other[0]} in {other[1]}. {remedy}")
 
 
 # Cached below: types are needed several times, and a file may have thousands of columns.
@@ -198,14 +198,14 @@ def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[
         list(pool.map(source.header_of, files))  # fills the cache of headers
     declared = dict(source.types)
     kinds: dict[str, pa.DataType] = {}
-    where: dict[str, str] = {}  # column -> first file with its type
+    paths: dict[str, str] = {}  # file of the current type of each column
     for file in files:
         for name, kind in source.types_of(file).items():
-            both = declared[name] if name in declared else joined_type(kinds.get(name, kind), kind)
-            if both is None:
-                raise _different_types(name, (kind, file.path), (kinds[name], where[name]), declares=source.declares)
-            if both != kinds.get(name):
-                kinds[name], where[name] = both, file.path
+            common = declared[name] if name in declared else joined_type(kinds.get(name, kind), kind)
+            if common is None:
+                raise _different_types(name, (kind, file.path), (kinds[name], paths[name]), declares=source.declares)
+            if common != kinds.get(name):
+                kinds[name], paths[name] = common, file.path
     return tuple(kinds.items())
 
 
@@ -214,5 +214,5 @@ def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[
     end = 0
     for chunk in chunks:
         start, end = end, end + chunk.num_rows
-        for at in range(max(first, start), end, size):
-            yield chunk.slice(at - start, size), min(at + size, end)
+        for row in range(max(first, start), end, size):
+            yield chunk.slice(row - start, size), min(row + size, end)

@@ -28,7 +28,7 @@ def as_columns(columns: Any) -> tuple[str, ...] | None:
 def check_names(names: Sequence[str], path: str) -> None:
     """Raise `SchemaError` for a file without columns, for repeated column names and for reserved column names."""
     if not names:
-        raise SchemaError(f"A table has no columns, in {path}. Leave it out.")
+        raise SchemaError(f"A table has no columns, in {path}. Remove the table.")
     check_unique_names(names, path)
 
 
@@ -36,21 +36,23 @@ def check_unique_names(names: Sequence[str], where: str) -> None:
     """Raise `SchemaError` for repeated or reserved column names, because columns are selected by name."""
     doubled = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubled:
-        raise SchemaError(f"Several columns have one name: got {', '.join(map(repr, doubled))} more than once, in {where}. Rename them.")
+        raise SchemaError(
+            f"Several columns have one name: got {', '.join(map(repr, doubled))} more than once, in {where}. Rename the columns."
+        )
     reserved = sorted(set(names) & set(HIDDEN))
     if reserved:
-        raise SchemaError(f"A column has a reserved name: got {reserved[0]!r}, in {where}. Rename it.")
+        raise SchemaError(f"A column has a reserved name: got {reserved[0]!r}, in {where}. Rename the column.")
 
 
 def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], first: str) -> None:
     """Raise `SchemaError` unless a file has the same column names as the first file, in any order."""
     if sorted(names) == sorted(expected):
         return
-    here, there = frozenset(names), frozenset(expected)  # sets, because there may be thousands of names
-    missing, extra = ([name for name in expected if name not in here], [name for name in names if name not in there])
-    said = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
+    present, required = frozenset(names), frozenset(expected)  # sets, because there may be thousands of names
+    missing, extra = ([name for name in expected if name not in present], [name for name in names if name not in required])
+    texts = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
     raise SchemaError(
-        f"Two files have different columns: {path} lacks {said[0]} and adds {said[1]}, compared with {first}. Read them separately."
+        f"Two files have different columns: {path} lacks {texts[0]} and adds {texts[1]}, compared with {first}. Read the files separately."
     )
 
 
@@ -63,7 +65,7 @@ def as_types(schema: Any) -> Types:
     for name, kind in schema.items():
         if not isinstance(name, str) or not isinstance(kind, pa.DataType):
             raise ArgumentTypeError(
-                f"schema must map column names to Arrow types, as in {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
+                f"schema must map column names to Arrow types, for example {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
             )
     return tuple(schema.items())
 
@@ -90,18 +92,18 @@ def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
 
 def shown(schema: pa.Schema) -> pa.Schema:
     """Return the schema with columns of JSON text as strings."""
-    return pa.schema([each.with_type(pa.string()) if each.type == TEXT_OF_JSON else each for each in schema])
+    return pa.schema([column.with_type(pa.string()) if column.type == TEXT_OF_JSON else column for column in schema])
 
 
 def rounding_columns(chunk: pa.RecordBatch, declared: Types) -> list[str]:
     """Return the undeclared columns with a float64 so large that the value may be a rounded integer."""
     names = {name for name, _ in declared}
-    floats = [(place, each.name) for place, each in enumerate(chunk.schema) if each.name not in names and _holds_floats(each.type)]
-    return [name for place, name in floats if _may_round(chunk.column(place))]
+    floats = [(index, column.name) for index, column in enumerate(chunk.schema) if column.name not in names and _holds_floats(column.type)]
+    return [name for index, name in floats if _may_round(chunk.column(index))]
 
 
 def _holds_floats(kind: pa.DataType) -> bool:
-    return pa.types.is_float64(kind) or any(_holds_floats(kind.field(place).type) for place in range(kind.num_fields))
+    return pa.types.is_float64(kind) or any(_holds_floats(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _may_round(column: pa.Array) -> bool:
@@ -114,7 +116,7 @@ def _may_round(column: pa.Array) -> bool:
         return bool(np.isfinite(large).any())
     if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type) | pa.types.is_float64(kind.value_type):
         return _may_round(column.values)
-    return pa.types.is_struct(kind) and any(_may_round(column.field(place)) for place in range(kind.num_fields))
+    return pa.types.is_struct(kind) and any(_may_round(column.field(index)) for index in range(kind.num_fields))
 
 
 def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911  # one for each kind of types

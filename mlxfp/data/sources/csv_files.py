@@ -226,7 +226,7 @@ class _ReadCsv(LineSource):
             read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(guarded) + 1, use_threads=len(guarded) > BLOCK),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                check_utf8=False,  # the block was checked before
+                check_utf8=False,  # the whole block was checked before
                 column_types=kinds,
                 include_columns=wanted,
                 null_values=self.null_values,
@@ -263,7 +263,7 @@ def _long_integers(texts: pa.Array) -> list[str]:
 
 
 def _wider(text: str) -> pa.DataType:
-    """Return a wider type for a value."""
+    """Return float64 or string, the type to declare for a value that does not fit its column."""
     try:
         rounds = abs(float(text)) >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()
     except ValueError:

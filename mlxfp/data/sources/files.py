@@ -29,7 +29,7 @@ from mlxfp.support.file_formats import COMPRESSIONS
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-BLOCK = 1 << 19  # bytes of the first block of a file, and of a parsing unit of a thread; small, so that first rows arrive soon
+BLOCK = 1 << 19  # bytes of the first block of a file, and parsed at once by a thread; small, because first rows should arrive soon
 _GROWTH = 8  # ratio of the largest block to the first block; large blocks keep all threads of parsers busy
 LARGEST_RECORD = 1 << 28  # bytes; a longer record probably has an unclosed quote and would fill the memory
 
@@ -71,23 +71,23 @@ def archive_of(path: Path) -> Path | None:
 
 def _members(archive: ZipFile) -> list[str]:
     """Return the names of the files in an archive, without hidden files and system files."""
-    names = [each.filename for each in archive.infolist() if not each.is_dir()]
+    names = [info.filename for info in archive.infolist() if not info.is_dir()]
     return [name for name in names if is_shown(name) and not name.startswith("__MACOSX/")]
 
 
 def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
     """Return the files for paths, patterns and folders.
 
-    A folder stands for its files with one of the suffixes, and for such files in subfolders named like `year=2024`.
+    For a folder, returns the files with one of the suffixes, also in partition subfolders such as `year=2024`.
     """
-    found = (find_remote(path, suffixes) if is_remote(path) else _find_local(Path(path).expanduser(), suffixes) for path in paths)
-    return tuple(chain.from_iterable(found))
+    stamps = (find_remote(path, suffixes) if is_remote(path) else _find_local(Path(path).expanduser(), suffixes) for path in paths)
+    return tuple(chain.from_iterable(stamps))
 
 
 def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[FileStamp]:
     named = path.parent if path.is_file() else Path(*takewhile(lambda part: path.is_dir() or not has_magic(part), path.parts))
-    for each in _expand(path, suffixes):
-        yield look_up(each)._replace(partition=partition_of(each.relative_to(named).parts[:-1]))
+    for file in _expand(path, suffixes):
+        yield look_up(file)._replace(partition=partition_of(file.relative_to(named).parts[:-1]))
 
 
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -102,47 +102,47 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
             return written
         below = chain.from_iterable(folder.rglob("*") for folder in path.iterdir() if is_partition(folder.name))
         entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and entry.is_file()]
-        found = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes))
-        if not found and (caches := sorted(each for each in path.iterdir() if is_written(each))):
+        matches = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes))
+        if not matches and (caches := sorted(filter(is_written, path.iterdir()))):
             if len(caches) == 1:
                 return _expand(caches[0], suffixes)
             raise ArgumentError(
-                f"A folder of caches holds one for each version of a pipeline, not parts of one: got {len(caches)} of them, in {path}. "
-                "Name one of them, or delete the old ones."
+                f"A folder has several caches, probably of different versions of a pipeline: got {len(caches)} caches, in {path}. Give the "
+                "path of one cache, or delete the old caches."
             )
-        if not found:
+        if not matches:
             wanted = ", ".join(suffixes)
             raise MissingFileError(
-                f"No file in the folder {str(path)!r} ends in {wanted}; it has {len(entries)} others. Name them by a pattern."
+                f"No file in the folder {str(path)!r} ends in {wanted}, got {len(entries)} other files. Select files by a pattern."
             )
-        return found
+        return matches
     if not has_magic(str(path)):
         near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [], n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise MissingFileError(
-            f"There is no file or folder {str(path.absolute())!r}.{hint} Check the path; a relative one starts at the working folder."
+            f"There is no file or folder {str(path.absolute())!r}.{hint} Check the path. A relative path starts at the working folder."
         )
-    found = sorted(match for match in map(Path, glob(str(path), recursive=True)) if match.is_file())  # noqa: PTH207  # Path.glob rejects absolute patterns
-    if not found:
-        raise MissingFileError(f"No file matches {str(path)!r}, searched from {Path.cwd()}. Check the pattern; ** matches any depth.")
-    return found
+    matches = sorted(match for match in map(Path, glob(str(path), recursive=True)) if match.is_file())  # noqa: PTH207  # Path.glob rejects absolute patterns
+    if not matches:
+        raise MissingFileError(f"No file matches {str(path)!r}, searched from {Path.cwd()}. Check the pattern. ** matches any depth.")
+    return matches
 
 
 def _expand_within(archive: Path, name: str) -> list[Path]:
     with _open_zip(str(archive), archive) as opened:
         members = _members(opened)
-    found = [archive / member for member in sorted(members) if member == name or fnmatchcase(member, name)]
-    if not found:
+    matches = [archive / member for member in sorted(members) if member == name or fnmatchcase(member, name)]
+    if not matches:
         raise MissingFileError(
             f"No file in the archive {str(archive)!r} is named {name!r}.{suggest(name, members)} It has: {listed(members)}."
         )
-    return found
+    return matches
 
 
 def look_up(path: Path) -> FileStamp:
     """Return the stamp of a local file. For a file in an archive, size and time are those of the archive."""
-    found = (archive_of(path) or path).stat()
-    return FileStamp(str(path), found.st_size, found.st_mtime_ns)
+    status = (archive_of(path) or path).stat()
+    return FileStamp(str(path), status.st_size, status.st_mtime_ns)
 
 
 @frozen(repr=False)
@@ -175,15 +175,15 @@ class FileSource(Source):
         return tuple(file.version for file in self.files())
 
     def notes(self) -> tuple[str, ...]:
-        """Describe partition columns, and folder names that other readers would treat as partitions."""
+        """Return notes for `explain`: partition columns, and folder names that other readers would treat as partitions."""
         with suppress(MissingFileError):
             files = self.files()
-            found = partition_types(tuple(file.partition for file in files))
-            if found:
-                return (f"columns from the names of folders: {', '.join(name for name, _ in found)}",)
+            columns = partition_types(tuple(file.partition for file in files))
+            if columns:
+                return (f"columns from folder names: {', '.join(name for name, _ in columns)}",)
             for folder in chain.from_iterable(Path(file.path).parts[:-1] for file in files):
                 if is_partition(folder):
-                    return (f"the folder {folder!r} makes no column, as it is named in the path; name the folder that it is in",)
+                    return (f"the folder {folder!r} is part of the path and makes no column; give its parent folder as path",)
         return ()
 
     def __repr__(self) -> str:
@@ -191,7 +191,7 @@ class FileSource(Source):
 
 
 def place(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
-    """Return the position (`at`, `rest`) in file `number`. Each format defines the meaning of `at` and `rest`.
+    """Return a position, (`at`, `rest`) in file `number`. Each format defines the meaning of `at` and `rest`.
 
     The position also holds the file size and the number of files, so that `find_place` detects changes.
     """
@@ -206,15 +206,17 @@ def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, i
         case (int(number), int(at), int(rest), int(size), int(count)) if min(number, at, rest) >= 0 and number <= count:
             pass
         case _:
-            raise CursorError(f"The cursor has no position in files: {position!r:.80}. Use what Cursor.to_bytes() returned.")
+            raise CursorError(f"The cursor has no position in files: {position!r:.80}. Use the bytes returned by Cursor.to_bytes().")
     if count != len(files):
         raise CursorError(
-            f"The files have changed since the cursor was made: there were {count}, now {len(files)}. Restore them, or start over."
+            f"The files have changed since the cursor was made: there were {count}, now {len(files)}. "
+            "Restore the files, or start without a cursor."
         )
     if number < count and files[number].size != size:
         now = files[number]
         raise CursorError(
-            f"A file has changed since the cursor was made: it had {size:,} bytes, now {now.size:,}: {now.path}. Restore it, or start over."
+            f"A file has changed since the cursor was made: it had {size:,} bytes, now {now.size:,}: {now.path}. "
+            "Restore the file, or start without a cursor."
         )
     return number, at, rest
 
@@ -237,13 +239,13 @@ def _open_zip(path: str, opened: Any) -> ZipFile:
 
 
 def _open_member(path: str) -> Any:
-    """Open the file named by a path into an archive, or the only file of an archive."""
+    """Open the file in a zip archive given by a path such as `data.zip/train.csv`, or the only file of the archive."""
     archive = None if is_remote(path) else archive_of(Path(path))
     opened = _open_zip(path, open_remote(path) if is_remote(path) else archive or path)
     members = _members(opened) if archive is None else [Path(path).relative_to(archive).as_posix()]
     if len(members) != 1:
         raise ArgumentError(
-            f"An archive must have one file, or a path must name one in it, got {listed(members)} in {path}. "
+            f"A path to an archive with several files must name one file, got {listed(members)} in {path}. "
             f"Write {f'{path}/{members[0]}' if members else 'the path of another archive'!r}."
         )
     try:
@@ -253,7 +255,7 @@ def _open_member(path: str) -> Any:
 
 
 def _damaged(error: Exception, path: str) -> DataError:
-    return DataError(f"A compressed file is damaged: {error}, in {path}. Compress or download it again.")
+    return DataError(f"A compressed file is damaged: {error}, in {path}. Compress or download the file again.")
 
 
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
@@ -266,20 +268,20 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     """
     with open_bytes(path) as stream:
         _enter(stream, offset, path)
-        again = packing(path) is None and not is_remote(path)  # rereading a few bytes is faster than moving them
+        rereads = packing(path) is None and not is_remote(path)  # rereading a few bytes is faster than copying
         rest, wanted = b"", _grown(size, offset)
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
             end = cut(rest[:wanted])
             if end:
                 offset += end
                 yield rest[:end], offset
-                rest, wanted = b"" if again else rest[end:], _grown(size, offset)
-                if again:
+                rest, wanted = b"" if rereads else rest[end:], _grown(size, offset)
+                if rereads:
                     stream.seek(offset)
             elif wanted >= LARGEST_RECORD:
                 raise DataError(
-                    f"A record does not end: got {wanted:,} bytes without an end, from byte {offset:,} of {path} on. Look there for a "
-                    "missing newline, or in CSV for a quote that is never closed (quote=None reads quotes as text)."
+                    f"A record does not end: got {wanted:,} bytes without a record end, from byte {offset:,} of {path} on. Look there for "
+                    "a missing newline, or in CSV for an unclosed quote. quote=None reads quotes as text."
                 )
             else:
                 wanted *= 2

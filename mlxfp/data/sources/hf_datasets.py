@@ -28,7 +28,7 @@ from mlxfp.support.optional import optional
 # `map` may skip a row.
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
 _FEATURES = b"huggingface"  # metadata key of `datasets` in a schema
-_PLAIN = ("Value", "List", "LargeList", "Sequence")  # features without more information than the Arrow type
+_PLAIN = ("Value", "List", "LargeList", "Sequence")  # features fully described by the Arrow type
 
 
 @explain_call
@@ -60,35 +60,35 @@ def from_hf(dataset: Any) -> Dataset[Example]:
         return Dataset(_FromHf(dataset) if _transform(dataset) is None else _FromHfTransformed(_Transformed(dataset), None))
     if hasattr(dataset, "set_epoch") and hasattr(dataset, "with_format") and hasattr(dataset, "features"):
         return Dataset(_FromHfStream(dataset))
-    hint = f" It holds the splits {', '.join(map(repr, dataset))}: pass one of them." if isinstance(dataset, dict) else ""
+    hint = f" Pass one of the splits {', '.join(map(repr, dataset))}." if isinstance(dataset, dict) else ""
     raise ArgumentTypeError(
         f"from_hf needs a Dataset or an IterableDataset of the package datasets, got {type(dataset).__name__}: {dataset!r:.60}."
-        f"{hint or ' For other tables use from_table, for anything that yields dicts from_iterable.'}"
+        f"{hint or ' Use from_table for other tables, or from_iterable for an iterable of dicts.'}"
     )
 
 
-def _table_identity(held: Any) -> Any:
-    """Return the hash of a dataset kept by `datasets`, which avoids reading the data, or a fingerprint of the data."""
-    known = getattr(held, "_fingerprint", None)
-    return known if known is not None else fingerprint((held.data, held._indices, _transform(held)))  # noqa: SLF001  # no public name exists
+def _table_identity(dataset: Any) -> Any:
+    """Return the hash that `datasets` stores for a dataset, without reading the data. Without a hash, return a fingerprint of the data."""
+    known = getattr(dataset, "_fingerprint", None)
+    return known if known is not None else fingerprint((dataset.data, dataset._indices, _transform(dataset)))  # noqa: SLF001  # no public name exists
 
 
-def _transform(held: Any) -> Any:
+def _transform(dataset: Any) -> Any:
     """Return the function set by `with_transform`, or None."""
-    stated = getattr(held, "format", None) or {}
+    stated = getattr(dataset, "format", None) or {}
     return stated["format_kwargs"]["transform"] if stated.get("type") == "custom" else None
 
 
 @frozen(repr=False)
 class _FromHf(Source):
-    held: Any = field(eq=_table_identity)  # the dataset, because `datasets` pickles a memory-mapped table as its file name
+    dataset: Any = field(eq=_table_identity)  # not the table: `datasets` pickles a memory-mapped table as a file name
     kept: tuple[str, ...] | None = None  # needed columns; None: all
     indexable = True
 
     @property
     def table(self) -> pa.Table:
         """All rows before `select` or `shuffle`."""
-        table = getattr(self.held.data, "table", self.held.data)
+        table = getattr(self.dataset.data, "table", self.dataset.data)
         whole = _without_hf_types(table)
         whole = pa.Table.from_arrays(whole.columns, schema=_with_features(whole.schema, table.schema.metadata))
         return whole if self.kept is None else whole.select(list(self.kept))
@@ -101,7 +101,7 @@ class _FromHf(Source):
     @property
     def chosen(self) -> pa.ChunkedArray | None:
         """Indices of the selected rows in the table, uint64[N], or None for all rows."""
-        indices = self.held._indices  # noqa: SLF001  # no public name exists
+        indices = self.dataset._indices  # noqa: SLF001  # no public name exists
         return None if indices is None else indices.column(0)
 
     def schema(self) -> Schema:
@@ -122,7 +122,7 @@ class _FromHf(Source):
         return int(self.table.num_rows if self.chosen is None else len(self.chosen))
 
     def __fingerprint__(self) -> Any:
-        return _table_identity(self.held)
+        return _table_identity(self.dataset)
 
     def __repr__(self) -> str:
         return f"from_hf({self.length():,} rows)"
@@ -130,74 +130,76 @@ class _FromHf(Source):
 
 @frozen
 class _Transformed:
-    """Transformed rows, one at a time, so that grouping of rows cannot change the result."""
+    """Transformed rows. Each row is transformed alone, because grouping of rows must not change the result."""
 
-    held: Any
+    dataset: Any
 
     def __len__(self) -> int:
-        return len(self.held)
+        return len(self.dataset)
 
     def __getitem__(self, index: int) -> Example:
-        return check_example(self.held[index], index)
+        return check_example(self.dataset[index], index)
 
     def __fingerprint__(self) -> Any:
-        return _table_identity(self.held)
+        return _table_identity(self.dataset)
 
 
 class _FromHfTransformed(FromItems):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"from_hf({self.length():,} rows, transformed by {brief(_transform(self.items.held))})"
+        return f"from_hf({self.length():,} rows, transformed by {brief(_transform(self.items.dataset))})"
 
 
-def _stream_identity(held: Any) -> Any:
+def _stream_identity(stream: Any) -> Any:
     """Return the hash that `datasets` computes for the source and steps of a stream.
 
     Classes of other packages define `__fingerprint__`.
     """
-    if hasattr(type(held), "__fingerprint__"):
-        return held.__fingerprint__()
+    if hasattr(type(stream), "__fingerprint__"):
+        return stream.__fingerprint__()
     hasher = optional("datasets.fingerprint", extra="hf", needed_by="The fingerprint of a stream in from_hf").Hasher
-    fresh = _open_stream(held, 0)
+    fresh = _open_stream(stream, 0)
     try:
         return hasher.hash((str(fresh.features), fresh._ex_iterable, fresh._distributed))  # noqa: SLF001  # no public name exists
     except Exception as error:  # any part of the stream may fail to pickle
         raise FingerprintError(
-            f"A stream of datasets has no fingerprint: {type(error).__name__}: {error}, in {held!r:.80}. Make its functions and their "
-            "arguments plain values, or load what they use inside them."
+            f"A stream of datasets has no fingerprint: {type(error).__name__}: {error}, in {stream!r:.80}. Use functions and arguments "
+            "that can be pickled, or load resources inside the functions."
         ) from error
 
 
-def _compared(held: Any) -> Any:
+def _compared(stream: Any) -> Any:
     try:
-        return fingerprint(_stream_identity(held))
+        return fingerprint(_stream_identity(stream))
     except FingerprintError:
-        return held
+        return stream
 
 
 @frozen(repr=False)
 class _FromHfStream(Source):
-    """Source of a stream. A position is the `state_dict` as JSON if exact, else the number of rows before it."""
+    """Source of a stream. A position is the `state_dict` as JSON if exact, else the number of rows already read."""
 
-    held: Any = field(eq=_compared)
+    stream: Any = field(eq=_compared)
 
     @cached_property
-    def found(self) -> Schema:
+    def inferred(self) -> Schema:
         """Schema of the stream. Cached, because threads that read ahead must not read the first rows at the same time."""
-        if self.held.features is not None:
-            stated = self.held.features.arrow_schema
+        if self.stream.features is not None:
+            stated = self.stream.features.arrow_schema
             return _with_features(_without_hf_types(stated.empty_table()).schema, stated.metadata)
-        return infer_schema(_open_stream(self.held, 0))
+        return infer_schema(_open_stream(self.stream, 0))
 
     def schema(self) -> Schema:
-        return self.found
+        return self.inferred
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        schema, stream = self.schema(), _open_stream(self.held, epoch)
+        schema, stream = self.schema(), _open_stream(self.stream, epoch)
         exact, skipped = _is_exact(stream), 0
         if position is not None and isinstance(position, str) is not exact:
-            raise CursorError(f"The cursor is of another version of datasets: got {position!r:.60}, in {self!r}. Start the epoch again.")
+            raise CursorError(
+                f"The cursor is from another version of the package datasets: got {position!r:.60}, in {self!r}. Start the epoch again."
+            )
         if exact and position is not None:
             stream.load_state_dict(json.loads(position))
         elif position is not None:
@@ -212,25 +214,25 @@ class _FromHfStream(Source):
         return SourceTraits(notes=self.notes)
 
     def notes(self) -> tuple[str, ...]:
-        return () if _is_exact(self.held) else ("resuming reads the rows before the cursor again, and drops them",)
+        return () if _is_exact(self.stream) else ("resuming reads the rows before the cursor again, and drops them",)
 
     def __fingerprint__(self) -> Any:
-        return _stream_identity(self.held)
+        return _stream_identity(self.stream)
 
     def __repr__(self) -> str:
-        return f"from_hf(stream of {'unknown columns' if self.held.features is None else ', '.join(self.held.features)})"
+        return f"from_hf(stream of {'unknown columns' if self.stream.features is None else ', '.join(self.stream.features)})"
 
 
-def _open_stream(held: Any, epoch: int) -> Any:
+def _open_stream(stream: Any, epoch: int) -> Any:
     """Return a copy of the stream at the start of an epoch. Each thread needs a copy, because iteration changes a stream.
 
     The file systems of the process are shared, not copied: a copy made in another thread than the original would register a new file
     system.
     """
-    shared = getattr(held, "_IterableDataset__hffs_cache", None)
-    stream = copy.deepcopy(held, {id(shared): shared}).with_format(None if held.features is None else "arrow")
-    stream.set_epoch(epoch)
-    return stream
+    shared = getattr(stream, "_IterableDataset__hffs_cache", None)
+    copied = copy.deepcopy(stream, {id(shared): shared}).with_format(None if stream.features is None else "arrow")
+    copied.set_epoch(epoch)
+    return copied
 
 
 def _is_exact(stream: Any) -> bool:
@@ -242,17 +244,17 @@ def _is_exact(stream: Any) -> bool:
 
 def _without_hf_types(table: pa.Table) -> pa.Table:
     """Remove types and metadata specific to `datasets`. Arrays of fixed shape become lists."""
-    for place, column in enumerate(table.schema):
-        if isinstance(column.type, pa.ExtensionType):  # a Python-defined type; Arrow's extension types are no instances
-            pieces = [piece.storage for piece in table.column(place).chunks]
-            table = table.set_column(place, column.name, pa.chunked_array(pieces, column.type.storage_type))
+    for index, column in enumerate(table.schema):
+        if isinstance(column.type, pa.ExtensionType):  # False for Arrow's tensor type
+            pieces = [piece.storage for piece in table.column(index).chunks]
+            table = table.set_column(index, column.name, pa.chunked_array(pieces, column.type.storage_type))
     return table.replace_schema_metadata(None)
 
 
 def _with_features(schema: Schema, metadata: Any) -> Schema:
     """Add the information of `datasets` beyond the Arrow type, such as class names, to the metadata of the fields."""
     features = _features((metadata or {}).get(_FEATURES, b"{}"))
-    return pa.schema([each.with_metadata({_FEATURES: features[each.name]}) if each.name in features else each for each in schema])
+    return pa.schema([column.with_metadata({_FEATURES: features[column.name]}) if column.name in features else column for column in schema])
 
 
 @lru_cache(maxsize=64)

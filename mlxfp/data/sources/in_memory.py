@@ -38,7 +38,7 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     See also: `from_table` for columns, `from_iterable` for more than memory holds.
     """
     check_schema(schema)
-    rows = [check_example(row, place) for place, row in enumerate(examples)]
+    rows = [check_example(row, index) for index, row in enumerate(examples)]
     return Dataset(_FromExamples(pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])))
 
 
@@ -85,8 +85,8 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
     check_schema(schema)
     if isinstance(examples, Iterator):
         raise ArgumentTypeError(
-            f"from_iterable needs something that can be iterated again, got the one-pass {type(examples).__name__}. "
-            "Pass the function that makes it, as in from_iterable(lambda: (... for ...)), or a list."
+            f"from_iterable needs an iterable that can be iterated repeatedly, got the one-pass {type(examples).__name__}. "
+            "Pass a list, or a function as in from_iterable(lambda: (... for ...))."
         )
     if not (callable(examples) or isinstance(examples, Iterable)):
         raise ArgumentTypeError(f"from_iterable needs an iterable or a function that returns one, got {type(examples).__name__}.")
@@ -95,7 +95,7 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
 
 @frozen(repr=False)
 class _FromTable(Source):
-    table: pa.Table = field(eq=fingerprint)  # compare by content, with nan equal to nan, so that a pickled copy is equal
+    table: pa.Table = field(eq=fingerprint)  # compared by content, with nan equal to nan, because a pickled copy must be equal
     indexable = True
 
     @property
@@ -136,7 +136,7 @@ class _FromExamples(_FromTable):
 
 @frozen(repr=False)
 class FromIterable(Source):
-    """Source of examples from an iterable, iterated from the start in every epoch. A position is the number of examples before it."""
+    """Source of examples from an iterable, iterated from the start in every epoch. A position is the number of examples already read."""
 
     examples: Iterable[Example] | Callable[[], Iterable[Example]] = field(eq=comparable)
     _schema: Schema | None = None
@@ -154,4 +154,4 @@ class FromIterable(Source):
 
     def _examples(self) -> Iterator[Example]:
         examples = self.examples() if callable(self.examples) else self.examples
-        return (check_example(row, place) for place, row in enumerate(examples))
+        return (check_example(row, index) for index, row in enumerate(examples))

@@ -145,7 +145,7 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
     guarded = guard(data)
     options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other_keys)
     if len(guarded) > BLOCK and other_keys != "infer":  # types are inferred from all lines together
-        # For a line that is invalid or longer than a piece, parse the whole block below, with row numbers in the block.
+        # Parse pieces in parallel. If a line is invalid or longer than a piece, the whole block is parsed below, for correct row numbers.
         with suppress(pa.ArrowInvalid):
             reading = arrow_json.ReadOptions(block_size=BLOCK)
             return one_chunk(arrow_json.read_json(pa.BufferReader(guarded), read_options=reading, parse_options=options))
@@ -167,7 +167,7 @@ def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
 
 
 def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: PLR0911  # a case each
-    """Return a function from an offset to the fault of a line, or None for an unknown problem."""
+    """Explain an invalid line. Return a function that makes the fault for an offset, or None for an unknown problem."""
     received = f"got {shorten(line)}"
     try:
         record = json.loads(line)

@@ -35,10 +35,10 @@ from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
 from mlxfp.support.errors import MlxfpError, SchemaError
 from mlxfp.support.progress import Progress
 
-_WIDE = 500  # a block of the usual size holds at least 1 KB of each of 500 columns
-_SAMPLE = 1 << 20  # number of bytes for type inference
+_WIDE = 500  # columns up to which a block has the usual size, about 1 KB per column
+_SAMPLE = 1 << 20  # bytes read for type inference
 _CONVERT = "Convert the file to UTF-8, for example with iconv. A compressed file needs the suffix .gz or .zst."
-_LONG = pa.decimal128(19, 0)  # marker in a scan for integer columns beyond float64 precision; joins only with integers
+_LONG = pa.decimal128(19, 0)  # marks integer columns beyond float64 precision in a scan; joins with integers only
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -86,12 +86,12 @@ class LineSource(FileSource):
         return None
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        """Return the inferred schema with the declared types, and with types such as null replaced by types for later values."""
+        """Complete an inferred schema: declared types replace inferred types, and null and date types become string."""
         kinds = dict(self.types)
         return pa.schema([(f.name, kinds.get(f.name, settled(f.type))) for f in schema])
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-        """Return a type for the values of both types, for a scan, or None if no type fits."""
+        """Return the common type of two types found by a scan, or None."""
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
@@ -103,7 +103,7 @@ class LineSource(FileSource):
         return shown(self.select(self.whole_schema(self.inferred(files)[0], files)))
 
     def declared(self) -> Types:
-        """Return name and type of all columns for a declaration. JSON kept as text has a special type."""
+        """Return name and type of all columns, ready for `schema=`. JSON kept as text has a special type."""
         return tuple((column.name, column.type) for column in self.inferred(self.files())[0])
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
@@ -162,7 +162,7 @@ class LineSource(FileSource):
                 yield Lines(self, block, file_schema, wanted, partition), after
 
     def notes(self) -> tuple[str, ...]:
-        """Describe the cost of resuming in a compressed file and the schema found by a scan."""
+        """Return notes for `explain`: the cost of resuming in a compressed file, and the schema found by a scan."""
         texts = [*super().notes()]
         with suppress(MlxfpError):
             files = self.files()
@@ -188,15 +188,14 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 def _size(least: int, columns: Sequence[str]) -> int:
     """Return the block size for a number of columns.
 
-    Blocks of wide rows are larger, because the fixed cost of Arrow per column and block equals the parsing of some 500 bytes of
-    numbers.
+    Blocks of wide rows are larger, because Arrow has a fixed cost per column and block, as high as parsing some 500 bytes.
     """
     return least * max(1, len(columns) // _WIDE)
 
 
 @lru_cache(maxsize=256)
 def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-    """Infer the schema from the first file with a record, or from the first file. Return the schema and the path of the file."""
+    """Infer the schema from the first file with a record, else from the first file. Return the schema and the path of the file."""
     samples = _samples(source, files)
     first = next(samples)
     sample, path = next((pair for pair in chain([first], samples) if pair[0].num_rows), first)
@@ -221,7 +220,7 @@ def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple
 @lru_cache(maxsize=64)
 def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
     """Infer a schema that fits every record. Threads parse the blocks with inferred types, and the types of each column are joined."""
-    blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # column -> type -> first block with the type
+    blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # first block of each type, by column
     faults: dict[str, tuple[Fault, Block]] = {}  # faults of columns with several types in one value
     first: Opening | None = None
     with Progress("find the types of columns", unit="blocks") as progress:
@@ -244,7 +243,7 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
 
 
 def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, pa.DataType]], list[Fault]]:
-    """Infer the types of a block. A column with values of several types yields all types, or a fault."""
+    """Infer the types of a block. For a column with several types, return all types, or a fault for a single value of mixed types."""
     types: list[tuple[str, pa.DataType]] = []
     faults: list[Fault] = []
     declared = {name for name, _ in source.types}

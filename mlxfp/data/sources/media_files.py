@@ -23,7 +23,7 @@ from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 
-_FILES_AT_ONCE = 32  # files of a chunk; photographs are large, and a few chunks are in memory
+_FILES_AT_ONCE = 32  # files per chunk; few, because photographs are large and memory holds several chunks
 
 
 @explain_call
@@ -83,14 +83,16 @@ def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]
     if rate is not None:
         check_positive(rate=rate)
         if rate > MOST_RATE:
-            raise ArgumentError(f"rate is in samples per second, at most {MOST_RATE:,}, got rate={rate:,}.")
+            raise ArgumentError(f"rate must be at most {MOST_RATE:,} samples per second, got rate={rate:,}.")
     check_installed("read_audio", resampling=rate is not None)
     return Dataset(_ReadAudio(path, rate=rate))
 
 
 def _as_folder(path: Any) -> str:
     if not isinstance(path, str | Path):
-        raise ArgumentTypeError(f"path must be one folder, got {type(path).__name__}: {path!r:.60}. For several, join datasets by concat.")
+        raise ArgumentTypeError(
+            f"path must be one folder, got {type(path).__name__}: {path!r:.60}. For several folders, join datasets with concat."
+        )
     return as_paths(path)[0]
 
 
@@ -110,7 +112,7 @@ class _MediaSource(Source):
 
     @abstractmethod
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
-        """Return the columns from the content of a file."""
+        """Return the values of `columns` for the content of one file."""
 
     @cached_property
     def root(self) -> str:
@@ -123,7 +125,7 @@ class _MediaSource(Source):
             return tuple(file.path for file in list_remote(self.root, self.suffixes))
         root = Path(self.root)
         if not root.is_dir():
-            reason = "It is a file; name the folder that it is in" if root.is_file() else "A relative path starts at the working folder"
+            reason = "The path is a file. Give its folder" if root.is_file() else "A relative path starts at the working folder"
             raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
         below = (path for path in root.rglob("*") if path.suffix.lower() in self.suffixes and path.is_file())
         shown = tuple(sorted(filter(is_shown, (path.relative_to(root).as_posix() for path in below))))
@@ -134,14 +136,14 @@ class _MediaSource(Source):
     @cached_property
     def classes(self) -> dict[str, int]:
         """Label of each class. Empty without class folders."""
-        found = sorted({name.partition("/")[0] for name in self.names if "/" in name})
+        folders = sorted({name.partition("/")[0] for name in self.names if "/" in name})
         others = [name for name in self.names if "/" not in name]
-        if found and others:
+        if folders and others:
             raise DataError(
                 f"Some files are in class folders, but {len(others)} are not, such as {others[0]!r}, in {self._locate('')!r}. "
-                "Move them into a class folder, or out of this folder."
+                "Move these files into a class folder, or out of the folder."
             )
-        return {name: label for label, name in enumerate(found)}
+        return {name: label for label, name in enumerate(folders)}
 
     def schema(self) -> Schema:
         labels = {"class": pa.string(), "label": pa.int64()} if self.classes else {}
@@ -154,8 +156,8 @@ class _MediaSource(Source):
         first, count = (0, len(self.names)) if position is None else position
         if count != len(self.names):
             raise CursorError(
-                f"The files have changed since the cursor was made: there were {count}, now {len(self.names)}, in {self!r}. Restore them, "
-                "or start over."
+                f"The files have changed since the cursor was made: there were {count}, now {len(self.names)}, in {self!r}. Restore the "
+                "files, or start without a cursor."
             )
         for task, stop in tasks_in_order(self, epoch, first, _FILES_AT_ONCE):
             yield task, (stop, count)
@@ -189,7 +191,7 @@ class _MediaSource(Source):
     def _row(self, name: str, data: bytes) -> Example:
         path = self._locate(name)
         if not data:
-            raise DataError(f"A file is empty: got 0 bytes, in {path!r}. Copy it again, or move it out of the folder.")
+            raise DataError(f"A file is empty: got 0 bytes, in {path!r}. Copy the file again, or move it out of the folder.")
         row = {**self.parse(data, path), "path": name}
         kind = name.partition("/")[0]
         return {**row, "class": kind, "label": self.classes[kind]} if self.classes else row

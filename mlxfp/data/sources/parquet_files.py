@@ -70,7 +70,7 @@ def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
 
 @frozen(repr=False)
 class _ReadParquet(ColumnSource):
-    conditions: tuple[Condition, ...] = field(default=(), kw_only=True, repr=False)  # other rows may be read as nulls
+    conditions: tuple[Condition, ...] = field(default=(), kw_only=True, repr=False)  # filters; other rows may be read as nulls
     suffixes = (".parquet",)
     kind = "Parquet"
     declares = True

@@ -40,7 +40,7 @@ def partition_of(folders: Iterable[str]) -> Partition:
 def _unquoted(text: str) -> str:
     try:
         return unquote(text, errors="strict")
-    except UnicodeDecodeError:  # plain text with a percent sign
+    except UnicodeDecodeError:  # the text is not percent-encoded
         return text
 
 
@@ -70,7 +70,7 @@ def stated(text: str | None, kind: pa.DataType, name: str, path: str) -> pa.Arra
     """
     try:
         return pa.array([text], pa.string()).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # invalid value, or a type without conversion from text
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # invalid value, or no conversion from text
         raise SchemaError(
             f"A folder name does not fit the column {name!r} of {kind}: got {text!r}, in {path}. Declare another type for the "
             "column, or rename the folder."

@@ -56,14 +56,14 @@ def is_shown(name: str) -> bool:
 def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
     """Return the files for an address. Patterns and folders work as for local paths if the file system supports them."""
     system, path = _split(address)
-    found = [about for about in _look_up(system, address, lambda: _find(system, path, suffixes)) if about["type"] == "file"]
-    if not found:
+    infos = [info for info in _look_up(system, address, lambda: _find(system, path, suffixes)) if info["type"] == "file"]
+    if not infos:
         raise MissingFileError(
-            f"No file is found at {address!r}. Check the address; of a folder, only files in {', '.join(suffixes)} are read."
+            f"There is no file at {address!r}. Check the address. In a folder, only files with the suffix {' or '.join(suffixes)} are read."
         )
     below = f"{_named_folder(path)}/"
-    folders = (about["name"].removeprefix(below).split("/")[:-1] if about["name"].startswith(below) else () for about in found)
-    stamps = (_describe(system, about)._replace(partition=partition_of(names)) for about, names in zip(found, folders, strict=True))
+    folders = (info["name"].removeprefix(below).split("/")[:-1] if info["name"].startswith(below) else () for info in infos)
+    stamps = (_describe(system, info)._replace(partition=partition_of(names)) for info, names in zip(infos, folders, strict=True))
     return tuple(sorted(stamps))
 
 
@@ -71,8 +71,8 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
     """Return the files in a folder and its subfolders, with paths relative to the folder."""
     system, path = _split(address)
     below = f"{path.rstrip('/')}/"
-    found = [] if _is_http(address) else _look_up(system, address, lambda: system.find(path, detail=True).values())
-    named = {about["name"].removeprefix(below): about for about in found if about["name"].startswith(below)}
+    infos = [] if _is_http(address) else _look_up(system, address, lambda: system.find(path, detail=True).values())
+    named = {info["name"].removeprefix(below): info for info in infos if info["name"].startswith(below)}
     shown = [name for name in named if is_shown(name) and name.lower().endswith(suffixes)]
     if not shown:
         raise MissingFileError(f"No file in the folder {address!r} or below it ends in {', '.join(suffixes)}. Check the address.")
@@ -105,7 +105,7 @@ class _Retried(RawIOBase):
     """Remote file that is opened again after a failed or short read, because connections can end at any byte."""
 
     def __init__(self, file: Any, opens: Callable[[], Any], address: str) -> None:
-        """Take an open file at its first byte, and a function that opens the file again."""
+        """Wrap a file opened at offset 0. `opens` opens the file again."""
         self.file, self.opens, self.address = file, opens, address
         self.at, self.size = 0, int(file.size)
 
@@ -123,8 +123,8 @@ class _Retried(RawIOBase):
         return self.at
 
     def read(self, size: int = -1, /) -> bytes:
-        left = max(0, self.size - self.at)
-        wanted = left if size < 0 else min(size, left)
+        remaining = max(0, self.size - self.at)
+        wanted = remaining if size < 0 else min(size, remaining)
         data = _retried(lambda: self._read(wanted), f"byte {self.at:,} of {self.size:,} of {self.address}")
         self.at += wanted
         return data
@@ -166,9 +166,9 @@ class _Unsized:
         return getattr(self.file, name)
 
 
-def _retried(call: Callable[[], A], place: str) -> A:
+def _retried(call: Callable[[], A], location: str) -> A:
     """Retry a function while its errors may be temporary. Raises `DataError` after the last attempt."""
-    tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {place}")
+    tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {location}")
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=_WAIT, exp_base=4),
@@ -181,7 +181,7 @@ def _retried(call: Callable[[], A], place: str) -> A:
         error = _reason(raised)
         if not _may_pass(error):
             raise
-        raise _unreadable(error, _ATTEMPTS, place) from raised
+        raise _unreadable(error, _ATTEMPTS, location) from raised
     return result
 
 
@@ -196,12 +196,12 @@ def _may_pass(error: Exception) -> bool:
     return not isinstance(error, _FOR_GOOD) and (status is None or status >= 500 or status in _PASSING)
 
 
-def _unreadable(error: Exception, attempts: int, place: str) -> DataError:
+def _unreadable(error: Exception, attempts: int, location: str) -> DataError:
     silent = isinstance(error, TimeoutError)
-    said = "the server does not answer" if silent else ": ".join(filter(None, [type(error).__name__, str(error)]))
+    reason = "the server does not answer" if silent else ": ".join(filter(None, [type(error).__name__, str(error)]))
     return DataError(
-        f"A remote file cannot be read: {said}, after {attempts} attempt{'s' * (attempts > 1)}, from {place}. Look at the connection, and "
-        "run it again, or go on from the last cursor."
+        f"A remote file cannot be read: {reason}, after {attempts} attempt{'s' * (attempts > 1)}, from {location}. Check the connection. "
+        "Then run again, or resume from the last cursor."
     )
 
 
@@ -212,14 +212,14 @@ def _split(address: str) -> tuple[Any, str]:
     except ImportError as error:
         raise MissingExtraError(f"Reading {address} needs a package that is not installed: {error}.") from error
     except ValueError as error:
-        raise ArgumentError(f"The address {address!r} cannot be read: {error}. Use a scheme that fsspec knows, as in 's3://'.") from error
+        raise ArgumentError(f"The address {address!r} cannot be read: {error}. Use a scheme known to fsspec, such as 's3://'.") from error
     return system, path
 
 
 def _http_options(address: str) -> dict[str, Any]:
     """Return the timeouts for each HTTP scheme in an address, which may be chained.
 
-    fsspec's configuration of the user takes precedence. The total time is not limited, unlike aiohttp's five minutes, because large
+    The user's fsspec configuration takes precedence. The total time is not limited, unlike aiohttp's five minutes, because large
     files take longer.
     """
     schemes = {part.partition("://")[0] for part in address.split("::")} & {"http", "https"}
@@ -247,15 +247,15 @@ def _look_up(system: Any, address: str, find: Callable[[], Iterable[Mapping[str,
 def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping[str, Any]]:
     if has_magic(path) and not _is_http(path):
         return system.glob(path, detail=True).values()  # type: ignore[no-any-return]  # fsspec has no types
-    about = system.info(path)
-    if about["type"] != "directory":
-        return [about]
-    entries = [(each["name"].rsplit("/", 1)[-1], each) for each in system.ls(path, detail=True)]
-    if any(each["type"] == "directory" and is_partition(name) for name, each in entries):
+    info = system.info(path)
+    if info["type"] != "directory":
+        return [info]
+    entries = [(entry["name"].rsplit("/", 1)[-1], entry) for entry in system.ls(path, detail=True)]
+    if any(entry["type"] == "directory" and is_partition(name) for name, entry in entries):
         below = f"{path.rstrip('/')}/"
-        entries = [(name.removeprefix(below), each) for name, each in system.find(path, detail=True).items()]
-        entries = [(name, each) for name, each in entries if "/" not in name or is_partition(name.partition("/")[0])]
-    return [each for name, each in entries if is_shown(name) and name.lower().endswith(suffixes)]
+        entries = [(name.removeprefix(below), entry) for name, entry in system.find(path, detail=True).items()]
+        entries = [(name, entry) for name, entry in entries if "/" not in name or is_partition(name.partition("/")[0])]
+    return [entry for name, entry in entries if is_shown(name) and name.lower().endswith(suffixes)]
 
 
 def _named_folder(path: str) -> str:
@@ -263,8 +263,8 @@ def _named_folder(path: str) -> str:
     return "/".join(takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")))
 
 
-def _describe(system: Any, about: Mapping[str, Any]) -> FileStamp:
-    name = about["name"]
-    mark = next((about[mark] for mark in _MARKS if about.get(mark)), None)
+def _describe(system: Any, info: Mapping[str, Any]) -> FileStamp:
+    name = info["name"]
+    mark = next((info[mark] for mark in _MARKS if info.get(mark)), None)
     version = blake2b(str(system.ukey(name) if mark is None else mark).encode(), digest_size=7).digest()
-    return FileStamp(system.unstrip_protocol(name), int(about["size"] or 0), int.from_bytes(version, "little"))
+    return FileStamp(system.unstrip_protocol(name), int(info["size"] or 0), int.from_bytes(version, "little"))

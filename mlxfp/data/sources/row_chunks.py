@@ -14,7 +14,8 @@ from mlxfp.support.errors import ArgumentTypeError
 ERROR = "__error__"  # hidden column with the reason of a failed row, else null
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
 _FIRST_CHUNKS = 64, 256, 1024, CHUNK_ROWS
-_MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 512  # small rows come in larger chunks: engines need some MB to keep all threads busy
+# Rows of a chunk of small rows, and maximum bytes of a small row. Token engines need some MB per chunk to keep all threads busy.
+_MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 512
 ROWS_PULLED = 256  # rows per chunk; small, because user code and remote streams may be slow
 
 

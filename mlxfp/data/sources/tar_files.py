@@ -35,9 +35,9 @@ _Row = tuple[str, dict[str, bytes | None]]  # key, and bytes per extension; None
 _Rows = Generator[_Row, None, None]
 
 _KEY = "key"
-_ROWS_AT_ONCE = 64  # maximum rows of a chunk, as for images in a folder
+_ROWS_AT_ONCE = 64  # maximum rows of a chunk
 _BYTES_AT_ONCE = 16 << 20  # bytes after which a chunk ends early
-_MOST_BYTES = 1 << 30  # maximum bytes of a file, which becomes one value of a row
+_MOST_BYTES = 1 << 30  # maximum bytes of a file
 
 
 @explain_call
@@ -134,7 +134,7 @@ class _ReadTar(FileSource):
         if len(indices) and not 0 <= indices.min() <= indices.max() < ends[-1]:
             raise ArgumentError(
                 f"A row is out of range: got {indices.min()} to {indices.max()}, but there are {ends[-1]:,} rows, in {self!r}. Take rows "
-                f"from 0 to {ends[-1] - 1}."
+                f"in range({ends[-1]})."
             )
         numbers = np.searchsorted(ends, indices, side="right")
         within = indices - np.concatenate([[0], ends])[numbers]
@@ -187,7 +187,7 @@ class _Archive:
     spans: dict[str, NDArray[np.int64]]  # extension -> offset and size in bytes for each row, int64[N, 2]; -1 for a missing file
 
     def firsts(self) -> dict[str, str]:
-        """Return each extension with its first key."""
+        """Return a mapping from each extension to the first key with this extension."""
         return {name: self.keys[int(np.argmax(spans[:, 1] >= 0))] for name, spans in self.spans.items()}
 
     def row(self, number: int, schema: Schema, opened: BinaryIO | FileIO) -> _Row:
@@ -257,7 +257,7 @@ def _stream(file: FileStamp, wanted: frozenset[str]) -> _Rows:
 
 
 class _Member(tarfile.TarInfo):
-    """Header that raises an error if damaged. `TarFile.next` takes a damaged header, except the first, for the end of the archive."""
+    """Tar header that raises an error if damaged. `TarFile.next` would treat a damaged header as the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Member":
@@ -271,7 +271,7 @@ _Members = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None
 
 
 def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Members:
-    """Yield the files of an archive that belong to rows: (key, extension), header, and bytes or None."""
+    """Yield the files of an archive that belong to rows: (key, extension), header, and bytes (None for an unwanted extension)."""
     last = ""
     try:
         with tarfile.open(fileobj=opened, mode=mode, tarinfo=_Member, encoding="utf-8", errors="surrogateescape") as archive:

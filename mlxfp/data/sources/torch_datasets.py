@@ -47,13 +47,13 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
     See also: `from_hf`, `from_iterable`.
     """
     items = _Items(dataset, as_columns(columns))
-    streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch defines __getitem__ on these classes too
+    streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch also defines __getitem__ there
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not streamed:
         return Dataset(_FromTorch(items, schema))
     if not hasattr(dataset, "__iter__") or isinstance(dataset, Iterator):
         raise ArgumentTypeError(
             f"from_torch needs __getitem__ and __len__, or an __iter__ that starts over each time, got {type(dataset).__name__}: "
-            f"{dataset!r:.60}. For a generator use from_iterable with the function that makes it."
+            f"{dataset!r:.60}. For a generator, pass the generator function to from_iterable."
         )
     return Dataset(_FromTorchStream(items, schema))
 
@@ -62,21 +62,21 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
 class _Items:
     """Items of a PyTorch dataset as examples."""
 
-    held: Any
+    dataset: Any
     columns: tuple[str, ...] | None
 
     def __len__(self) -> int:
-        return len(self.held)
+        return len(self.dataset)
 
     def __getitem__(self, index: int) -> Example:
-        return self._example(self.held[index], index)
+        return self._example(self.dataset[index], index)
 
     def __call__(self) -> Iterator[Example]:
-        return (self._example(item, index) for index, item in enumerate(self.held))
+        return (self._example(item, index) for index, item in enumerate(self.dataset))
 
     def __fingerprint__(self) -> Any:
         """Return the fingerprint defined by the dataset, or the attributes and reading code of the dataset."""
-        return self.columns, _identity(self.held)
+        return self.columns, _identity(self.dataset)
 
     def _example(self, item: Any, index: int) -> Example:
         if isinstance(item, Mapping):
@@ -85,12 +85,13 @@ class _Items:
         if self.columns is None:
             raise ArgumentError(
                 f"from_torch needs a name for each part of an item, got {type(item).__name__} of {len(parts)} for item {index} of "
-                f"{type(self.held).__name__}. Name the parts, as in columns={[f'column_{place}' for place in range(len(parts))]!r:.80}."
+                f"{type(self.dataset).__name__}. "
+                f"Name the parts with columns={[f'column_{number}' for number in range(len(parts))]!r:.80}."
             )
         if len(parts) != len(self.columns):
             raise DataError(
-                f"An item has {len(parts)} parts and there are {len(self.columns)} columns, {', '.join(self.columns)}: item {index} of "
-                f"{type(self.held).__name__}. Name every part, or leave some out in the dataset."
+                f"An item has {len(parts)} parts, but there are {len(self.columns)} columns ({', '.join(self.columns)}): item {index} of "
+                f"{type(self.dataset).__name__}. Name every part in columns=, or return fewer parts from the dataset."
             )
         return {name: without_arrays(part) for name, part in zip(self.columns, parts, strict=True)}
 
@@ -113,7 +114,7 @@ def _identity(value: Any) -> Any:
 class FromItems(Source):
     """Source of items with `__getitem__` and `__len__`. Each item is a mapping.
 
-    A position is the number of items before the position.
+    A position is the number of items already read.
     """
 
     items: Any = field(eq=comparable)
@@ -140,7 +141,7 @@ class FromItems(Source):
         return tasks_in_order(self, epoch, position or 0, ROWS_PULLED)
 
     def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
-        """Return the task for some items. Carries a schema, so that processes do not infer the schema again."""
+        """Return the task that reads some items. The task has a schema, because worker processes should not infer the schema again."""
         return IndexTask(self._declared, epoch, indices)
 
     @cached_property
@@ -158,7 +159,7 @@ class _FromTorch(FromItems):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"from_torch({type(self.items.held).__name__} of {self.length():,})"
+        return f"from_torch({type(self.items.dataset).__name__} of {self.length():,})"
 
 
 class _FromTorchStream(FromIterable):
@@ -166,4 +167,4 @@ class _FromTorchStream(FromIterable):
 
     def __repr__(self) -> str:
         items: Any = self.examples
-        return f"from_torch({type(items.held).__name__})"
+        return f"from_torch({type(items.dataset).__name__})"

@@ -162,7 +162,7 @@ def with_declared(flac: bytes, samples: int) -> bytes:
         (0, r"A file declares no length, probably because it was written to a pipe, in 'a\.flac'\. Convert the file with ffmpeg"),
         (
             2**35,
-            r"A file declares too much sound for one row: 34,359,738,368 samples in each of 1 channels, at most 268,435,456 over all channels, in 'a",
+            r"A file declares too much sound for one row: 34,359,738,368 samples in each of 1 channels, at most 268,435,456 over all",
         ),
         (2**28, "A file (ends early|cannot be decoded as sound)"),
     ],

@@ -164,7 +164,7 @@ def test_a_bad_line_in_the_first_block_is_named(tmp_path: Path, lines: list[str]
         ('{"l": ["a"]}', r"Convert the values to one type, or keep the column as JSON text with schema=\{'l': pa\.json_\(\)\}\."),
         (
             '{"new": {"a": [true]}}',
-            r"Declare the column with schema=\{'new': pa\.struct\(\{'a': pa\.list_\(pa\.bool_\(\)\)\}\)\}, or drop unknown keys with unknown=",
+            r"Declare the column with schema=\{'new': pa\.struct\(\{'a': pa\.list_\(pa\.bool_\(\)\)\}\)\}, or drop unknown keys",
         ),
     ],
 )

@@ -78,7 +78,7 @@ def test_the_class_is_the_first_folder_however_deep_an_image_lies(tmp_path: Path
 def test_only_the_files_that_are_taken_are_read(tmp_path: Path):
     dataset = read_images(write(tmp_path, {"a.png": b"1", "b.png": b""}))
     assert take_rows(dataset, 0, np.array([0]))["image"].to_pylist() == [b"1"]
-    with pytest.raises(DataError, match=r"A file is empty: got 0 bytes, in '.*b\.png'\. Copy it again"):
+    with pytest.raises(DataError, match=r"A file is empty: got 0 bytes, in '.*b\.png'\. Copy the file again"):
         list(dataset)
 
 
@@ -106,7 +106,7 @@ def test_mistakes_about_folders_are_named(tmp_path: Path, read: Any):
     with pytest.raises(MissingFileError, match=rf"No file in the folder '.*' or below it ends in .*\.{suffix}.*\. Check the path\."):
         list(read(tmp_path))
     write(tmp_path, {f"a.{suffix}": b"1", f"cat/b.{suffix}": b"1"})
-    with pytest.raises(MissingFileError, match="It is a file; name the folder that it is in"):
+    with pytest.raises(MissingFileError, match=r"The path is a file\. Give its folder"):
         list(read(tmp_path / f"a.{suffix}"))
     with pytest.raises(DataError, match=rf"Some files are in class folders, but 1 are not, such as 'a\.{suffix}', in"):
         list(read(tmp_path))

@@ -290,9 +290,9 @@ def test_random_access_holds_a_column_of_folders_once(tmp_path: Path):
 
 
 def test_explain_says_which_folders_make_columns(hive: Path):
-    assert "columns from the names of folders: year, month" in str(explain(read_parquet(hive)))
+    assert "columns from folder names: year, month" in str(explain(read_parquet(hive)))
     named = str(explain(read_parquet(hive / "year=2024" / "month=1" / "a.parquet")))
-    assert "the folder 'year=2024' makes no column, as it is named in the path; name the folder that it is in" in named
+    assert "the folder 'year=2024' is part of the path and makes no column; give its parent folder as path" in named
     assert read_parquet(hive / "*.parquet").source.traits.notes() == ()
 
 

@@ -170,7 +170,9 @@ def test_keys_that_are_no_columns_are_left_out_on_request(tmp_path: Path):
     lines = [{"t": "x", "o": {"x": 1}}] * 50_000
     lines += [{"t": "y", "link": "z", "o": {"x": 2, "new": [1]}}, {"o": {}}]
     path = write(tmp_path / "a.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
-    with pytest.raises(DataError, match=r"A key is not a column: got 'link', .*, in line 50001 of .* drop unknown keys .* unknown=\"ignore\"\."):
+    with pytest.raises(
+        DataError, match=r"A key is not a column: got 'link', .*, in line 50001 of .* drop unknown keys .* unknown=\"ignore\"\."
+    ):
         list(read_jsonl(path))
     dataset = read_jsonl(path, unknown="ignore")
     assert list(dataset)[-2:] == [{"t": "y", "o": {"x": 2}}, {"t": None, "o": {"x": None}}]

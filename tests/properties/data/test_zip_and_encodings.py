@@ -127,7 +127,7 @@ def test_a_damaged_archive_is_named(tmp_path: Path, place: int):
     with suppress(MlxfpError):  # or it is read: not every byte matters
         list(read_csv(path))
     path.write_bytes(bytes(data[:-40]))
-    with pytest.raises(DataError, match=r"A compressed file is damaged: .*, in .*train\.csv\.zip\. Compress or download it again\."):
+    with pytest.raises(DataError, match=r"A compressed file is damaged: .*, in .*train\.csv\.zip\. Compress or download the file again\."):
         list(read_csv(path))
 
 

@@ -90,9 +90,9 @@ def _begins(delimiter: str, quote: str) -> NDArray[np.bool_]:
 
 
 def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return offsets at which quoting toggles, int64[N], correct at every newline.
+    """Return offsets of quotes, int64[N]: an even number of these offsets precedes every newline outside quotes.
 
-    If all quotes toggle, returns the offsets of all quotes.
+    Faster than `_edges` if every quote toggles quoting.
     """
     if quote is None or quote.encode() not in data:
         return np.empty(0, np.int64)

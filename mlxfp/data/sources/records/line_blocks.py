@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark, written by some programs
 LF, CR = 10, 13
-PIECE = 1 << 16  # bytes per NumPy call, so that results stay in the CPU cache
+PIECE = 1 << 16  # bytes per NumPy call; results stay in the CPU cache
 
 
 @frozen

@@ -17,9 +17,9 @@ from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import DataError, SchemaError
 
-# Number of invalid records in a block before every record is parsed alone. Finding an invalid record costs about ten parses of the block.
+# Number of invalid records in a block after which every record is parsed alone. Finding an invalid record costs about ten parses.
 _FAULTS = 16
-_ESCAPED = re.compile("[\udc80-\udcff]")  # Python's decoding of bytes that are not UTF-8
+_ESCAPED = re.compile("[\udc80-\udcff]")  # surrogates, Python's decoding of invalid UTF-8 bytes
 
 
 class Format(Protocol):
@@ -126,7 +126,7 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
     columns = pa.schema([*shown(schema), (ERROR, REASON)])
     parts: list[RecordBatch] = []
     start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # end offset and problem of the record at `stop`
+    after: tuple[int, str] | None = None  # end offset and problem of the invalid record that begins at `stop`
     while start < len(data):
         following = int(ends[np.searchsorted(ends, start, "right")])
         records = _part(block, start, stop if failures < _FAULTS else min(stop, following))
@@ -153,8 +153,8 @@ def _part(block: Block, start: int, stop: int) -> Block:
 def without_faults(source: Format, block: Block) -> RecordBatch | Fault:
     """Infer the types of a block. Return the block parsed with these types, or a fault.
 
-    If invalid records are marked, the types come from the valid records. After too many invalid records, only the records before are
-    used.
+    If invalid records become marked rows, the types come from the valid records. After 16 invalid records, the rest of the block is
+    ignored.
     """
     first = parsed = _attempt(source, block, None)
     for number in range(_FAULTS if source.marks else 0):

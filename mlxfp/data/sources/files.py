@@ -262,9 +262,9 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     """Yield a file from `offset` on in blocks of whole records, each with the offset after the block.
 
     The last offset is None, and the last block may be empty. `cut` returns the number of leading bytes that are whole records. A block
-    holds the whole records in the next `size` bytes, or further on in the file in up to eight times as many bytes. If no record is
-    complete, twice as many bytes are read, and so on. The end of a block therefore depends only on its start. Offsets count
-    uncompressed bytes. A plain file is entered at `offset`; a compressed file (by its suffix) is decompressed from the start.
+    holds the whole records in the next `size` bytes. Later blocks are up to eight times as large. If no record is complete, twice as
+    many bytes are read, and so on. The end of a block therefore depends only on its start. Offsets count uncompressed bytes. A plain
+    file is read from `offset`. A compressed file, recognized by its suffix, is decompressed from the start.
     """
     with open_bytes(path) as stream:
         _enter(stream, offset, path)

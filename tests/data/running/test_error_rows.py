@@ -287,7 +287,7 @@ def test_schemas_are_inferred_from_rows_that_are_well():
 
 
 def test_values_of_several_types_are_an_error_of_the_schema_as_ever():
-    with pytest.raises(SchemaError, match="Convert the values to one type"):
+    with pytest.raises(SchemaError, match="Make the values of a column one type"):
         list(pipe(numbers(9), map(lambda row: {"x": row["x"] if row["x"] < 5 else "text"}), on_error("skip")))
 
 

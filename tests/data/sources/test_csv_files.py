@@ -324,7 +324,7 @@ def test_a_missing_file_is_named_when_it_is_read_and_not_before(tmp_path: Path):
         ({"columns": "ab"}, ArgumentTypeError, "columns must be a list of strings"),
         ({"null_values": "NA"}, ArgumentTypeError, "null_values must be a list of strings"),
         ({"schema": [("a", pa.int64())]}, ArgumentTypeError, r"schema must map column names to Arrow types, or be \"scan\", got list"),
-        ({"schema": {"a": int}}, ArgumentTypeError, r"as in \{'age': pa\.float64\(\)\}, got \{'a': <class 'int'>\}"),
+        ({"schema": {"a": int}}, ArgumentTypeError, r"for example \{'age': pa\.float64\(\)\}, got \{'a': <class 'int'>\}"),
     ],
 )
 def test_arguments_are_checked_when_the_dataset_is_built(arguments: dict[str, Any], error: type[MlxfpError], message: str):

@@ -157,7 +157,7 @@ class NoTable:
         ),
         ("a.parquet", r"got str\. Use read_parquet, read_csv"),
         (Path("a.parquet"), r"got PosixPath\. Use read_parquet"),
-        ([{"x": 1}], r"got list\. For a list of dicts use from_examples"),
+        ([{"x": 1}], r"got list\. Use from_examples for a list of dicts"),
         (NoTable(), r"from_table needs a table, got list from NoTable\.collect\(\)\. Convert the result to an Arrow table"),
         ({"x": 3}, r"must be a sequence or an array with an axis of rows, got int for 'x': 3\. Give a value for each row"),
         ({"x": np.array(3)}, r"got ndarray for 'x'"),
@@ -276,7 +276,7 @@ def test_datasets_of_ray():
 
 def test_a_frame_that_does_not_become_a_table_of_arrow_says_which_column():
     mixed = pd.DataFrame({"x": [1, 2], "mixed": ["a", 1]})
-    with pytest.raises(SchemaError, match=r"got a pandas.DataFrame, and .*column mixed with type object\. Give each column"):
+    with pytest.raises(SchemaError, match=r"got a pandas.DataFrame, and .*column mixed with type object\. Give every column"):
         from_table(mixed)
     with pytest.raises(SchemaError, match="Duplicate column names"):
         from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))

@@ -141,7 +141,7 @@ def test_a_folder_of_many_rates_is_read_at_one(tmp_path: Path):
     assert fingerprint(dataset) != fingerprint(read_audio(tmp_path))
     laws.assert_value(dataset)
     for rate in (0, 800_000):
-        with pytest.raises(ArgumentError, match=r"rate must be at least 1|at most 768,000, got rate=800,000"):
+        with pytest.raises(ArgumentError, match=r"rate must be at least 1|at most 768,000 samples per second, got rate=800,000"):
             read_audio(tmp_path, rate=rate)
 
 

@@ -193,7 +193,7 @@ def test_an_archive_that_ends_early_is_named(tmp_path: Path, suffix: str, cut: i
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
 def test_a_compressed_archive_without_its_suffix_is_refused(tmp_path: Path, compress: Any):
     (tmp_path / "a.tar").write_bytes(compress(archive([("a.txt", b"1")])))
-    with pytest.raises(DataError, match=r"damaged.*a\.tar\. .*If it is compressed, its name must end in \.tar\.gz or \.tar\.zst\."):
+    with pytest.raises(DataError, match=r"damaged.*a\.tar\. .*The name of a compressed archive must end in \.tar\.gz or \.tar\.zst\."):
         list(read_tar(tmp_path / "a.tar"))
 
 

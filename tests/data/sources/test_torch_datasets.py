@@ -160,7 +160,7 @@ def test_mistakes_are_named():
         list(from_torch(Pairs([1.0]), columns=["x"]))
     with pytest.raises(ArgumentTypeError, match="from_torch needs __getitem__ and __len__, or an __iter__ that starts over each time"):
         from_torch(7)
-    with pytest.raises(ArgumentTypeError, match="For a generator use from_iterable"):
+    with pytest.raises(ArgumentTypeError, match="For a generator, pass the generator function to from_iterable"):
         from_torch(x for x in "ab")
     with pytest.raises(ArgumentError, match="at least one column"):
         from_torch([1], columns=[])

@@ -115,7 +115,7 @@ def test_values_that_no_type_holds_are_named_and_the_schema_to_paste_works(tmp_p
     paths = [write(tmp_path / f"{number}.jsonl", text + "\n") for number, text in enumerate(texts)]
     with pytest.raises(SchemaError, match=message) as raised:
         schema(read_jsonl(paths, schema="scan"))
-    code = str(raised.value).partition("or keep them as JSON text: schema=")[2]
+    code = str(raised.value).partition("or keep the column as JSON text: schema=")[2]
     rows = list(read_jsonl(paths, schema=eval(code, {"pa": pa})))
     lines = [json.loads(line) for text in texts for line in text.split("\n") if line]
     assert [None if row["a"] is None else json.loads(row["a"]) for row in rows] == [line.get("a") for line in lines]

@@ -67,7 +67,7 @@ def test_bytes_that_mean_nothing_in_the_encoding_are_named_or_skipped(tmp_path: 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "shift_jis", "iso2022_jp", "hz", "cp037", "utf-7", "nope", ""])
 def test_encodings_whose_delimiters_are_not_bytes_are_refused(encoding: str):
-    with pytest.raises(ArgumentError, match=r"encoding must be utf-8, or one with a byte for each .*, got .* Use one such as"):
+    with pytest.raises(ArgumentError, match=r"encoding must be utf-8 or a single-byte extension of ASCII, got .* Use 'cp1252'"):
         read_csv("a.csv", encoding=encoding)
     with pytest.raises(ArgumentTypeError):
         read_csv("a.csv", encoding=8)  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_files_of_an_archive_are_named_as_if_it_were_a_folder(tmp_path: Path):
     assert_resumable(blocked(read_csv(path / "*.csv"), 100))
     with pytest.raises(MissingFileError, match=r"in the archive '.*all\.zip' is named 'tran\.csv'\. Did you mean 'train\.csv'\? It has"):
         list(read_csv(path / "tran.csv"))
-    with pytest.raises(ArgumentError, match=r"must have one file, .*, got train\.csv, in/test\.csv, .* Write '.*all\.zip/train\.csv'"):
+    with pytest.raises(ArgumentError, match=r"must name one file, got train\.csv, in/test\.csv, .* Write '.*all\.zip/train\.csv'"):
         list(read_csv(path))
     with pytest.raises(ArgumentError, match=r"got none in .*empty\.zip\. Write 'the path of another archive'"):
         list(read_csv(zipped(tmp_path / "empty.zip", {})))

@@ -197,15 +197,15 @@ def test_images_of_different_sizes_need_a_size():
     with pytest.raises(DataError) as error:
         vision()(files)
     assert str(error.value) == (
-        "collators.vision: column 'image' of row 1 of the group has the shape (4, 5, 3), the first one of the group (6, 5, 3). "
-        "Give size=(height, width) for different sizes, mode for different channels."
+        "collators.vision: column 'image' of row 1 of the group has the shape (4, 5, 3), the first image of the group has (6, 5, 3). "
+        "Give size=(height, width) if sizes differ, or mode if channels differ."
     )
 
 
 def test_a_damaged_file_is_named():
     whole = encoded(pillow().fromarray(PIXELS[0]), "JPEG")
     for damaged in (b"", b"nothing", whole[: len(whole) // 2]):
-        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Leave such rows"):
+        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Skip damaged rows"):
             vision()([{"image": whole}, {"image": damaged}])
 
 

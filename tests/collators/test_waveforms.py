@@ -61,8 +61,8 @@ def test_integers_are_taken_as_16_bit_samples():
     with pytest.raises(DataError) as error:
         audio()(view)
     assert str(error.value) == (
-        "collators.audio: column 'waveform' of source row 6 holds 40000, and integers are taken as 16-bit "
-        "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
+        "collators.audio: column 'waveform' of source row 6 holds 40000, but integers must be 16-bit "
+        "samples, -32768 to 32767. Convert other samples to floats between -1 and 1 with map before batch."
     )
 
 

@@ -171,7 +171,7 @@ def test_a_call_that_was_interrupted_after_any_file_goes_on(name: str):
 def test_what_is_not_finished_is_not_read(tmp_path: Path):
     with pytest.raises(ZeroDivisionError):
         write(pipe(ROWS, map(lambda row: {"x": 1 // (row["x"] - 400)})), tmp_path, rows_per_file=50)
-    with pytest.raises(DataError, match=r"Data were not written to the end: there is no manifest.json.*Call write again"):
+    with pytest.raises(DataError, match=r"An earlier write was interrupted: there is no manifest.json.*Call write again"):
         list(read_arrow(tmp_path))
 
 
@@ -216,7 +216,7 @@ def test_damaged_files_are_made_again(name: str, tmp_path: Path):
     data[200] ^= 1
     second.write_bytes(data)
     assert manifest.damaged() == (first.name, second.name)
-    with pytest.raises(DataError, match=r"part-00000.arrow should have [\d,]+ bytes, and there is no such file.*Call write again"):
+    with pytest.raises(DataError, match=r"part-00000.arrow should have [\d,]+ bytes, but the file is missing.*Call write again"):
         list(read_arrow(tmp_path))
     assert write(PIPELINES[name], tmp_path, rows_per_file=100) == manifest
     assert content(tmp_path) == before

@@ -108,8 +108,8 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file(tmp_path: Pa
     [
         ({"waveform": "text"}, SchemaError, r"log_mel needs lists or tensors \[T\] of numbers in column 'waveform', got string"),
         ({"sound": [0.5]}, SchemaError, "log_mel needs the column 'waveform', which is not there"),
-        ({"waveform": [0.5], "features": 1}, SchemaError, "log_mel makes the column 'features', which is there already. Name it by"),
-        ({"waveform": [40000]}, DataError, "log_mel: column 'waveform' of source row 0 holds 40000, and integers are taken as 16-bit"),
+        ({"waveform": [0.5], "features": 1}, SchemaError, "log_mel makes the column 'features', which already exists. Choose another name"),
+        ({"waveform": [40000]}, DataError, "log_mel: column 'waveform' of source row 0 holds 40000, but integers must be 16-bit"),
         ({"waveform": [1e300]}, DataError, r"log_mel: column 'waveform' of source row 0 holds 1e\+300, beyond 32-bit floats"),
         ({"waveform": [0.5, None]}, DataError, "column 'waveform' of source row 0 holds a null in its list"),
     ],

@@ -129,7 +129,7 @@ def test_the_reason_says_what_is_wrong_and_where(tmp_path: Path):
     found = skipped_rows(dataset, cursor)
     assert [(each.origin.row, each.reason) for each in found] == [
         (1, f"DataError: A value does not fit the column 'n' of int64: got 'x', in line 3 of {path}"),
-        (3, f"DataError: A record has 1 fields where there are 2 columns: got '3\\n', in line 5 of {path}"),
+        (3, f"DataError: A record has 1 fields, but there are 2 columns: got '3\\n', in line 5 of {path}"),
     ]
     assert {each.stage for each in found} == {repr(read_csv(path, schema=KINDS).source)}
 

@@ -1,4 +1,4 @@
-"""A look at the first batch of an evaluation before a run begins: what is wrong with it is said before hours of training."""
+"""A trial evaluation of the first batch before a run, to report errors before hours of training."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
@@ -17,7 +17,10 @@ _LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
 
 
 class _Looked(BaseException):
-    """The first batch was evaluated, or failed; not an `Exception`, so that no function of a user catches it."""
+    """Control-flow exception that ends a trial evaluation after the first batch, with the error of the batch or None.
+
+    Derived from `BaseException`, so that `except Exception` in user code does not catch the exception.
+    """
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()
@@ -26,7 +29,7 @@ class _Looked(BaseException):
 
 @frozen
 class Looking:
-    """A function (state, batches) of `evaluate`, which ends in a look after its first batch."""
+    """A function (state, batches) built by `evaluate`. In trial mode, the function stops after the first batch."""
 
     _evaluate: Callable[[TrainState, Iterable[Batch]], dict[str, float]]
 
@@ -41,9 +44,9 @@ class Looking:
 
 
 def looks(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:
-    """Tell whether a function names one of `evaluate`, so that a look at it ends after one batch.
+    """Return True if a function uses a result of `evaluate`, so that a trial call stops after one batch.
 
-    Others are not called before a run: who knows what they do, and how long.
+    Other functions are not tried before a run, because their duration and side effects are unknown.
     """
     if isinstance(validate, partial):
         return any(map(looks, [validate.func, *validate.args, *validate.keywords.values()]))
@@ -54,16 +57,16 @@ def looks(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:
 
 
 def look_at(validate: Callable[[TrainState], Mapping[str, float]], state: TrainState) -> None:
-    """Call a function of a state up to the first batch of an evaluation in it, and raise an error of this evaluation.
+    """Run a validation function up to the first batch of its evaluation. Raise errors of the evaluation.
 
-    What the function does before may need a state after a step, such as averaged weights: its own errors wait for a real evaluation.
+    Errors raised before the evaluation are ignored: code such as weight averaging may need a state after the first step.
     """
     token, failed = _LOOKING.set(True), None
     try:
         validate(state)
     except _Looked as looked:
         failed = looked.error
-    except Exception:  # noqa: BLE001, S110  # see above
+    except Exception:  # noqa: BLE001, S110  # ignored until a real evaluation, see the docstring
         pass
     finally:
         _LOOKING.reset(token)
@@ -72,7 +75,7 @@ def look_at(validate: Callable[[TrainState], Mapping[str, float]], state: TrainS
 
 
 def end_look(results: Generator[Any, None, None]) -> None:
-    """In a look, wait for the first result and leave; where there is none, the evaluation goes on to its own error."""
+    """Stop a trial evaluation after the first result. Without a result, return, and the caller raises the error for missing batches."""
     if _LOOKING.get():
         with closing(results):
             for result in results:

@@ -244,9 +244,9 @@ def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_wh
     of_linear, of_inplace, of_seed = json.loads((tmp_path / "refused-0.json").read_text())
     assert json.loads((tmp_path / "refused-1.json").read_text()) == [of_linear, of_inplace, of_seed]
     assert "Adapters of layers that shard_linear divides would be whole, and their layers are parts: got blocks.0.inner." in of_linear
-    assert "rank 1 has others than rank 0, the first of them at params.blocks[0].inner.weight. Make" in of_inplace
+    assert "rank 1 differs from rank 0, first at params.blocks[0].inner.weight. Create" in of_inplace
     assert "arrays that shard_inplace has cut cannot be told from whole ones" in of_inplace
-    assert "rank 1 has others than rank 0, the first of them at params.first.weight. Make" in of_seed
+    assert "rank 1 differs from rank 0, first at params.first.weight. Create" in of_seed
 
 
 def test_adapters_are_made_before_a_model_is_divided():
@@ -310,7 +310,7 @@ def test_a_file_with_one_part_is_not_a_whole_state(tmp_path):
     save_state(tmp_path / "part.safetensors", state)
     assert load_state(tmp_path / "part.safetensors", state).state == state
     whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
-    said = r"has part 1 of 2, and the state it is loaded into is a whole state: .* Read all of them with load_latest\(folder, like, ranks="
+    said = r"has part 1 of 2, but the state to load into is a whole state\. .* Read all files with load_latest\(folder, like, ranks="
     with pytest.raises(CheckpointError, match=said):
         load_state(tmp_path / "part.safetensors", whole)
     with pytest.raises(CheckpointError, match=r"has part 1 of 2, and the state it is loaded into is part 2 of 2"):

@@ -84,7 +84,7 @@ def test_metrics_may_be_numbers_of_numpy_and_configurations_no_objects(tmp_path)
     _, state = setting()
     save_state(tmp_path / "a", state, history=[Evaluation(1, {"loss": np.float32(0.5)})])
     assert load_state(tmp_path / "a", state).history == (Evaluation(1, {"loss": 0.5}),)
-    with pytest.raises(ArgumentTypeError, match=r"A checkpoint holds what JSON can hold, and the config has something else.*as text"):
+    with pytest.raises(ArgumentTypeError, match=r"The config of a checkpoint must be representable in JSON.*to text"):
         save_state(tmp_path / "a", state, config={"folder": tmp_path})
 
 

@@ -214,9 +214,9 @@ def told(rank=0, size=2, tensor=1):
 @pytest.mark.parametrize(
     ("model", "ranks", "said"),
     [
-        (linear, None, r"divided between 2 ranks, at .*, and the step is told of none\. Pass ranks=connect\(tensor=2\)\."),
+        (linear, None, r"divided between 2 ranks, at .*, but the step has no ranks\. Pass ranks=connect\(tensor=2\)\."),
         (linear, told(), r"by shard_linear, and the ranks of the step are World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
-        (lambda: stored(nn.Linear(2, 2)), None, r"at itself, and the step is told of none\. Pass ranks=connect\(\)\."),
+        (lambda: stored(nn.Linear(2, 2)), None, r"at itself, but the step has no ranks\. Pass ranks=connect\(\)\."),
         (
             lambda: stored(nn.Linear(2, 2)),
             told(size=4),
@@ -225,9 +225,9 @@ def told(rank=0, size=2, tensor=1):
         (
             lambda: stored(nn.BatchNorm(2)),
             told(),
-            r"Batch normalisation in a module of .* it is in the model\. Call fully_shard",
+            r"Batch normalisation in a module of .* got the model\. Call fully_shard",
         ),
-        (lambda: nn.Sequential(linear(), stored(nn.Linear(2, 2))), told(), r"is divided in several ways: .* Divide it in one way\."),
+        (lambda: nn.Sequential(linear(), stored(nn.Linear(2, 2))), told(), r"is divided in several ways: .* Use one way\."),
         (lambda: nn.Sequential(linear(2), linear(4)), told(), r"by shard_linear in 4, .* by shard_linear in 2\. Divide it"),
     ],
 )
@@ -243,7 +243,7 @@ def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_wh
     assert_trains_as_one(tmp_path, tmp_path / "alone", "adapters", 2)
     of_linear, of_inplace, of_seed = json.loads((tmp_path / "refused-0.json").read_text())
     assert json.loads((tmp_path / "refused-1.json").read_text()) == [of_linear, of_inplace, of_seed]
-    assert "Adapters of layers that shard_linear divides would be whole, and their layers are parts: got blocks.0.inner." in of_linear
+    assert "Adapters cannot be used with layers divided by shard_linear, because adapters stay whole: got blocks.0.inner." in of_linear
     assert "rank 1 differs from rank 0, first at params.blocks[0].inner.weight. Create" in of_inplace
     assert "arrays that shard_inplace has cut cannot be told from whole ones" in of_inplace
     assert "rank 1 differs from rank 0, first at params.first.weight. Create" in of_seed
@@ -259,7 +259,7 @@ def test_adapters_are_made_before_a_model_is_divided():
 
 @pytest.mark.parametrize("make", [evaluate, predict])
 def test_a_model_in_parts_is_evaluated_by_all_ranks(make):
-    with pytest.raises(ArgumentError, match=rf"and {make.__name__} is told of none\. Pass ranks="):
+    with pytest.raises(ArgumentError, match=rf"but {make.__name__} has no ranks\. Pass ranks="):
         make(stored(nn.Linear(2, 2)), loss)
 
 
@@ -301,7 +301,9 @@ def test_optimizers_that_need_whole_arrays_are_refused(optimizer, fits):
 def test_a_state_of_the_model_before_it_was_divided_is_refused():
     step = train_step(linear(), loss, adamw(0.1), ranks=told(tensor=2))
     state = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
-    with pytest.raises(ArgumentError, match=r"The model of the step is part 1 of 2, and the state is whole\. Make both from one model"):
+    with pytest.raises(
+        ArgumentError, match=r"The model of the step is part 1 of 2, but the state is whole\. Build both from the same model"
+    ):
         step(state, group())
 
 

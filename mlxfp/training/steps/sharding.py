@@ -76,7 +76,9 @@ def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
         return None
     if len(ways) > 1:
         descriptions = [f"{name} {'by fully_shard' if fully else 'by shard_linear'} in {count}" for (fully, _, count), name in ways.items()]
-        raise ArgumentError(f"The model, a {type(model).__name__}, is divided in several ways: {', '.join(descriptions)}. Use one way.")
+        raise ArgumentError(
+            f"The model, a {type(model).__name__}, is divided in several ways: {', '.join(descriptions)}. Divide all layers alike."
+        )
     ((_, index, count),) = ways
     wrapped = tuple(_wrapped(model, ()))
     names = _names(wrapped, {"params": params, "buffers": buffers})

@@ -215,20 +215,20 @@ def told(rank=0, size=2, tensor=1):
     ("model", "ranks", "said"),
     [
         (linear, None, r"divided between 2 ranks, at .*, but the step has no ranks\. Pass ranks=connect\(tensor=2\)\."),
-        (linear, told(), r"by shard_linear, and the ranks of the step are World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
+        (linear, told(), r"by shard_linear, but the ranks of the step are World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
         (lambda: stored(nn.Linear(2, 2)), None, r"at itself, but the step has no ranks\. Pass ranks=connect\(\)\."),
         (
             lambda: stored(nn.Linear(2, 2)),
             told(size=4),
-            r"by fully_shard, .* Divide it between all of connect\(\), without group=\.",
+            r"by fully_shard, .* Divide the model between all ranks of connect\(\), without group=\.",
         ),
         (
             lambda: stored(nn.BatchNorm(2)),
             told(),
             r"Batch normalisation in a module of .* got the model\. Call fully_shard",
         ),
-        (lambda: nn.Sequential(linear(), stored(nn.Linear(2, 2))), told(), r"is divided in several ways: .* Use one way\."),
-        (lambda: nn.Sequential(linear(2), linear(4)), told(), r"by shard_linear in 4, .* by shard_linear in 2\. Divide it"),
+        (lambda: nn.Sequential(linear(), stored(nn.Linear(2, 2))), told(), r"is divided in several ways: .* Divide all layers alike\."),
+        (lambda: nn.Sequential(linear(2), linear(4)), told(), r"by shard_linear in 4, .* by shard_linear in 2\. Divide all"),
     ],
 )
 def test_ranks_that_do_not_fit_the_parts_of_a_model_are_refused(model, ranks, said):
@@ -245,7 +245,7 @@ def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_wh
     assert json.loads((tmp_path / "refused-1.json").read_text()) == [of_linear, of_inplace, of_seed]
     assert "Adapters cannot be used with layers divided by shard_linear, because adapters stay whole: got blocks.0.inner." in of_linear
     assert "rank 1 differs from rank 0, first at params.blocks[0].inner.weight. Create" in of_inplace
-    assert "arrays that shard_inplace has cut cannot be told from whole ones" in of_inplace
+    assert "a part cut by shard_inplace looks like a whole array" in of_inplace
     assert "rank 1 differs from rank 0, first at params.first.weight. Create" in of_seed
 
 
@@ -315,7 +315,7 @@ def test_a_file_with_one_part_is_not_a_whole_state(tmp_path):
     said = r"has part 1 of 2, but the state to load into is a whole state\. .* Read all files with load_latest\(folder, like, ranks="
     with pytest.raises(CheckpointError, match=said):
         load_state(tmp_path / "part.safetensors", whole)
-    with pytest.raises(CheckpointError, match=r"has part 1 of 2, and the state it is loaded into is part 2 of 2"):
+    with pytest.raises(CheckpointError, match=r"has part 1 of 2, but the state to load into is part 2 of 2"):
         load_state(tmp_path / "part.safetensors", evolve(state, shards=evolve(state.shards, index=1)))
 
 
@@ -323,7 +323,7 @@ def test_parts_of_which_one_is_missing_are_named(tmp_path):
     (tmp_path / "rank-0").mkdir()
     save_state(tmp_path / "rank-0" / "step-00000000.safetensors", train_state(linear(), adamw(0.1)))
     whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
-    with pytest.raises(CheckpointError, match=r"no step with all parts .* step-00000000\.safetensors it has those in rank-0\. Use"):
+    with pytest.raises(CheckpointError, match=r"no step with all parts .* step-00000000\.safetensors is only in rank-0\. Use"):
         load_latest(tmp_path, whole, ranks=connect())
 
 

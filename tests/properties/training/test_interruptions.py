@@ -210,6 +210,8 @@ def test_signals_are_handled_in_the_main_thread_only():
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert errors == ["stop_on_signal works in the main thread only, and the run is in another one. Consume its events in the main thread."]
+    assert errors == [
+        "stop_on_signal works only in the main thread, but the run is in another thread. Consume the events in the main thread."
+    ]
     with pytest.raises(UnknownNameError, match="SIGTRM"):
         observers.stop_on_signal("SIGTRM")

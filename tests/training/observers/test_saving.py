@@ -219,7 +219,7 @@ def test_a_pipeline_that_nothing_identifies_is_named(tmp_path):
 
 
 def test_mistakes_are_named_when_the_observer_is_made(tmp_path):
-    with pytest.raises(ArgumentError, match=r"Give one of steps and seconds, got steps=1 and seconds=2\.0"):
+    with pytest.raises(ArgumentError, match=r"Pass steps or seconds, got steps=1 and seconds=2\.0"):
         checkpoint(tmp_path, steps=1, seconds=2.0)
     with pytest.raises(ArgumentError, match="steps must be at least 1"):
         checkpoint(tmp_path, steps=0)

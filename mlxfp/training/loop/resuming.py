@@ -5,7 +5,7 @@ from math import isclose
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.training.optimization.learning_rates import learning_rates, own_rates
+from mlxfp.training.optimization.learning_rates import learning_rates, configured_rates
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 
@@ -26,7 +26,7 @@ def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cur
 
 def _other_rates(step: TrainStep, state: TrainState, *, changes: bool) -> Iterator[str]:
     rates = learning_rates(state.opt)
-    for rate, optimizer_rate in zip(rates, own_rates(step.optimizer, state.opt), strict=True):
+    for rate, optimizer_rate in zip(rates, configured_rates(step.optimizer, state.opt), strict=True):
         if optimizer_rate is None or isclose(rate, optimizer_rate.rate, rel_tol=_CLOSE) or (changes and not optimizer_rate.scheduled):
             continue
         new_rate = optimizer_rate.rate

@@ -294,7 +294,7 @@ def test_optimizers_that_need_whole_arrays_are_refused(optimizer, fits):
     if fits:
         train_step(model, loss, optimizer, ranks=told(tensor=2))
         return
-    with pytest.raises(ArgumentError, match=r"does not update each number by itself, and this rank has only a part of layers\.[12]\."):
+    with pytest.raises(ArgumentError, match=r"updates whole arrays, but this rank has only a part of layers\.[12]\."):
         train_step(model, loss, optimizer, ranks=told(tensor=2))
 
 

@@ -5,7 +5,7 @@ from math import isclose
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.training.optimization.learning_rates import learning_rates, configured_rates
+from mlxfp.training.optimization.learning_rates import configured_rates, learning_rates
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 

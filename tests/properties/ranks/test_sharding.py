@@ -344,7 +344,7 @@ def test_one_file_cannot_hold_the_best_state_of_a_model_in_parts(tmp_path):
     began = RunStarted(train_state(linear(), adamw(0.1)), None, 0, total=None)
     for rank in range(2):
         watching = checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min", ranks=told(rank, tensor=2))
-        with pytest.raises(ArgumentError, match=r"writes one file, and the model is divided between 2 ranks\. Use checkpoint\("):
+        with pytest.raises(ArgumentError, match=r"writes one file, but the model is divided between 2 ranks\. Use checkpoint\("):
             list(watching([began]))
 
 

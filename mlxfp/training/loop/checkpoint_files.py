@@ -1,4 +1,4 @@
-"""Names, metadata and reading and writing of checkpoint files."""
+"""Checkpoint files: names, metadata, reading and writing."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from mlxfp.support.errors import ArgumentTypeError, CheckpointError, MissingFile
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics
 
-FORMAT = ("mlxfp.state", 3)  # name and version
+FORMAT = ("mlxfp.state", 3)  # name and version of the file format
 
 
 def folder_of(folder: str | os.PathLike[str], ranks: Ranks | None) -> Path:
@@ -83,7 +83,7 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
     try:
         with written_whole(path, suffix=".safetensors") as file:  # MLX appends this suffix to other names
             mx.save_safetensors(str(file), dict(arrays), metadata)
-    except RuntimeError as error:  # raised by MLX
+    except RuntimeError as error:  # MLX raises this type for write errors
         hint = "Is the disk full, or is writing not allowed there? An older file at this path is unchanged."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 
@@ -106,7 +106,7 @@ def compute(path: Path, arrays: Any) -> None:
 def shards_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sharding of a checkpoint: `index` and `count` of the part, `axes` and known `segments` by array name."""
     shards = metadata.get("shards") or {"index": 0, "count": 1, "axes": {}}
-    segments = {name: tuple(map(int, sizes)) for name, sizes in shards.get("segments", {}).items()}  # older files have no segments
+    segments = {name: tuple(map(int, sizes)) for name, sizes in shards.get("segments", {}).items()}  # older checkpoints have no segments
     return {"index": int(shards["index"]), "count": int(shards["count"]), "axes": dict(shards["axes"]), "segments": segments}
 
 
@@ -125,7 +125,7 @@ def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, A
 
 
 def check_same_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` if an array has different known segments in the file and in the state, at the same number of ranks."""
+    """Raise `CheckpointError` if the same number of ranks divides an array into other segments in the file than in the state."""
     for name, sizes in sorted(stored["segments"].items()):
         if target["segments"].get(name, sizes) != sizes:
             raise CheckpointError(
@@ -165,11 +165,11 @@ def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "cursor": metadata["cursor"] and base64.b64decode(metadata["cursor"], validate=True),
         "history": tuple(Evaluation(int(step), dict(metrics)) for step, metrics in metadata["history"]),
         "config": dict(metadata["config"]),
-        "optimizer": dict(metadata.get("optimizer", {})),  # older files have no settings
+        "optimizer": dict(metadata.get("optimizer", {})),  # older checkpoints have no optimizer settings
         "shards": shards_in(metadata),
         "running": RunningMetrics(
             {name: (float(total), float(weight)) for name, (total, weight) in metadata["running"]["totals"].items()},
             tuple({name: float(value) for name, value in metrics.items()} for metrics in metadata["running"]["unread"]),
-            metadata["running"].get("batches"),  # older files have no count
+            metadata["running"].get("batches"),  # older checkpoints have no number of batches
         ),
     }

@@ -1,4 +1,4 @@
-"""Requests of observers to change a run. Events only leave a run, so requests enter through an argument of `fit`."""
+"""Requests of observers to change a running `fit`. Events flow only out of a run, so requests use a separate argument of `fit`."""
 
 from collections import deque
 from collections.abc import Callable

@@ -67,7 +67,7 @@ def evaluate(
     >>> check(train_state(model, adamw(0.1)), [{"x": mx.eye(2), "y": mx.array([0, 0])}, {"x": mx.eye(2)[:1], "y": mx.array([0])}])
     {'accuracy': 0.6666666666666666}
 
-    See also: `observers.evaluate_every` to do so during a run.
+    See also: `observers.evaluate_every` to evaluate during a run.
     """
     check_callable(measure=measure)
     check_types((type(None), Ranks), ranks=ranks)

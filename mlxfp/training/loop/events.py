@@ -100,9 +100,10 @@ class RunStarted(Event):
 
 @frozen
 class Stepped(Event):
-    """A completed step. `metrics` are means since the previous reading, with `weight`; empty for steps without a reading.
+    """A completed step. Metrics are read from the device only every `log_every` steps of `fit`.
 
-    `compiled` is True if this step includes a compilation, and therefore took longer. Every new batch shape causes a compilation.
+    `metrics` has the means over the steps since the last read, with `weight`, and is empty for other steps. `compiled` is True if the step
+    was compiled for a new batch shape, and therefore took longer.
 
     >>> Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}

@@ -62,8 +62,8 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
 
     A `Warned` event at the start reports two probable mistakes: a state with completed steps but no `cursor`, and a learning rate in the
     state that differs from the rate of the step. Raises `DataError` for an epoch without batches. Raises `DataError` with the source row,
-    before the step, for an id or label out of range. Raises `NonFiniteError` at a reading of the metrics if the loss of any step since the
-    previous reading is not finite.
+    before the step, for an id or label out of range. Raises `NonFiniteError` when the metrics are read, if the loss of any step since the
+    last read is not finite.
 
     >>> import mlxfp as fp
     >>> import mlx.core as mx

@@ -9,7 +9,7 @@ from mlxfp.training.optimization.learning_rates import configured_rates, learnin
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 
-_CLOSE = 1e-3  # a relative difference: compiled float32 schedules round differently
+_CLOSE = 1e-3  # relative tolerance, because compiled float32 schedules round differently
 
 
 def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None, *, changes: bool) -> Iterator[str]:

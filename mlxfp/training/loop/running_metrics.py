@@ -15,10 +15,10 @@ _ONCE = ("weight", "skipped")  # metrics that count once per step
 
 @frozen
 class RunningMetrics:
-    """Metrics of the current epoch: `totals` up to the last reading, and `unread` with the metrics of each step since.
+    """Metrics of the current epoch: `totals` over the steps read from the device, and `unread` metrics of each later step.
 
     The metrics of the last step may still be on the device. `batches` is the number of batches in this epoch, or None if unknown. Totals
-    and unread metrics are separate because each reading rounds the sums.
+    and unread metrics are separate, because each addition to the totals rounds the sums.
     """
 
     totals: Totals = field(factory=dict)
@@ -28,9 +28,8 @@ class RunningMetrics:
     def after(self, metrics: Mapping[str, Any]) -> "RunningMetrics":
         """Return the running metrics with the metrics of a step added.
 
-        The method waits for the previous step and converts the metrics of that step to Python numbers.
-
-        The host is therefore at most one step ahead of the device.
+        The method waits for the previous step and converts the metrics of that step to Python numbers. The host is therefore at most one
+        step ahead of the device.
         """
         known = (*self.unread[:-1], *read_numbers(self.unread[-1:]))
         return RunningMetrics(self.totals, (*known, metrics), None if self.batches is None else self.batches + 1)

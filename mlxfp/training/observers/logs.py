@@ -23,7 +23,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_WORDS = ("total", "reason", "message", "path")  # event fields with text instead of metrics
+_WORDS = ("total", "reason", "message", "path")  # event fields outside the metrics
 _CSV = ("event", "step", "epoch", "seconds", "name", "value")
 
 

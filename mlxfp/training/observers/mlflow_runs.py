@@ -72,7 +72,7 @@ def log_mlflow(  # noqa: PLR0913  # settings of MLflow
 class MlflowRun:
     """A `Tracker` for a run in MLflow, with files and models. Methods raise the errors of MLflow."""
 
-    mlflow: Any  # module
+    mlflow: Any  # the module `mlflow`
     client: Any
     id: str
     resumed: bool = False

@@ -76,7 +76,7 @@ def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points
     panels["steps per second"] = _speeds(lines)
     for name, points in trained.items():
         panels.setdefault("learning rate" if name.startswith("learning_rate") else name, {})[name] = points
-    panels.pop("weight", None)  # batch size, not progress
+    panels.pop("weight", None)  # `weight` shows the batch size, not the progress
     return panels
 
 

@@ -75,7 +75,7 @@ class _View:
     loss: str = ""
     steps: float = 0.0
     seconds: float = 0.0
-    first: bool = True  # no step yet
+    first: bool = True  # True before the first step
 
     @property
     def rate(self) -> float:

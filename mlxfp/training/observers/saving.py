@@ -34,7 +34,7 @@ from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.optimization.hyperparameters import changed
 from mlxfp.training.steps.state import evaluate_state
 
-Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has the checkpoint values missing in the event
+Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has the checkpoint fields missing in the event
 
 
 @explain_call

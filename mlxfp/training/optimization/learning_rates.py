@@ -23,7 +23,7 @@ def _rate_indices(structure: TreeDef) -> tuple[int, ...]:
 
 def is_rate(path: str) -> bool:
     """Return True for the path of a learning rate in an optimizer state."""
-    return path.rpartition(".")[2] == "learning_rate"  # a parameter with this name has arrays at longer paths
+    return path.rpartition(".")[2] == "learning_rate"  # a parameter called learning_rate has a longer path
 
 
 @frozen

@@ -41,7 +41,7 @@ def flat_batch(batch: Mapping[str, Any]) -> tuple[TreeDef, list[mx.array]]:
 def add_batch_note(error: Exception, function: str, batch: Mapping[str, Any], *, compiled: bool) -> None:
     """Add a note to an error of a user function, with name, dtype and shape of the arrays in the batch."""
     if isinstance(error, BoundError):
-        return  # the message already names the wrong numbers
+        return  # the message of `BoundError` already names the wrong ids
     seen = arrays_of(batch)
     structure, leaves = flatten(seen)
     given = ", ".join(f"{path} {kind(leaf)}" for path, leaf in zip(paths(structure), leaves, strict=True)) or "no arrays"

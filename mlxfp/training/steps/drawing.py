@@ -81,7 +81,7 @@ def step_key(seed: int, step: int, rank: int | None) -> mx.array:
     return _step_keys(seed, step // _KEYS, rank)[step % _KEYS]
 
 
-_KEYS = 64  # keys computed per block; one key then takes a third of the time
+_KEYS = 64  # keys computed together, which takes a third of the time per key
 
 
 @lru_cache(maxsize=16)
@@ -133,4 +133,6 @@ def _takes_key(function: Callable[..., Any]) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # built-in functions may lack a signature
         return False
-    return sum(parameter.kind in _REQUIRED and parameter.default is parameter.empty for parameter in parameters) == 3  # model, batch, key
+    return (
+        sum(parameter.kind in _REQUIRED and parameter.default is parameter.empty for parameter in parameters) == 3
+    )  # the model, the batch and the key

@@ -16,7 +16,7 @@ from mlxfp.support.trees import flatten, unflatten
 
 _DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3), nn.Dropout3d: (-2, -3, -4)}
 _EMBEDDINGS: dict[type, type[nn.Module]] = {nn.Embedding: Embedding, nn.QuantizedEmbedding: QuantizedEmbedding}
-_SMALL = 4096  # numbers in an array small enough to be handled without checking for changes
+_SMALL = 4096  # maximum number of elements of a small array, see `changed_arrays`
 
 
 def split_arrays(model: nn.Module) -> tuple[Any, Any]:
@@ -38,10 +38,10 @@ def copy_module(model: nn.Module) -> nn.Module:
 
 
 def resting_parts(model: nn.Module) -> list[nn.Module]:
-    """Return the frozen evaluation-mode parts of a module in training mode, such as a backbone with fixed statistics.
+    """Return the frozen submodules of a training module that must stay in evaluation mode, such as a backbone with fixed statistics.
 
-    The result is empty for a module entirely in evaluation mode, as after generation. Trainable parts are never included. Both are assumed
-    to be meant for training.
+    If the whole module is in evaluation mode, for example after text generation, the result is empty, because training is probably
+    intended. Trainable submodules are excluded for the same reason.
 
     >>> model = nn.Sequential(nn.BatchNorm(2), nn.Linear(2, 2))
     >>> _ = model.layers[0].freeze().eval()
@@ -99,7 +99,7 @@ def _is_frozen(module: nn.Module) -> bool:
 
 
 def _rest(tree: Any, part: Any) -> Any:
-    """Return the arrays of a tree that are missing in `part`, or None. In lists, {} stands for arrays present in `part`."""
+    """Return the arrays of a tree missing in `part`, or None without such arrays. In lists, {} replaces arrays present in `part`."""
     if isinstance(tree, dict):
         return {key: rest for key, value in tree.items() if (rest := _rest(value, part.get(key, {}))) is not None} or None
     if isinstance(tree, list):

@@ -1,4 +1,4 @@
-"""Options of a training step, and the extra values of the state for these options."""
+"""Options of a training step, and the values that options add to the training state."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ class Options:
 
     @property
     def divided(self) -> bool:
-        """True if ranks hold different parts, so that a decision based on gradients must be shared by all ranks."""
+        """True if ranks hold different parts of the model. All ranks must then share decisions based on gradients."""
         return self.ranks is not None and (self.shards is not None or self.ranks.world.tensor > 1)
 
     @property
@@ -47,7 +47,7 @@ class Options:
         return self.accumulate > 1 or self.ranks is not None
 
     def kept(self, params: Any) -> dict[str, Any]:
-        """Return the extra values of the state before the first step."""
+        """Return the initial values that the options add to a state: gradient sums, loss scale and averages."""
         extra: dict[str, Any] = {}
         if self.accumulate > 1:
             extra["sums"] = zero_sums(params)

@@ -37,7 +37,7 @@ def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
 
 
 def check_masters(params: Any, dtype: mx.Dtype | None) -> None:
-    """Check that trainable parameters are float32, because small updates round to nothing in lower precision.
+    """Check that trainable parameters are float32, because rounding loses small updates in lower precision.
 
     Raises `ArgumentError` for lower precision if `dtype` is set, and warns otherwise. Adapters of a small model may be trained in lower
     precision on purpose, with a large learning rate.

@@ -45,7 +45,7 @@ def recompute_blocks(model: nn.Module) -> None:
 def _blocks(value: Any) -> Iterator[nn.Module]:
     if isinstance(value, list) and len(value) > 1 and isinstance(value[0], nn.Module) and len(set(map(type, value))) == 1:
         yield from value
-    elif isinstance(value, list | dict):  # a module is a dict
+    elif isinstance(value, list | dict):  # `nn.Module` is a dict
         for part in value.values() if isinstance(value, dict) else value:
             yield from _blocks(part)
 

@@ -27,7 +27,7 @@ from mlxfp.support.trees import flatten, paths
 from mlxfp.training.optimization.elementwise import check_elementwise
 from mlxfp.training.steps.segments import sizes_of
 
-# Trees with a leaf, or a dict of leaves, at the path of each parameter.
+# Trees of the state with the structure of the parameters: a leaf, or a dict of leaves, for each parameter.
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
 
 # Axis along which each array of a layer is divided. Arrays without an entry are whole.
@@ -193,7 +193,7 @@ def _way(layer: nn.Module) -> tuple[int, int] | None:
 def _wrapped(source: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
     if isinstance(source, FullyShardedModule):
         yield path
-    if isinstance(source, dict | list):  # a module is a dict
+    if isinstance(source, dict | list):  # `nn.Module` is a dict
         for key, part in source.items() if isinstance(source, dict) else enumerate(source):
             yield from _wrapped(part, (*path, key))
 
@@ -201,7 +201,7 @@ def _wrapped(source: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | i
 def _names(wrapped: ModulePaths, trees: dict[str, Any]) -> tuple[str, ...]:
     """Return leaf names without the key `module`, which `fully_shard` adds to the paths."""
     plain = {name: _unwrapped(tree, wrapped, ()) for name, tree in trees.items()}
-    if isinstance(states := plain.get("opt", {}).get("states"), list):  # state of MultiOptimizer
+    if isinstance(states := plain.get("opt", {}).get("states"), list):  # MultiOptimizer has a list of states
         plain["opt"] = {**plain["opt"], "states": [_unwrapped(state, wrapped, ()) for state in states]}
     if extra := plain.get("extra"):
         plain["extra"] = {key: _unwrapped_in(part, wrapped, key) for key, part in extra.items()}

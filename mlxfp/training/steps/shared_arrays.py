@@ -36,7 +36,7 @@ def _owners(source: Any, tree: Any) -> Iterator[tuple[int, Any]]:
 
 
 def with_shared(tree: Any, shared: dict[int, int]) -> Any:
-    """Copy the used array of each shared module to the other paths of the module."""
+    """Return a tree with the same array at all paths of a shared module."""
     return with_arrays(tree, {index: flatten(tree)[1][last] for index, last in shared.items()}) if shared else tree
 
 

@@ -40,7 +40,7 @@ class TrainState:
     """The training state: everything that a step changes, and the seed. Two states are equal if their arrays are bit-identical.
 
     `params` and `buffers` are trees of dicts and lists (see `functional`). `opt` is the state of the optimizer. `step` is the number of
-    completed steps, one per batch. `extra` has the extra values for options of the step (see `train_step`), and is empty without options.
+    completed steps, one per batch. `extra` has the values added by options of `train_step`, such as averages, and is empty without options.
     `shards` describes the divided arrays of a model divided between ranks.
 
     >>> TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)
@@ -75,7 +75,7 @@ def trees_of(state: TrainState) -> dict[str, Any]:
 
 @explain_call
 def train_state(model: nn.Module, optimizer: optimizers.Optimizer, *, seed: int = 0) -> TrainState:
-    """Return the state before the first step: the weights of the model and the initial optimizer state. `seed` is the seed of dropout.
+    """Return the state before the first step: the weights of the model and the initial optimizer state. `seed` is for dropout.
 
     Neither this function nor training changes the model or the optimizer. `functional(model).bind(state.params, state.buffers)` returns a
     module with trained weights. `model.update(state.params)` copies trained weights into the original model.

@@ -153,7 +153,7 @@ class TrainStep:
         self._copy = None if options.ranks is None else options.ranks.world.copy  # different random numbers on each copy
         self._parts = parts_in(options.shards, model.params, model.buffers)
         self._outside = outside_modules(loss) if options.compile else []
-        self._outside_arrays: list[mx.array] = []  # arrays of these modules at compilation
+        self._outside_arrays: list[mx.array] = []  # arrays of the modules in `_outside` at compilation
         self._bytes_sent = 0
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
         self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[Trees, Metrics]]] = {}
@@ -177,10 +177,10 @@ class TrainStep:
         return self._compiler.variants
 
     def start(self, state: TrainState) -> TrainState:
-        """Return the state with the initial extra values for the options of this step.
+        """Return the state with the initial values for the options of this step, such as averages.
 
-        The step does this automatically for a state of `train_state`. Call `start` for the argument `like` of `load_state`, which must have
-        the same arrays as the file.
+        A step calls `start` automatically for a state of `train_state`. Call `start` for the argument `like` of `load_state`, which must
+        have the same arrays as the file.
         """
         extra = self._options.kept(state.params)
         mx.eval(extra)
@@ -325,7 +325,7 @@ class TrainStep:
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        params = with_shared(params, self._shared)  # unused copies of shared arrays decayed without a gradient
+        params = with_shared(params, self._shared)  # weight decay also changed the unused copies of shared arrays
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
@@ -334,7 +334,7 @@ class TrainStep:
         return kept
 
     def _checked(self, state: TrainState) -> TrainState:
-        """Return the state with the extra values of the options. Raise `ArgumentError` for a state with another division of the model."""
+        """Return the state with the values for the options. Raise `ArgumentError` if the state has another division of the model."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
         if state.shards != self._options.shards:

@@ -102,7 +102,7 @@ class Functional:
         return result, get_arrays(model, self.buffers)
 
     def emptied(self) -> "Functional":
-        """Return the same module without its arrays, which can then be freed. Other arrays can be bound."""
+        """Return the same module without its arrays. `bind` accepts other arrays, and the original arrays can be freed."""
         return Functional(tree_map(_nothing, self.params), tree_map(_nothing, self.buffers), self._skeleton)
 
 
@@ -178,7 +178,7 @@ class Compiler:
 
     _name: str
     _warn_above: int
-    _names: Callable[[Any], Sequence[str]]  # names of the arguments for a key
+    _names: Callable[[Any], Sequence[str]]  # from a cache key to the names of the arguments
     _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)
     _seen: set[Hashable] = field(factory=set)
 
@@ -217,10 +217,10 @@ def _checked(
 ) -> Any:
     """Call a compiled function and check the bounds of the arrays in its last argument. Tracing may add entries to `bounds`."""
     if not holds(bounds, args[-1], names):
-        return function(*args)  # uncompiled, as part of an outer trace
+        return function(*args)  # runs uncompiled, as a part of an outer trace
     known = len(bounds)
     result = traced(*args)
-    if len(bounds) > known and not holds(bounds, args[-1], names):  # the result is still lazy
+    if len(bounds) > known and not holds(bounds, args[-1], names):  # no wrong result yet, because the result is lazy
         return function(*args)
     return result
 
@@ -228,7 +228,7 @@ def _checked(
 def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
     """Return names for the arrays among the arguments, without the position of the argument: `input_ids` for an array of a batch."""
     structure, constants = key
-    names = [re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)]  # of ((args), {kwargs})
+    names = [re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)]  # paths in ((args), {kwargs})
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 

@@ -31,10 +31,10 @@ _CSV = ("event", "step", "epoch", "seconds", "name", "value")
 def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> Observer:
     """Write the events to a log: one JSON line per event in a `.jsonl` file, or one line per number in a `.csv` file.
 
-    Each line has `event` (the class name), `step`, `epoch` and `seconds` since the start, and the fields of the event: `metrics` (with the
-    learning rate for steps), `reason`, `path`. Steps without read metrics are omitted. Non-finite numbers become null in JSON. A run from
-    step 0 starts a new log. A continued run removes the lines after its first step and appends, so a run killed and continued has the same
-    log as an uninterrupted run. For output on the console, use `progress`.
+    Each line has `event` (the class name), `step`, `epoch` and `seconds` since the start, and the fields of the event: `metrics` (with
+    the learning rate for steps), `reason`, `path`. Steps without metrics are omitted (see `log_every` of `fit`). Non-finite numbers
+    become null in JSON. A run from step 0 starts a new log. A continued run removes the lines after its first step and appends, so a
+    run killed and continued has the same log as an uninterrupted run. For output on the console, use `progress`.
 
     Put `log_metrics` last: events of later observers are not logged. With `ranks`, only rank 0 writes. Raises `ArgumentError` for a file
     with another suffix.
@@ -48,7 +48,7 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
     >>> line["event"], line["step"], line["metrics"]
     ('Evaluated', 7, {'accuracy': 0.5})
 
-    See also: `plot_run` draws a log; with `on_event` a function of your own can write events.
+    See also: `plot_run` to plot a log, `on_event` to write events with your own function.
     """
     suffix = Path(path).suffix
     if suffix not in _KINDS:
@@ -57,7 +57,7 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
 
 
 def log_memory(*, limit: int | None = None) -> Observer:
-    """Add a `MemoryRead` event after every reading of the metrics: bytes in use, peak bytes, and bytes cached for reuse.
+    """Add a `MemoryRead` event whenever `fit` reads the metrics: bytes in use, peak bytes, and bytes cached for reuse.
 
     If used and cached bytes together exceed `limit`, the cache is cleared (`mx.clear_cache`). The event has the numbers before clearing.
     Without `limit`, only MLX's own limit applies (`mx.get_memory_limit`).
@@ -87,7 +87,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def numbers_of(event: Event) -> dict[str, float]:
-    """Return the numbers of an event: metrics, learning rates of a step with read metrics, or memory in bytes."""
+    """Return the numbers of an event: metrics (for a step also the learning rates), or memory in bytes."""
     match event:
         case Stepped(metrics=metrics) if metrics:
             rates = event.learning_rates
@@ -120,7 +120,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
                 file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
             if not isinstance(event, Stepped) or event.metrics:
                 file.write(kind.write(_record(event, monotonic() - began)))
-                file.flush()  # a killed run leaves a log
+                file.flush()  # flushed, so that a killed run leaves a log
             yield event
 
 
@@ -186,7 +186,7 @@ def _begin(path: Path, kind: _Kind, first: Event) -> float:
 
 
 def _lines(path: Path, kind: _Kind) -> Iterator[tuple[str, str, int, float]]:
-    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # the last element is empty or an incomplete line
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # the text after the last newline is empty or an incomplete line
     for number, line in enumerate(lines, 1):
         if f"{line}\n" == kind.header:
             continue

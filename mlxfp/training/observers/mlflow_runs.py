@@ -42,7 +42,7 @@ def log_mlflow(  # noqa: PLR0913  # settings of MLflow
 ) -> Observer:
     """Log a run to MLflow: `params` at the start, metrics by step, and the files of `artifacts` and the model at the end.
 
-    MLflow's step is the number of batches. Metrics of steps are called `train/loss` etc., and metrics of epochs `epoch/loss` etc. Metrics
+    Steps in MLflow count batches. Metrics of steps are called `train/loss` etc., and metrics of epochs `epoch/loss` etc. Metrics
     of evaluations keep their names. `uri` is the tracking server, such as `sqlite:///mlflow.db`; the default is the configuration of
     MLflow. A missing experiment is created. The files of an experiment in SQLite are stored next to the database. `parent` is the id of the
     parent run, for example in cross-validation. A run continued from a checkpoint logs to the last run with this `name` and `parent`,
@@ -57,7 +57,7 @@ def log_mlflow(  # noqa: PLR0913  # settings of MLflow
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentTypeError: parent must be a string, got parent=7.
 
-    See also: `log_trackio`, `log_tensorboard`; `log_metrics` for a plain file, which can be one of the artifacts.
+    See also: `log_trackio`, `log_tensorboard`, and `log_metrics` for a plain file, which may be an artifact.
     """
     texts = {"experiment": experiment, "uri": uri, "name": name, "parent": parent, "model": model}
     check_text(**{key: value for key, value in texts.items() if value is not None})

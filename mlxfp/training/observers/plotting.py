@@ -59,7 +59,7 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
             axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) == 1 else None)
         if len(curves) > 1:
             axes.legend(fontsize="x-small", ncols=-(-len(curves) // _IN_A_COLUMN))
-    with matplotlib.rc_context({"svg.fonttype": "none"}):  # keep text as text in SVG
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text in SVG files stays searchable
         figure.savefig(os.fspath(picture))
 
 

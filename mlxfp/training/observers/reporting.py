@@ -13,17 +13,17 @@ from mlxfp.support.progress import bar_class, is_live, progress_file, write_line
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_KEPT = 0.99  # decay of older steps per new step: an average over about 100 steps
+_KEPT = 0.99  # weight of the previous steps after a new step, which averages over about 100 steps
 
 
 @explain_call
 def progress(*, file: TextIO | None = None, ranks: Ranks | None = None) -> Observer:
     """Show the progress of a run on standard error or in `file`: step, loss, steps per second, remaining time, evaluations and the end.
 
-    Terminals and notebooks show a progress bar. Other files get one line per reading of the metrics, and one line as soon as the speed is
-    known. The speed is an average over about 100 steps. It includes the time to read data, but not evaluations, checkpoints, the first
-    step, and steps compiled for a new shape. Put `progress` last, because only events of earlier observers are shown. With `ranks`, only
-    rank 0 shows progress. `runtime.show_progress("never")` turns off the output on standard error.
+    Terminals and notebooks show a progress bar. Other files get one line whenever `fit` reads the metrics, and one line as soon as the
+    speed is known. The speed is an average over about 100 steps. It includes the time to read data, but not evaluations, checkpoints,
+    the first step, and steps compiled for a new shape. Put `progress` last, because only events of earlier observers are shown. With
+    `ranks`, only rank 0 shows progress. `runtime.show_progress("never")` turns off the output on standard error.
 
     >>> import sys
     >>> from mlxfp.core.pipelines import pipe

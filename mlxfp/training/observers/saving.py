@@ -51,7 +51,7 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
 
     Files are called `step-00001200.safetensors`. The last `keep` files are kept. `load_latest` continues the run bit-identically. A thread
     writes one file at a time and renames a complete file to its final name. A `CheckpointSaved` event follows some steps later. Checkpoints
-    are only written after a reading of the metrics, so no state with a non-finite loss is saved. The state is saved before the evaluations
+    wait until `fit` has read and checked the metrics, so no state with a non-finite loss is saved. A state is saved before the evaluations
     of its step, so a continued run repeats these evaluations.
 
     With `ranks`, every rank writes into its own subfolder, because each rank has a cursor for its own rows.
@@ -94,9 +94,9 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
 def checkpoint_best(
     path: str | os.PathLike[str], metric: str, *, mode: Mode, config: Mapping[str, Any] | None = None, ranks: Ranks | None = None
 ) -> Observer:
-    """Write a checkpoint to one file after every evaluation with a new best `metric`. Put `checkpoint_best` after `evaluate_every`.
+    """Write a checkpoint to `path` after every evaluation with a new best `metric`. Put `checkpoint_best` after `evaluate_every`.
 
-    Errors and threads are handled as in `checkpoint`. A run continued with its history knows the best value so far. With `ranks`, only
+    Files are written in a thread, as in `checkpoint`. A run continued with its history knows the best value so far. With `ranks`, only
     rank 0 writes, because all ranks have the same state. Raises `ArgumentError` for a model divided between ranks.
 
     >>> import mlxfp as fp
@@ -136,10 +136,10 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # without this step, because more evaluations may follow
+                yield from saver.save(event, earlier)  # excludes evaluations of this step, because more may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
-                yield from saver.save(event, saver.history)  # includes the evaluations of this step, which are complete
+                yield from saver.save(event, saver.history)  # includes evaluations of this step, because none can follow
                 yield from saver.wait()
             yield event
         yield from saver.wait()
@@ -182,7 +182,7 @@ def _is_due(event: Event, last: int, moment: float, *, steps: int | None, second
 
 @define
 class _Saver:
-    """Thread that saves one event at a time, with the evaluations so far."""
+    """A thread that writes one checkpoint at a time, and the evaluations so far."""
 
     _write: Write
     history: tuple[Evaluation, ...] = ()
@@ -205,7 +205,7 @@ class _Saver:
             self._pool.shutdown()
 
     def after(self, event: Event) -> bool:
-        """Record an event. Return True if a file was completed and `wait` can report the file."""
+        """Record an event. Return True if the pending file is complete, so that `wait` returns at once."""
         if isinstance(event, RunStarted):
             self.history, self.optimizer = event.history, event.optimizer
         elif isinstance(event, Evaluated):
@@ -243,7 +243,7 @@ def _write_numbered(event: Event, extra: Mapping[str, Any], *, folder: Path, kee
 def _check_folder(folder: Path, step: int, *, drop: bool) -> None:
     """Raise `ArgumentError` for checkpoints of later steps. `drop=True` removes these files instead.
 
-    With several ranks, the files of a later step are incomplete if some ranks were killed before writing.
+    With several ranks, some ranks may have been killed before they wrote the later checkpoints, which are then useless.
     """
     remove_unfinished(folder, "step-*")
     paths = [path for number, path in sorted(numbered(folder).items()) if number > step]

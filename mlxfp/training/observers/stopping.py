@@ -36,7 +36,7 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
 
 
 def time_budget(seconds: float, *, ranks: Ranks | None = None) -> Observer:
-    """End the run at the first reading of the metrics after `seconds`, with a `Stopped` event.
+    """End the run after `seconds`, as soon as `fit` reads the metrics, with a `Stopped` event.
 
     Evaluations and compilation count. The time of the run before a checkpoint does not count. With `ranks`, the clock of rank 0 decides for
     all ranks. Clocks differ, and a rank that stopped alone would leave the other ranks waiting.
@@ -57,8 +57,8 @@ def stop_on_signal(name: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"] = "S
 
     A batch system sends SIGTERM some time before the machine is taken away; a `checkpoint` after this observer then writes a last file.
     SIGINT is Ctrl-C. A second signal, or a signal after the run, has its previous effect. Python handles signals only in the main
-    thread; a run in another thread raises `ArgumentError` at the start. With `ranks`, a signal on any rank ends the run on all ranks, at
-    the next reading of the metrics.
+    thread; a run in another thread raises `ArgumentError` at the start. With `ranks`, a signal on any rank ends the run on all ranks,
+    as soon as `fit` reads the metrics.
 
     >>> import mlxfp as fp
     >>> import signal

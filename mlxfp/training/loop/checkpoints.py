@@ -207,32 +207,32 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     paths_by_step = numbered(folder_of(folder, ranks))
     if ranks is None:
         step = max(paths_by_step, default=None)
-    elif (others := _last_of_others(ranks, anywhere := paths_of_ranks(folder), like)) is None:
+    elif (other_run := _last_of_other_run(ranks, anywhere := paths_of_ranks(folder), like)) is None:
         step = _common_step(ranks, paths_by_step, folder)
-    elif others.parts > 1 or like.shards is not None:
-        return _joined(_whole_of_others(ranks, anywhere, folder), like)
+    elif other_run.parts > 1 or like.shards is not None:
+        return _joined(_files_of_all_parts(ranks, anywhere, folder), like)
     else:
-        step = others.step
+        step = other_run.step
         paths_by_step = {step: paths[-1] for step, paths in anywhere.items()} | paths_by_step
         _check_seen(ranks, step, paths_by_step, folder)
     return Checkpoint(like) if step is None else load_state(paths_by_step[step], like)
 
 
 @frozen
-class _Others:
+class _OtherRun:
     """Step and number of parts of the last checkpoint, written by another number of ranks."""
 
     step: int
     parts: int
 
 
-def _last_of_others(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], target: TrainState) -> _Others | None:
+def _last_of_other_run(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], target: TrainState) -> _OtherRun | None:
     """Return the last checkpoint of any rank if another number of ranks wrote the checkpoint, else None."""
     last = max(anywhere, default=-1)
     message = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(anywhere[last][-1])]
     step, shards, parts = map(int, max(ranks.gather(message))[:3])
     same = shards in (0, ranks.world.copies) and parts in (0, _shards_of(target)["count"])
-    return None if step < 0 or same else _Others(step, parts)
+    return None if step < 0 or same else _OtherRun(step, parts)
 
 
 def _shards_and_parts_in(path: Path) -> tuple[int, int]:
@@ -244,7 +244,7 @@ def _shards_and_parts_in(path: Path) -> tuple[int, int]:
     return shards, shards_in(head)["count"] if head else 0
 
 
-def _whole_of_others(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], folder: str | os.PathLike[str]) -> Sequence[Path]:
+def _files_of_all_parts(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], folder: str | os.PathLike[str]) -> Sequence[Path]:
     """Return the files of all parts of the state, in order, for the last complete step."""
     whole = {step: parts for step, paths in anywhere.items() if (parts := _all_parts(paths))}
     step = _common_step(ranks, whole, folder)

@@ -24,7 +24,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.progress import Progress
 from mlxfp.support.trees import TreeDef, flatten, unflatten
 from mlxfp.training.loop.feeding import check_batches, epoch_start, with_cursors, with_row
-from mlxfp.training.loop.looking import Looking, end_look
+from mlxfp.training.loop.looking import Evaluator, end_trial
 from mlxfp.training.loop.rank_agreement import exchanged
 from mlxfp.training.steps.accumulating import sum_and_weight
 from mlxfp.training.steps.batches import add_batch_note, arrays_of
@@ -72,7 +72,7 @@ def evaluate(
     check_callable(measure=measure)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("measure", model, measure, _metrics)
-    return Looking(partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
+    return Evaluator(partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
 
 
 @explain_call
@@ -149,7 +149,7 @@ def _evaluate(
     if isinstance(batches, Dataset):
         check_ends(batches, "evaluate")
     results = _results("evaluate", ranks, run, state, batches, together=together)
-    end_look(call() for call in _calls(run, state, batches))
+    end_trial(call() for call in _calls(run, state, batches))
     parts = list(results)
     if not parts:
         raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")

@@ -7,7 +7,7 @@ from functools import partial
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_callable, check_positive, check_text, check_types, explain_call
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
-from mlxfp.training.loop.looking import look_at, looks
+from mlxfp.training.loop.looking import run_trial, supports_trial
 from mlxfp.training.loop.plateaus import evaluation_of
 from mlxfp.training.steps.state import TrainState
 
@@ -50,9 +50,9 @@ def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int |
             evaluated = {
                 evaluation.step for evaluation in event.history if any(evaluation_of(name) == prefix[:-1] for name in evaluation.metrics)
             }
-            if looks(validate):  # before later observers create logs and files
+            if supports_trial(validate):  # before later observers create logs and files
                 with _noted("in a trial of validate(state) of evaluate_every on the first batch, before the run"):
-                    look_at(validate, event.state)
+                    run_trial(validate, event.state)
         yield event
         if _due(event, steps) and event.step not in evaluated:
             with _noted(f"while running validate(state) of evaluate_every at step {event.step}"):

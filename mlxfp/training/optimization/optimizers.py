@@ -221,7 +221,7 @@ def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: 
     structure, olds = flatten([params, state])
     copies = [copy.copy(old) for old in olds]  # the optimizer edits dicts and arrays in place
     param_copies, clone.state = unflatten(structure, copies)
-    updated = _like(params, clone.apply_gradients(gradients, param_copies))
+    updated = _arranged_like(params, clone.apply_gradients(gradients, param_copies))
     changed = difference(flatten(state)[0], flatten(clone.state)[0])
     if changed:
         raise ArgumentError(
@@ -323,12 +323,12 @@ def _drawn(*arrays: mx.array) -> str:
     return text.getvalue()
 
 
-def _like(tree: Any, other: Any) -> Any:
+def _arranged_like(tree: Any, other: Any) -> Any:
     """Arrange the arrays of `other` like `tree`. Arrays found only in `tree` are kept. MultiOptimizer merges its groups in any order."""
     if isinstance(tree, dict):
-        return {key: _like(value, other[key]) if key in other else value for key, value in tree.items()}
+        return {key: _arranged_like(value, other[key]) if key in other else value for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_like(value, other[index]) if index < len(other) else value for index, value in enumerate(tree)]
+        return [_arranged_like(value, other[index]) if index < len(other) else value for index, value in enumerate(tree)]
     return other
 
 

@@ -21,14 +21,19 @@ _SMALL = 4096  # maximum number of elements of a small array, see `changed_array
 
 def split_arrays(model: nn.Module) -> tuple[Any, Any]:
     """Return the trainable arrays and all other arrays (frozen, running statistics, integers), as two trees of dicts and lists."""
-    hidden = [f"{name}.{key}".removeprefix(".") for name, module in model.named_modules() for key, value in module.items() if _hides(value)]
+    hidden = [
+        f"{name}.{key}".removeprefix(".")
+        for name, module in model.named_modules()
+        for key, value in module.items()
+        if _hides_modules(value)
+    ]
     if hidden:
         raise ArgumentError(
             f"{type(model).__name__} keeps modules in a tuple, at {', '.join(hidden)}. MLX does not look into tuples, so their weights "
             "would neither train nor be saved. Store the modules in a list."
         )
-    params = model.filter_and_map(_trains, copy)  # new array objects, because `model.weight += 1` changes an array in place
-    return params, _rest(model.parameters(), params) or {}
+    params = model.filter_and_map(_is_trainable, copy)  # new array objects, because `model.weight += 1` changes an array in place
+    return params, _missing_arrays(model.parameters(), params) or {}
 
 
 def copy_module(model: nn.Module) -> nn.Module:
@@ -85,11 +90,11 @@ def with_arrays(tree: Any, news: dict[int, mx.array]) -> Any:
     return unflatten(structure, [news.get(index, leaf) for index, leaf in enumerate(leaves)])
 
 
-def _hides(value: object) -> bool:
+def _hides_modules(value: object) -> bool:
     return isinstance(value, tuple) and any(isinstance(item, nn.Module) for item in value)
 
 
-def _trains(module: nn.Module, name: str, value: Any) -> bool:
+def _is_trainable(module: nn.Module, name: str, value: Any) -> bool:
     floating = not isinstance(value, mx.array) or mx.issubdtype(value.dtype, mx.floating)
     return floating and bool(nn.Module.trainable_parameter_filter(module, name, value))
 
@@ -98,13 +103,13 @@ def _is_frozen(module: nn.Module) -> bool:
     return bool(flatten(module.parameters())[1]) and not flatten(module.trainable_parameters())[1]
 
 
-def _rest(tree: Any, part: Any) -> Any:
+def _missing_arrays(tree: Any, part: Any) -> Any:
     """Return the arrays of a tree missing in `part`, or None without such arrays. In lists, {} replaces arrays present in `part`."""
     if isinstance(tree, dict):
-        return {key: rest for key, value in tree.items() if (rest := _rest(value, part.get(key, {}))) is not None} or None
+        return {key: missing for key, value in tree.items() if (missing := _missing_arrays(value, part.get(key, {}))) is not None} or None
     if isinstance(tree, list):
-        rests = [_rest(value, part[index] if part else {}) for index, value in enumerate(tree)]
-        return None if all(rest is None for rest in rests) else [{} if rest is None else rest for rest in rests]
+        parts = [_missing_arrays(value, part[index] if part else {}) for index, value in enumerate(tree)]
+        return None if all(missing is None for missing in parts) else [{} if missing is None else missing for missing in parts]
     return None if isinstance(part, mx.array) else copy(tree)
 
 

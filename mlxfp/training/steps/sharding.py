@@ -70,8 +70,8 @@ def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
     """
     ways: dict[tuple[bool, int, int], str] = {}
     for name, layer in model.named_modules():
-        if (way := _way(layer)) is not None:
-            ways[isinstance(layer, FullyShardedModule), *way] = name or "the model"
+        if (part := _part_of_layer(layer)) is not None:
+            ways[isinstance(layer, FullyShardedModule), *part] = name or "the model"
     if not ways:
         return None
     if len(ways) > 1:
@@ -137,7 +137,7 @@ def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, us
     """Raise `ArgumentError` if a model is divided between other ranks than `ranks`."""
     if shards is None:
         return
-    names = ", ".join(name or "itself" for name, layer in model.named_modules() if _way(layer) is not None)
+    names = ", ".join(name or "itself" for name, layer in model.named_modules() if _part_of_layer(layer) is not None)
     division = f"The model, a {type(model).__name__}, is divided between {shards.count} ranks, at {names:.200}"
     tensor = 1 if shards.wrapped else shards.count
     if ranks is None:
@@ -146,7 +146,7 @@ def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, us
         raise ArgumentError(
             f"{division}, by {'fully_shard' if shards.wrapped else 'shard_linear'}, but the ranks of {user} are {ranks.world}. "
             + (
-                "Divide the model between all ranks of connect(), without group=."
+                "Call fully_shard without group=, to divide the model between all ranks."
                 if shards.wrapped
                 else f"Pass ranks=connect(tensor={tensor})."
             )
@@ -159,7 +159,9 @@ def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer
     if shards is None:
         return
     normalised = [
-        name for name, layer in model.named_modules() if isinstance(layer, FullyShardedModule) and any(map(_keeps, layer.modules()))
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, FullyShardedModule) and any(map(_has_running_statistics, layer.modules()))
     ]
     if normalised:
         raise ArgumentError(
@@ -179,7 +181,7 @@ def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer
     check_elementwise(optimizer, {path_of[id(leaf)]: leaf for leaf in divided})
 
 
-def _way(layer: nn.Module) -> tuple[int, int] | None:
+def _part_of_layer(layer: nn.Module) -> tuple[int, int] | None:
     """Return the index of this rank's part of a layer and the number of parts, or None for a whole layer."""
     if isinstance(layer, FullyShardedModule):
         parameters: Any = tree_flatten(layer.module.parameters(), destination={})
@@ -252,5 +254,5 @@ def _of_linear(layer: Any, name: str, part: mx.array) -> _Division | None:
     return _Division(axis, None if segments is None else sizes_of(segments, part.shape[axis] * layer.group.size()))
 
 
-def _keeps(layer: nn.Module) -> bool:
+def _has_running_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, nn.BatchNorm) and "running_mean" in layer

@@ -148,7 +148,7 @@ class TrainStep:
         trees = {"params": model.params, "buffers": model.buffers, "opt": start(optimizer, model.params), "extra": {}}
         self._plain, _ = flatten(trees)
         self._structure, _ = flatten({**trees, "extra": options.kept(model.params)})
-        self._keeps = self._structure != self._plain
+        self._has_option_values = self._structure != self._plain
         self._ties = ties(self._structure)
         self._copy = None if options.ranks is None else options.ranks.world.copy  # different random numbers on each copy
         self._parts = parts_in(options.shards, model.params, model.buffers)
@@ -343,7 +343,7 @@ class TrainStep:
                 f"The model of the step is {model}, but the state is {given}. Build both from the same model: call train_state(model, "
                 "optimizer) after shard_linear and fully_shard."
             )
-        return self.start(state) if self._keeps and not state.extra else state
+        return self.start(state) if self._has_option_values and not state.extra else state
 
     def _check_outside(self) -> None:
         arrays = [array for module in self._outside for array in flatten(module.parameters())[1]]
@@ -365,7 +365,9 @@ class TrainStep:
             raise ArgumentError(
                 f"The state belongs to a step with other options. {differs} Use the same options, or reset them with step.start(state)."
             )
-        raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
+        raise ArgumentError(
+            f"The state does not belong to the model and optimizer of this step. {differs} Build the state with train_state(model, optimizer)."
+        )
 
 
 @define(eq=False)

@@ -220,7 +220,7 @@ def told(rank=0, size=2, tensor=1):
         (
             lambda: stored(nn.Linear(2, 2)),
             told(size=4),
-            r"by fully_shard, .* Divide the model between all ranks of connect\(\), without group=\.",
+            r"by fully_shard, .* Call fully_shard without group=",
         ),
         (
             lambda: stored(nn.BatchNorm(2)),

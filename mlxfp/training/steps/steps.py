@@ -366,7 +366,8 @@ class TrainStep:
                 f"The state belongs to a step with other options. {differs} Use the same options, or reset them with step.start(state)."
             )
         raise ArgumentError(
-            f"The state does not belong to the model and optimizer of this step. {differs} Build the state with train_state(model, optimizer)."
+            f"The state does not belong to the model and optimizer of this step. {differs} Build the state with "
+            "train_state(model, optimizer)."
         )
 
 

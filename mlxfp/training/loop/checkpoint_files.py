@@ -46,7 +46,8 @@ def head_of(path: Path) -> dict[str, Any]:
         check_head(path)
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         return dict(json.loads(loaded[1]["mlxfp"]))
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):  # `load_state` raises the detailed error
+    # No error here, because `load_state` raises a detailed error.
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
@@ -81,9 +82,9 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder, and a checkpoint is a file. Give a file in it: {path / 'last.safetensors'}.")
     try:
-        with written_whole(path, suffix=".safetensors") as file:  # MLX appends this suffix to other names
+        with written_whole(path, suffix=".safetensors") as file:  # MLX would append this suffix to a name with another suffix
             mx.save_safetensors(str(file), dict(arrays), metadata)
-    except RuntimeError as error:  # MLX raises this type for write errors
+    except RuntimeError as error:  # MLX raises RuntimeError for write errors
         hint = "Is the disk full, or is writing not allowed there? An older file at this path is unchanged."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 

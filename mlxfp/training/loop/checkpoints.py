@@ -207,13 +207,13 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     paths_by_step = numbered(folder_of(folder, ranks))
     if ranks is None:
         step = max(paths_by_step, default=None)
-    elif (other_run := _last_of_other_run(ranks, anywhere := paths_of_ranks(folder), like)) is None:
+    elif (other_run := _last_of_other_run(ranks, all_paths := paths_of_ranks(folder), like)) is None:
         step = _common_step(ranks, paths_by_step, folder)
     elif other_run.parts > 1 or like.shards is not None:
-        return _joined(_files_of_all_parts(ranks, anywhere, folder), like)
+        return _joined(_files_of_all_parts(ranks, all_paths, folder), like)
     else:
         step = other_run.step
-        paths_by_step = {step: paths[-1] for step, paths in anywhere.items()} | paths_by_step
+        paths_by_step = {step: paths[-1] for step, paths in all_paths.items()} | paths_by_step
         _check_seen(ranks, step, paths_by_step, folder)
     return Checkpoint(like) if step is None else load_state(paths_by_step[step], like)
 
@@ -226,10 +226,10 @@ class _OtherRun:
     parts: int
 
 
-def _last_of_other_run(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], target: TrainState) -> _OtherRun | None:
+def _last_of_other_run(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], target: TrainState) -> _OtherRun | None:
     """Return the last checkpoint of any rank if another number of ranks wrote the checkpoint, else None."""
-    last = max(anywhere, default=-1)
-    message = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(anywhere[last][-1])]
+    last = max(all_paths, default=-1)
+    message = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(all_paths[last][-1])]
     step, shards, parts = map(int, max(ranks.gather(message))[:3])
     same = shards in (0, ranks.world.copies) and parts in (0, _shards_of(target)["count"])
     return None if step < 0 or same else _OtherRun(step, parts)
@@ -244,18 +244,18 @@ def _shards_and_parts_in(path: Path) -> tuple[int, int]:
     return shards, shards_in(head)["count"] if head else 0
 
 
-def _files_of_all_parts(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], folder: str | os.PathLike[str]) -> Sequence[Path]:
+def _files_of_all_parts(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], folder: str | os.PathLike[str]) -> Sequence[Path]:
     """Return the files of all parts of the state, in order, for the last complete step."""
-    whole = {step: parts for step, paths in anywhere.items() if (parts := _all_parts(paths))}
-    step = _common_step(ranks, whole, folder)
+    complete = {step: parts for step, paths in all_paths.items() if (parts := _all_parts(paths))}
+    step = _common_step(ranks, complete, folder)
     if step is None:
-        folders = ", ".join(path.parent.name for path in anywhere[max(anywhere)])
+        folders = ", ".join(path.parent.name for path in all_paths[max(all_paths)])
         raise CheckpointError(
-            f"{os.fspath(folder)} has no step with all parts of a state divided between ranks: {name_of(max(anywhere))} is only in "
+            f"{os.fspath(folder)} has no step with all parts of a state divided between ranks: {name_of(max(all_paths))} is only in "
             f"{folders}. Use a folder shared by all machines, or copy the files of all ranks to this folder. To begin a new run, use "
             "another folder."
         )
-    return whole[step]
+    return complete[step]
 
 
 def _all_parts(paths: Sequence[Path]) -> Sequence[Path]:

@@ -37,7 +37,7 @@ from mlxfp.training.steps.transforms import functional, jit
 
 R = TypeVar("R")
 
-_ROUNDS = 16  # batches per rank between two exchanges
+_ROUNDS = 16  # number of batches per rank between two messages
 
 Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array] | Measured]]
 

@@ -55,7 +55,8 @@ def _is_dropped_by_a_statement() -> bool:
     instructions = list(dis.get_instructions(frame.f_code))
     index = next((index for index, instruction in enumerate(instructions) if instruction.offset == frame.f_lasti), 0)
     called, dropped = instructions[index - 1].opname, instructions[index].opname
-    return dropped == "POP_TOP" and called.startswith("CALL")  # an error at the end of `with` is also dropped by POP_TOP
+    # Checks for a call, because POP_TOP also drops the error at the end of `with`.
+    return dropped == "POP_TOP" and called.startswith("CALL")
 
 
 def stop_interrupted(function: str, events: Iterable[Event], returned: Event) -> None:

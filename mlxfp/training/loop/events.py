@@ -110,7 +110,7 @@ class Stepped(Event):
     """
 
     metrics: Mapping[str, float]
-    compiled: bool = field(default=False, eq=False)  # not compared: compilation depends on earlier work of the process
+    compiled: bool = field(default=False, eq=False)  # not compared, because earlier work of the process may have compiled the step
 
 
 @frozen

@@ -50,7 +50,8 @@ def with_cursors(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) ->
     """Yield each batch with the cursor after the batch. The cursor is None if the batches are not a dataset."""
     if not isinstance(batches, Dataset):
         return ((batch, None) for batch in batches)
-    return iterate(batches, cursor or beginning(batches, epoch=epoch))  # an explicit cursor avoids a second warning about redrawn rows
+    # With an explicit cursor, `iterate` does not repeat the warning of `fit` about redrawn rows.
+    return iterate(batches, cursor or beginning(batches, epoch=epoch))
 
 
 def why_empty(batches: Iterable[Batch]) -> str:

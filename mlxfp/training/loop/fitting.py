@@ -118,7 +118,7 @@ def last(events: Iterable[Event]) -> Event:
             first = first or final
     except KeyboardInterrupt as error:
         if first is None or final is None or final.step == first.step or isinstance(error.__context__, KeyboardInterrupt):
-            raise  # no progress to lose, or a second Ctrl-C
+            raise  # there is no progress to lose, or the user pressed Ctrl-C twice
         stop_interrupted("last", events, final)
         return final if isinstance(final, Stopped) else final.derive(Stopped, "interrupted")
     if final is None:
@@ -229,7 +229,7 @@ class _Progress:
 def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) -> Iterator[Event]:
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
     warn_if_slow()
-    run.control.take()  # discard requests made before the run
+    run.control.take()  # discards requests made before the run
     settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
     yield progress.event(RunStarted, run.total(progress), history, settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
@@ -238,7 +238,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
-        with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, close the threads that prepare batches
+        with closing(_feed(run.batches, resume, epoch)) as feed:  # closes the threads that prepare batches if the run fails
             for batch, after in in_step(run.ranks, feed, progress.state.step, None if resume else size, run.reads):
                 if run.controlled:
                     progress = yield from _changed(run, progress)
@@ -259,7 +259,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
 
 def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[tuple[Batch, Cursor | None], None, None]:
     """Yield each batch with the cursor after the batch, or with None for batches without cursors. Raises `DataError` for an empty epoch."""
-    empty = cursor is None  # a cursor may be at the end of its epoch
+    empty = cursor is None  # with a cursor at the end of an epoch, an empty epoch is no error
     for item in with_cursors(batches, cursor, epoch):
         empty = False
         yield item

@@ -104,6 +104,6 @@ def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> E
         sleep(0.05)  # TensorBoard reads files in alphabetical order, and file names start with the time in seconds
     writer = EventFileWriter(os.fspath(folder))
     log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    first = step + 1 if step else 0  # values of the checkpoint's step are already logged
+    first = step + 1 if step else 0  # a checkpoint's step is already logged, so logging continues with the next step
     writer.add_event(event_pb2.Event(wall_time=time(), step=first, session_log=log))
     return EventFiles(writer, event_pb2.Event, summary_pb2.Summary, plugin_data_pb2, metadata)

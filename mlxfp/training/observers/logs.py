@@ -23,7 +23,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_WORDS = ("total", "reason", "message", "path")  # event fields outside the metrics
+_WORDS = ("total", "reason", "message", "path")  # event fields that are logged beside the metrics
 _CSV = ("event", "step", "epoch", "seconds", "name", "value")
 
 
@@ -128,11 +128,11 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
 class _Kind:
     header: str
     write: Callable[[Mapping[str, Any]], str]
-    read: Callable[[str], tuple[str, int, float]]  # event, step and seconds of a line
+    read: Callable[[str], tuple[str, int, float]]  # function from a log line to (event, step, seconds)
 
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
-    kind: Any = type(event)  # mypy considers classes with unhashable instances unhashable
+    kind: Any = type(event)  # `Any`, because mypy treats a class with unhashable instances as unhashable
     head = {"event": kind.__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
     words = {name: getattr(event, name) for name in _words(kind)}
     numbers = numbers_of(event)

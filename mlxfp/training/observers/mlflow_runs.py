@@ -26,7 +26,7 @@ from mlxfp.training.steps.state import TrainState
 _SQLITE = "sqlite:///"
 _ODD = re.compile(r"[^\w./: -]")
 _LONGEST = 6000  # maximum number of characters of an MLflow parameter
-_PATIENCE = 10.0  # seconds to wait for a server
+_PATIENCE = 10.0  # seconds to wait for an answer of the server
 
 
 def log_mlflow(  # noqa: PLR0913  # settings of MLflow

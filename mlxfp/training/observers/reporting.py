@@ -60,10 +60,10 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
                     bar.close()
                 write_line(out, view.line(event, now))
             yield event
-            waited = monotonic()  # the time spent in observers and user code is not counted
+            waited = monotonic()  # the time spent in later observers and user code is not counted
     finally:
         if bar is not None:
-            bar.close()  # a run stopped from outside keeps its bar
+            bar.close()  # the bar stays visible if the run is stopped from outside
 
 
 @define
@@ -75,7 +75,7 @@ class _View:
     loss: str = ""
     steps: float = 0.0
     seconds: float = 0.0
-    first: bool = True  # True before the first step
+    first: bool = True  # True until the first step is done
 
     @property
     def rate(self) -> float:
@@ -91,7 +91,7 @@ class _View:
             if event.metrics:
                 self.loss = _words(event.metrics, ["loss"]) or self.loss
         elif isinstance(event, EpochEnded) and self.steps:
-            self.seconds += seconds  # reading the metrics at the end of an epoch also waits for the last step
+            self.seconds += seconds  # the end of an epoch also waits for the last step on the device
         elif isinstance(event, RunStarted):
             self.total = event.total
 

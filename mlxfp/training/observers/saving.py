@@ -34,7 +34,7 @@ from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.optimization.hyperparameters import changed
 from mlxfp.training.steps.state import evaluate_state
 
-Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has the checkpoint fields missing in the event
+Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has the fields of a checkpoint that the event lacks
 
 
 @explain_call
@@ -84,7 +84,7 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
     if seconds is not None and not seconds > 0:
         raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
     check_positive(keep=keep)
-    json_text(config or {})  # fail here instead of in the writing thread
+    json_text(config or {})  # raises an error here rather than later in the writing thread
     check_types((type(None), Ranks), ranks=ranks)
     due = partial(_is_due, steps=steps, seconds=seconds)
     return partial(_checkpoint, folder=folder_of(folder, ranks), due=due, keep=keep, config=config, shared=ranks is not None)
@@ -136,10 +136,10 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # excludes evaluations of this step, because more may follow
+                yield from saver.save(event, earlier)  # excludes evaluations of the current step, because more may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
-                yield from saver.save(event, saver.history)  # includes evaluations of this step, because none can follow
+                yield from saver.save(event, saver.history)  # includes evaluations of the current step, because no more follow
                 yield from saver.wait()
             yield event
         yield from saver.wait()
@@ -215,7 +215,7 @@ class _Saver:
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
         """Wait for the previous file, then start writing a file."""
         yield from self.wait()
-        evaluate_state(event.state)  # other threads can only read computed arrays
+        evaluate_state(event.state)  # computed here, because other threads can only read computed arrays
         mx.eval(event.running.unread)
         self._writing = event, self._pool.submit(self._write, event, {"history": history, "optimizer": self.optimizer})
 

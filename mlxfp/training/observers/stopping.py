@@ -100,12 +100,12 @@ def _stop_on_signal(events: Iterable[Event], *, number: signal.Signals, ranks: R
         raise ArgumentError(
             "stop_on_signal works only in the main thread, but the run is in another thread. Consume the events in the main thread."
         )
-    before = signal.getsignal(number) or signal.SIG_DFL  # None: the handler was not installed from Python
+    before = signal.getsignal(number) or signal.SIG_DFL  # `getsignal` returns None for a handler not installed from Python
     received: list[bool] = []
 
     def note(*_: object) -> None:
         received.append(True)
-        signal.signal(number, before)  # the second signal has its previous effect
+        signal.signal(number, before)  # the second signal reaches the previous handler
 
     signal.signal(number, note)
     try:
@@ -117,7 +117,7 @@ def _stop_on_signal(events: Iterable[Event], *, number: signal.Signals, ranks: R
                 yield _stopped(events, event, number.name)
                 return
     finally:
-        with suppress(ValueError):  # ValueError outside the main thread, if the garbage collector closes the stream there
+        with suppress(ValueError):  # `signal.signal` raises ValueError if garbage collection closes the stream in another thread
             if signal.getsignal(number) is note:
                 signal.signal(number, before)
 

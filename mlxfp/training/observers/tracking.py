@@ -16,7 +16,7 @@ from mlxfp.training.observers.logs import numbers_of
 from mlxfp.training.steps.state import evaluate_state
 
 _LOGGER = logging.getLogger("mlxfp")
-_TRIES = 3  # number of failures in a row after which a server counts as unreachable, because each job waits for a timeout
+_TRIES = 3  # number of consecutive failures before logging stops; every failed job may wait for a timeout
 
 Number = tuple[str, float, int]  # name, value and step of a metric
 
@@ -66,11 +66,11 @@ def track(
                 worker = stack.enter_context(_Worker(source, partial(begin, step=event.step)))
                 worker.submit(lambda run: run.log_params(params))
             numbers = [(_metric_name(event, name), float(value), event.step) for name, value in numbers_of(event).items()]
-            finite = [number for number in numbers if isfinite(number[1])]  # trackers cannot plot infinity or NaN
+            finite = [number for number in numbers if isfinite(number[1])]  # trackers do not plot infinity or NaN
             if finite:
                 worker.log(finite)
             if isinstance(event, Stopped):
-                evaluate_state(event.state)  # compute here, because the other thread must not compute arrays
+                evaluate_state(event.state)  # computed here, because the tracking thread must not compute arrays
                 for job in at_end:
                     worker.submit(partial(job, state=event.state))
                 wait(worker.jobs)

@@ -7,7 +7,8 @@ from mlx import optimizers
 
 from mlxfp.support.errors import ArgumentError
 
-_LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}  # minimum number of axes of arrays updated as a whole
+# These optimizers update an array as a whole if the array has at least this many axes.
+_LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}
 
 
 def check_elementwise(optimizer: optimizers.Optimizer, arrays: Mapping[str, mx.array]) -> None:

@@ -352,7 +352,7 @@ def _check_groups(optimizer: optimizers.Optimizer, params: Any) -> None:
     if not isinstance(optimizer, optimizers.MultiOptimizer):
         return
     parts = optimizer._split_dictionary(params)  # noqa: SLF001  # called in every update
-    for where, part in zip(optimizer.filters[:-1], parts, strict=False):  # the last optimizer may have no parameters
+    for where, part in zip(optimizer.filters[:-1], parts, strict=False):  # the last optimizer takes all other parameters, and may have none
         if not part:
             flat: Any = tree_flatten(params)
             names = ", ".join(name for name, _ in flat)

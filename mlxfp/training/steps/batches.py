@@ -68,5 +68,6 @@ def _holds_arrays(value: object) -> bool:
 
 def _has_arrays_alone(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
-        return all(map(_has_arrays_alone, value.values() if isinstance(value, dict) else value))  # stops at the first value of another type
+        # `all` stops at the first value of another type.
+        return all(map(_has_arrays_alone, value.values() if isinstance(value, dict) else value))
     return isinstance(value, mx.array)

@@ -32,7 +32,7 @@ def split_arrays(model: nn.Module) -> tuple[Any, Any]:
             f"{type(model).__name__} keeps modules in a tuple, at {', '.join(hidden)}. MLX does not look into tuples, so their weights "
             "would neither train nor be saved. Store the modules in a list."
         )
-    params = model.filter_and_map(_is_trainable, copy)  # new array objects, because `model.weight += 1` changes an array in place
+    params = model.filter_and_map(_is_trainable, copy)  # new array objects, because `model.weight += 1` changes an array object in place
     return params, _missing_arrays(model.parameters(), params) or {}
 
 
@@ -62,7 +62,7 @@ def put_arrays(target: Any, tree: Any) -> None:
         if not isinstance(value, mx.array):
             put_arrays(target[key], value)
         elif value is not target[key]:
-            target[key] = copy(value)  # a new array object, see `split_arrays`
+            target[key] = copy(value)  # a new array object, for the same reason as in `split_arrays`
 
 
 def get_arrays(source: Any, tree: Any) -> Any:

@@ -52,13 +52,13 @@ def _blocks(value: Any) -> Iterator[nn.Module]:
 
 def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     kind = type(self).__bases__[0]
-    before = copy_module(self)  # snapshot, because the block may change before the backward pass
+    before = copy_module(self)  # a snapshot, because the block may change before the backward pass
     before.__class__ = kind
     params, buffers = split_arrays(before)
     structure, leaves = flatten((params, args, kwargs))
     differentiated = [is_floating(leaf) for leaf in leaves]  # other leaves are captured, because MLX cannot differentiate integer arguments
     results: list[tuple[TreeDef, list[Any]]] = []
-    start_key = generator()  # key of the generator in the forward and the backward pass
+    start_key = generator()  # the forward and the backward pass draw from the same key
 
     def run(arrays: list[mx.array]) -> list[mx.array]:
         rest = iter(arrays)

@@ -130,7 +130,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     check_shards(model, shards, module.params, optimizer, ranks)
     check_masters(module.params, compute_dtype)
     if checkpoint_blocks:
-        blocks_of(model)  # raises an error early if there are no blocks
+        blocks_of(model)  # raises an error if the model has no blocks
     options = Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
     return TrainStep(module, loss, optimizer, options)
 
@@ -150,7 +150,7 @@ class TrainStep:
         self._structure, _ = flatten({**trees, "extra": options.kept(model.params)})
         self._has_option_values = self._structure != self._plain
         self._ties = ties(self._structure)
-        self._copy = None if options.ranks is None else options.ranks.world.copy  # different random numbers on each copy
+        self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws different random numbers
         self._parts = parts_in(options.shards, model.params, model.buffers)
         self._outside = outside_modules(loss) if options.compile else []
         self._outside_arrays: list[mx.array] = []  # arrays of the modules in `_outside` at compilation

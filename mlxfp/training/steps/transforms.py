@@ -166,7 +166,7 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # MLX returns the name with the results of each call, which identifies the structure of the results
+        return name, arrays  # MLX returns the name with the results of each call, and the name identifies the structure of the results
 
 
 @define
@@ -217,10 +217,10 @@ def _checked(
 ) -> Any:
     """Call a compiled function and check the bounds of the arrays in its last argument. Tracing may add entries to `bounds`."""
     if not holds(bounds, args[-1], names):
-        return function(*args)  # runs uncompiled, as a part of an outer trace
+        return function(*args)  # runs uncompiled inside the outer trace
     known = len(bounds)
     result = traced(*args)
-    if len(bounds) > known and not holds(bounds, args[-1], names):  # no wrong result yet, because the result is lazy
+    if len(bounds) > known and not holds(bounds, args[-1], names):  # the wrong result was never computed, because it is lazy
         return function(*args)
     return result
 

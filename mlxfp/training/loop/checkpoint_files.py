@@ -46,9 +46,8 @@ def head_of(path: Path) -> dict[str, Any]:
         check_head(path)
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         return dict(json.loads(loaded[1]["mlxfp"]))
-    # No error here, because `load_state` raises a detailed error.
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        return {}  # no error here, because `load_state` raises a detailed error
 
 
 def name_of(step: int) -> str:

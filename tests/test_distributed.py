@@ -331,7 +331,7 @@ def test_ranks_with_unequal_numbers_of_batches_end_the_epoch_together(case, tmp_
     assert steps == others == 2 * min(counts)
     assert params == theirs
     assert [bool(said), bool(told)] == [counts[0] > counts[1], counts[1] > counts[0]]
-    assert "the epoch ends here on all ranks" in (said or told)[0]
+    assert "The epoch ends here on all ranks" in (said or told)[0]
 
 
 @pytest.mark.parametrize(("case", "steps"), [("clock", 2), ("other clock", 4), ("metric", 3)])
@@ -362,7 +362,7 @@ def test_one_rank_writes(tmp_path):
 
 def test_a_rank_that_fails_ends_the_others_with_an_error(tmp_path):
     first, second = launch("raises", tmp_path, fails=True)
-    assert "RankError: Rank 1 of 2 failed while it made its next batch, so this one, rank 0, cannot go on" in first
+    assert "RankError: Rank 1 of 2 failed to prepare its next batch, so rank 0 cannot continue" in first
     assert "ValueError: a broken row" in second
 
 
@@ -373,7 +373,7 @@ def test_a_rank_that_dies_ends_the_others_within_the_limit(tmp_path):
 
 def test_a_loss_that_is_nan_on_one_rank_ends_all_in_the_same_step(tmp_path):
     said = [output.partition("NonFiniteError: ")[2] for output in launch("nan", tmp_path, fails=True)]
-    steps, rows = zip(*(text.partition(", made of rows of all ranks, here of ")[::2] for text in said), strict=True)
+    steps, rows = zip(*(text.partition(", computed from rows of all ranks, on this rank ")[::2] for text in said), strict=True)
     assert steps[0] == steps[1] != ""
     assert rows[0].partition(" of ")[0] != rows[1].partition(" of ")[0]
 
@@ -456,7 +456,7 @@ def test_ranks_without_a_common_checkpoint_are_refused(tmp_path):
     assert load_latest(tmp_path, state, ranks=two(*[-1] * 16)).state == state
     last(pipe(fit(step, state, [group()]), checkpoint(tmp_path, ranks=two())))
     assert load_latest(tmp_path, state, ranks=two(1, *[-1] * 15)).state.step == 1
-    with pytest.raises(CheckpointError, match=r"no checkpoint of the same step in .* \(the last of each is rank 0: 1, rank 1: none\)"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint of the same step in .* \(last step of each rank: rank 0: 1, rank 1: none\)"):
         load_latest(tmp_path, state, ranks=two(*[-1] * 16))
 
 

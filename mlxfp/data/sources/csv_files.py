@@ -28,9 +28,8 @@ from mlxfp.support.checks import as_strings, check_text, check_types, explain_ca
 from mlxfp.support.errors import ArgumentError, DataError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
-_DELIMITERS = ",;	|"  # common delimiters, suggested in messages
-_EXCEL = re.compile(rb"sep=(.)?
-")  # Excel's first line, which names the delimiter
+_DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
+_EXCEL = re.compile(rb"sep=(.)\r?\n")  # Excel's first line, which names the delimiter
 _FEW = 20  # records that are compared with a header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 

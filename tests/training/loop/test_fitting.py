@@ -399,7 +399,7 @@ def test_an_error_in_a_measure_says_what_it_was_given():
         with pytest.raises(KeyError, match="y") as raised:
             list(make(net(), lambda model, batch: batch["y"])(state, [group()]))
         assert "while tracing" in raised.value.__notes__[0]
-        assert "on a batch of x float32[6, 3], label int32[6]; the batch has name too" in raised.value.__notes__[0]
+        assert "on a batch of x float32[6, 3], label int32[6]; without name," in raised.value.__notes__[0]
 
 
 def test_what_is_no_measure_or_no_state_is_named():

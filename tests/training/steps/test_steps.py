@@ -295,8 +295,8 @@ def test_an_error_in_a_loss_says_what_the_loss_was_given():
         step(state, {**group(), "x": mx.zeros((6, 5)), "ids": [1, 2]})
     [note] = raised.value.__notes__
     assert note == (
-        "while tracing the loss, which is compiled, so its arrays have no values yet, on a batch of x float32[6, 5], label int32[6]; "
-        "the batch has name, ids too, not as MLX arrays, so they are left out"
+        "while tracing the loss for compilation (arrays have no values yet) on a batch of x float32[6, 5], label int32[6]; "
+        "without name, ids, because only MLX arrays are passed"
     )
 
 

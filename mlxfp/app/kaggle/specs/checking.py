@@ -1,4 +1,4 @@
-"""Checking files against a spec: one error lists every mismatch."""
+"""Comparison of data files with a spec. A single error lists every mismatch."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Sized
@@ -14,18 +14,26 @@ from mlxfp.app.kaggle.specs.spellings import find_spelling
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import DataError, MlxfpError
 
-Cells = Mapping[str | None, pa.ChunkedArray]  # the columns of a file, as strings
+Cells = Mapping[str | None, pa.ChunkedArray]  # columns of a file, as strings
 
-_SHOWN = 5  # values in a message: enough to recognize what is wrong
+_SHOWN = 5  # maximum number of values in a message
 
 
 def check_spec(spec: DatasetSpec, path: str | Path) -> None:
-    r"""Check the files of a competition's folder against its spec; raise `DataError` that lists every mismatch.
+    r"""Check the files of a competition folder against a spec. Raise a single `DataError` with all mismatches.
 
-    Checked are: missing files, and files with another hash or number of rows; missing columns; missing or duplicate ids; targets that are
-    missing, not among the classes, or not numbers; numerical columns with cells that are not numbers; values without a name in categorical
-    columns whose values have names; the columns and the spelling of the sample, and whether its ids are those of the test file. Columns
-    that the spec does not name are ignored. Reads the files, one at a time, into memory.
+    The function reports:
+
+    - missing files, different hashes, different numbers of rows;
+    - missing columns;
+    - missing and duplicate ids;
+    - missing targets, targets outside the classes, and non-numeric targets if the target is a number;
+    - non-numeric cells in numerical columns;
+    - values without a name in categorical columns with named values;
+    - different columns or spelling in the sample file;
+    - ids present in only one of the test and sample files.
+
+    Columns without an entry in the spec are ignored. Each file is read into memory, one file at a time.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.app.kaggle.specs.specs import ColumnSpec
@@ -59,7 +67,7 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
 
 
 def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str], pa.ChunkedArray | None]:
-    """Return the problems of a file, and its ids if it has an id column."""
+    """Return the mismatches of a file, and the ids or None."""
     file = part_file(spec, part)
     if file is None:
         return [], None

@@ -1,4 +1,4 @@
-"""Specs: facts about the files, the columns and the target of a competition, as values without any data."""
+"""Data set specs: immutable descriptions of the files, columns and target of a competition, without any data."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=
 
 
 def humanize(name: str) -> str:
-    """Split the name of a column into words."""
+    """Split a column name into words."""
     words = [word for word in _BREAK.split(name) if word]
     return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
 
@@ -50,7 +50,7 @@ def _to_columns(columns: Any) -> tuple["ColumnSpec", ...]:
 
 @frozen(kw_only=True)
 class FileSpec:
-    """A file in the folder of a competition: its name, and its hash and number of rows where they are known.
+    """Name of a file in a competition folder, with optional hash and number of rows.
 
     >>> FileSpec(name="train.csv", rows=891)
     FileSpec(name='train.csv', sha256=None, rows=891)
@@ -69,11 +69,11 @@ class FileSpec:
 
 @frozen(kw_only=True)
 class ColumnSpec:
-    """A column that a model may see: its type, its title, and names for its values.
+    """Type, title and named values of an input column.
 
-    `values` gives names to the values of a categorical column, which are written as in the file. `absent` are values that mean that there
-    is nothing, such as 0 for the area of a pool of a house without one: a row written as text leaves them out, or says "none". A value in
-    `values` or `absent` is never read as missing, even if it is None or NA: see `read_part`.
+    `values` maps the values of a categorical column, as in the file, to names. `absent` lists values that mean "none", such as a
+    pool area of 0 for a house without a pool. Rows written as text omit absent values or say "none". Values in `values` or `absent`
+    are never read as missing, even if the text is None or NA: see `read_part`.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())
@@ -104,13 +104,13 @@ class ColumnSpec:
 
     @property
     def kind(self) -> ColumnKind:
-        """The entry of `COLUMN_KINDS` that says how columns of this type are read, checked and written."""
+        """Entry of `COLUMN_KINDS` with the reader, checks and text format of this column type."""
         return COLUMN_KINDS[self.type]
 
 
 @frozen(kw_only=True)
 class SubmissionSpec:
-    """The format of a submission: its columns in order, the id first, and the spelling of predictions.
+    """Format of a submission: the columns in order (id first), and the spelling of predictions.
 
     >>> SubmissionSpec(columns=["PassengerId", "Survived"], spelling="integer").columns
     ('PassengerId', 'Survived')
@@ -126,15 +126,17 @@ class SubmissionSpec:
 
 @frozen(kw_only=True)
 class DatasetSpec:
-    """The facts of a competition's data set.
+    """Description of the data set of a competition.
 
-    `target` names the columns to predict: several for `multilabel`, and for a `regression` of several numbers. `classes` are the values of
-    the targets as the file writes them; their places are the numbers of the classes: two classes for binary and multilabel, in ascending
-    order for ordinal. `columns` are those that a model may see; other columns of the files are ignored. Rows with the same value in the
-    column `group` belong together; the column `time` says when a row was recorded. `metric` is one of `METRICS` that fits the kind; a
-    metric of your own is an argument of `score`, and not in a spec.
+    - `target`: the columns to predict. Only `multilabel` and `regression` allow several.
+    - `classes`: the values of the target, spelled as in the file. The position in `classes` is the class number. Binary and
+      multilabel targets have two classes. Classes of an ordinal target are in ascending order.
+    - `columns`: the input columns of a model. All other columns are ignored.
+    - `group`: the column with group keys. Rows with equal keys belong together.
+    - `time`: the column with the time of each row.
+    - `metric`: a name in `METRICS` suitable for the kind. Pass a custom metric to `score` instead.
 
-    Raises `UnknownNameError` for an unknown kind or metric, and `ArgumentError` for facts that contradict each other.
+    Raises `UnknownNameError` for an unknown kind or metric, and `ArgumentError` for contradictory fields.
 
     >>> spec = DatasetSpec(
     ...     name="cats",
@@ -178,12 +180,12 @@ class DatasetSpec:
 
     @property
     def task(self) -> TaskKind:
-        """The entry of `TASK_KINDS` that says how targets of this kind are read, learned, scored and written."""
+        """Entry of `TASK_KINDS` with the loss, metrics and output format for this kind."""
         return TASK_KINDS[self.kind]
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of a model's outputs: the classes if each row has one class, otherwise the targets."""
+        """Names of the model outputs: the classes if each row has exactly one class, otherwise the targets."""
         return self.classes if self.task.one_class else self.target
 
     def _problems(self) -> Iterator[str]:

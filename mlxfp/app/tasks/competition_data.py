@@ -110,7 +110,7 @@ def read_competition(  # noqa: PLR0913  # all but the path have defaults and are
         raise
     if not length(train):
         name = str(folder / spec.train.name) if rows is None else "rows(path, 'train')"
-        raise DataError(f"{name!r} has no rows, only the names of columns. Give a file with rows to learn from.")
+        raise DataError(f"{name!r} has column names but no rows. Give a file with training rows.")
     if limit is not None and limit < (count := length(train) or 0):
         train = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(train)
     data = CompetitionData(spec, folder, numbered(spec, train), mismatches="" if rows else _mismatches(spec, folder))

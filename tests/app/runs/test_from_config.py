@@ -95,7 +95,7 @@ def test_synthetic_rows_are_made_for_a_known_data_set(tmp_path: Path):
     assert found.path_of("sample") == tmp_path / "data" / "sample_submission.csv"
     again = data_of(tmp_path, spec="spaceship_titanic", limit=30, seed=1)
     assert to_table(again.rows).equals(to_table(found.rows))
-    with pytest.raises(ArgumentError, match="never replace an existing file"):
+    with pytest.raises(ArgumentError, match="synthetic files never replace files"):
         data_of(tmp_path, spec="spaceship_titanic", seed=2)
 
 

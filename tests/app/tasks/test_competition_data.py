@@ -35,7 +35,7 @@ def found_of(values: dict, **changes) -> CompetitionData:
 def test_a_spec_is_given_or_inferred(folder: Path):
     named = read_competition(folder, spec=SPECS["titanic"])
     assert named.spec == SPECS["titanic"]
-    assert "the spec says 891" in named.mismatches  # the hashes and counts are those of the real files
+    assert "but the spec has 891" in named.mismatches  # the hashes and counts are those of the real files
     inferred = read_competition(str(folder))
     assert (inferred.spec.name, inferred.spec.target, inferred.mismatches) == ("titanic", ("Survived",), "")
     own = evolve(
@@ -58,7 +58,7 @@ def test_a_spec_is_given_or_inferred(folder: Path):
 def test_a_file_stands_for_its_folder(folder: Path):
     assert read_competition(folder / "train.csv", spec=SPECS["titanic"]).folder == folder
     (folder / "test.csv").unlink()
-    with pytest.raises(ArgumentError, match=r"The target in .* cannot be inferred: there is no test file to compare it with"):
+    with pytest.raises(ArgumentError, match=r"The target in .* cannot be inferred: there is no test file for comparison"):
         read_competition(folder / "train.csv")
 
 

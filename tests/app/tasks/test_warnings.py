@@ -87,9 +87,7 @@ def test_rows_of_one_class_are_refused(tmp_path, overrides):
 def test_a_file_with_a_header_only_is_refused(tmp_path, spec):
     data = competition(tmp_path / "data", rows(2), rows(2), spec=spec)
     (data / "train.csv").write_text("id,day,x,y\n")
-    with pytest.raises(
-        fp.errors.DataError, match=r"train\.csv' has no rows, only the names of columns\. Give a file with rows to learn from\."
-    ):
+    with pytest.raises(fp.errors.DataError, match=r"train\.csv' has column names but no rows\. Give a file with training rows\."):
         fp.runs.plan(configured(data))
 
 

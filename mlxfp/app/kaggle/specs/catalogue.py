@@ -62,14 +62,14 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
     """
     check_types((str, Path), folder=folder)
     if not Path(folder).is_dir():
-        raise MissingFileError(f"There is no folder at {str(folder)!r}. Give one that holds folders of competitions, or spec files.")
-    found: dict[str, DatasetSpec] = {}
+        raise MissingFileError(f"There is no folder at {str(folder)!r}. Give a folder with competition folders or spec files.")
+    specs: dict[str, DatasetSpec] = {}
     for path in sorted(Path(folder).iterdir()):
         spec = _spec_at(path)
-        if spec is not None and spec.name in found:
+        if spec is not None and spec.name in specs:
             raise DataError(f"Two data sets in {str(folder)!r} are named {spec.name!r}; {path.name!r} is the second. Rename one of them.")
-        found |= {} if spec is None else {spec.name: spec}
-    return Registry("data set", found)
+        specs |= {} if spec is None else {spec.name: spec}
+    return Registry("data set", specs)
 
 
 @explain_call
@@ -88,13 +88,13 @@ def _spec_at(path: Path) -> DatasetSpec | None:
     if path.is_file():
         return load_spec(path) if is_spec_file(path) else None
     files = sorted(path.iterdir()) if path.is_dir() else []
-    own = [file for file in files if file.stem == "spec" and is_spec_file(file)]
-    if own:
-        return load_spec(own[0])
+    spec_files = [file for file in files if file.stem == "spec" and is_spec_file(file)]
+    if spec_files:
+        return load_spec(spec_files[0])
     try:
         return infer_spec(path) if any(map(is_train_file, files)) else None
     except ValueError as error:
-        raise DataError(f"No spec can be inferred from {str(path)!r}: {error} Or write it to spec.yaml in that folder.") from error
+        raise DataError(f"No spec can be inferred from {str(path)!r}: {error} Alternatively, write spec.yaml in this folder.") from error
 
 
 def named_spec(name: str) -> DatasetSpec:

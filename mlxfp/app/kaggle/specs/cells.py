@@ -62,4 +62,4 @@ def not_numbers(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     values = texts.drop_null().unique()
     if are_numbers(values):
         return values.slice(0, 0)
-    return values.filter(pa.array([not are_numbers(values.slice(place, 1)) for place in range(len(values))]))
+    return values.filter(pa.array([not are_numbers(values.slice(index, 1)) for index in range(len(values))]))

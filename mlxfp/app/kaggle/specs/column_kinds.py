@@ -18,7 +18,7 @@ Cells = NDArray[Any]  # strings as in a CSV file; "" is a missing value
 
 _CATEGORIES = 20  # a text column with at most 20 distinct values is categorical if values repeat
 _SHARE = 0.05  # a text column is also categorical if at most 5 % of its values are distinct
-_MADE_CATEGORIES = 4  # number of categories of a synthetic column without named values
+_SYNTHETIC_CATEGORIES = 4  # number of categories of a synthetic column without named values
 _WORDS = (
     *("amber", "birch", "cedar", "delta", "ember", "fern", "grove", "harbor", "island", "juniper", "kettle", "lantern"),
     *("meadow", "north", "orchard", "pebble", "quartz", "river", "south", "timber", "upland", "valley", "willow", "yellow"),
@@ -80,7 +80,7 @@ def _synthetic_texts(codes: Sequence[str], count: int, random: np.random.Generat
 
 
 def _synthetic_categories(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:
-    codes = codes or random.choice(_WORDS, _MADE_CATEGORIES, replace=False).tolist()
+    codes = codes or random.choice(_WORDS, _SYNTHETIC_CATEGORIES, replace=False).tolist()
     chosen = random.integers(len(codes), size=count)
     return SyntheticColumn(np.array(codes, object)[chosen], random.permutation(standardize(np.arange(len(codes))))[chosen])
 

@@ -64,7 +64,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     files = find_files(path)
     cells = _without_index(read_cells(files[0]))
     if not cells.num_rows:
-        raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
+        raise DataError(f"{str(files[0])!r} has column names but no rows. Give a file with training rows.")
     test, sample = (None if file is None else _without_index(read_strings(file)) for file in files[1:])
     return _spec_of(path, files, (cells, test, sample), target)
 
@@ -79,9 +79,9 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
     assert cells is not None
     names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in tables], target)
     train = _with_classes(as_strings(files[0], cells), names, cells)
-    found = _id(train, () if sample is None else sample.column_names[:1], names)
+    id_column = _id(train, () if sample is None else sample.column_names[:1], names)
     with Progress(f"look at {files[0].name}", unit="columns", total=lambda: train.num_columns) as progress:
-        columns = tuple(progress.over(_columns(train, test, {*names, found})))
+        columns = tuple(progress.over(_columns(train, test, {*names, id_column})))
     texts = [column.name for column in columns if not column.kind.is_number]
     time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
     kind = _kind(str(files[0]), train, names, time)
@@ -92,7 +92,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         train=_file(files[0], train),
         test=None if files[1] is None else _file(files[1], test),
         sample=None if files[2] is None else _file(files[2], sample),
-        id=found,
+        id=id_column,
         target=names,
         classes=classes,
         time=time,
@@ -119,10 +119,10 @@ def find_files(path: str | Path) -> Files:
     train = next(filter(is_train_file, files), None)
     if train is None:
         shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
-        present = ", ".join(shown if files else ["no file of a competition", *shown])
+        present = ", ".join(shown if files else ["no CSV, Parquet or JSON lines file", *shown])
         raise MissingFileError(
-            f"There is no train.csv in {str(path)!r}: it has {present}. Give the folder that holds it, unpacked, or "
-            "a file. It may be train.parquet or train.jsonl instead; a spec may use other file names."
+            f"There is no train.csv in {str(path)!r}. The folder contains {present}. Give the unpacked folder with "
+            "train.csv, train.parquet or train.jsonl, or the path of a file. For other file names, write a spec."
         )
     tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in SUFFIXES}]
     samples = [file for file in files if "submission" in file.name.lower()]
@@ -171,9 +171,9 @@ def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequen
     train, test, sample = columns
     if target is not None:
         names = (target,) if isinstance(target, str) else tuple(target)
-        check_text(**{f"target {place}": name for place, name in enumerate(names)})
+        check_text(**{f"target {index}": name for index, name in enumerate(names)})
         if not names:
-            raise ArgumentError("target names no column. Name one, or leave target out for it to be inferred.")
+            raise ArgumentError("target is empty. Give the name of a column, or omit target to infer the target.")
         for name in names:
             if name not in train:
                 raise unknown_name(f"column of {path}", name, train)
@@ -183,24 +183,26 @@ def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequen
     only = tuple(name for name in train if name not in test)
     if test and len(only) == 1:
         return only
-    why = f"{len(only)} columns are in it and not in the test file" if test else "there is no test file to compare it with"
+    why = f"the test file lacks {len(only)} columns of the train file" if test else "there is no test file for comparison"
     raise ArgumentError(
-        f"The target in {path!r} cannot be inferred: {why}. Name it with target=, or in a spec; columns: {', '.join(map(repr, only))}."
+        f"The target in {path!r} cannot be inferred: {why}. Pass target=, or write a spec. Candidates: {', '.join(map(repr, only))}."
     )
 
 
 def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -> TaskKind:
     kinds = [rows[name].drop_null().unique() for name in names]
     least = 2 if len(kinds) == 1 else 1
-    constant = next(((name, len(found)) for name, found in zip(names, kinds, strict=True) if len(found) < least), None)
+    constant = next(((name, len(distinct)) for name, distinct in zip(names, kinds, strict=True) if len(distinct) < least), None)
     if constant is not None:
         raise ArgumentError(
-            f"The target {constant[0]!r} in {path!r} has {constant[1]} different values: there is nothing to learn. Name another one."
+            f"The target {constant[0]!r} in {path!r} has {constant[1]} distinct values: there is nothing to learn. Choose another target."
         )
     cells = TargetCells(kinds, numbers=all(map(are_numbers, kinds)), dated=time is not None)
-    kind = next((each for each in TASK_KINDS.values() if each.recognizes(cells)), None)
+    kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
     if kind is None:
-        raise ArgumentError(f"Several targets must be 0 and 1, or numbers, and those in {path!r} are not: {', '.join(names)}. Choose one.")
+        raise ArgumentError(
+            f"Several targets must all be 0 and 1, or all be numbers. Neither is true in {path!r}: {', '.join(names)}. Choose one."
+        )
     return kind
 
 

@@ -71,24 +71,24 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
         raise ArgumentError(
             f"The spec of {spec.name!r} names no {part} file. Name it with {part}=FileSpec(name=...), or read another part."
         )
-    found = folder_of(path) / file.name
-    if not found.is_file():
-        raise MissingFileError(f"There is no {part} file at {str(found)!r}. Give the folder that holds the files of {spec.name!r}.")
+    source = folder_of(path) / file.name
+    if not source.is_file():
+        raise MissingFileError(f"There is no {part} file at {str(source)!r}. Give the folder that holds the files of {spec.name!r}.")
     if part == "sample":
-        typed = typed_reader(found)
+        typed = typed_reader(source)
         if typed is not None:
-            return _as_texts(typed(found))
-        return read_csv(found, schema=dict.fromkeys(column_names(found), pa.string()), null_values=[""])
-    types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(found)
+            return _as_texts(typed(source))
+        return read_csv(source, schema=dict.fromkeys(column_names(source), pa.string()), null_values=[""])
+    types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(source)
     if typed is not None:
-        return with_types(spec, typed(found), part=part)
-    check_commas(found)
+        return with_types(spec, typed(source), part=part)
+    check_commas(source)
     if not kept:
-        return read_csv(found, schema=types)
+        return read_csv(source, schema=types)
     values = {value for texts in kept.values() for value in texts}
-    texts = read_csv(found, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
-    made: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
-    return made
+    texts = read_csv(source, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
+    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
+    return rows
 
 
 def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Dataset[Example]:
@@ -97,8 +97,8 @@ def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Data
     unknown = next((name for name in types if name not in names), None)
     if unknown is not None:
         raise unknown_name(f"column of {rows.parts[0]!r}", unknown, names)
-    made: Dataset[Example] = _Typed(tuple(types.items()), None)(rows)
-    return made
+    result: Dataset[Example] = _Typed(tuple(types.items()), None)(rows)
+    return result
 
 
 def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
@@ -113,8 +113,8 @@ def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
     declared = dict.fromkeys(spec.target, spec.classes) | {
         column.name: (*(value for value, _ in column.values), *column.absent) for column in spec.columns if not column.kind.is_number
     }
-    found = {name: {*values} & {*NULL_VALUES} for name, values in declared.items()}
-    return {name: tuple(sorted(values)) for name, values in found.items() if values}
+    null_texts = {name: {*values} & {*NULL_VALUES} for name, values in declared.items()}
+    return {name: tuple(sorted(values)) for name, values in null_texts.items() if values}
 
 
 def part_file(spec: DatasetSpec, part: Part) -> FileSpec | None:
@@ -128,8 +128,9 @@ def folder_of(path: str | Path) -> Path:
 
 
 def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
-    """Read a complete file with every column as strings, and null for missing values. `kept` lists null texts per column to keep as
-    values.
+    """Read a complete file with every column as strings, and null for missing values.
+
+    `kept` maps column names to null texts (such as "NA") that stay values.
     """
     return as_strings(path, read_cells(path), kept)
 
@@ -142,8 +143,9 @@ def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] 
 
 
 def check_commas(path: Path) -> None:
-    """Raise `DataError` for a file with a delimiter other than the comma. CSV readers would parse such a file as a single column, or
-    fail.
+    """Raise `DataError` for a file with a delimiter other than the comma.
+
+    CSV readers would parse such a file as a single column, or fail.
     """
     lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
     header = lines[0] if lines else ""
@@ -151,8 +153,8 @@ def check_commas(path: Path) -> None:
     if other is not None and header and "," not in header:
         decimal = ", decimal=','" if any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(other) for line in lines[1:]))) else ""
         raise DataError(
-            f"The columns of a competition's files are separated by commas, and {str(path)!r} looks like one with {_DELIMITERS[other]}: it "
-            f"begins with {header[:60]!r}. Convert it: pandas.read_csv({path.name!r}, sep={other!r}{decimal})"
+            f"Competition files must be separated by commas, but {str(path)!r} seems to use {_DELIMITERS[other]}: the file "
+            f"begins with {header[:60]!r}. Convert the file: pandas.read_csv({path.name!r}, sep={other!r}{decimal})"
             f".to_csv({path.name!r}, index=False)."
         )
 
@@ -244,8 +246,8 @@ def _to_floats(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.Doubl
     try:
         return trimmed.cast(pa.float64())
     except pa.ArrowInvalid:
-        place = next(place for place in range(len(trimmed)) if not are_numbers(trimmed.slice(place, 1)))
+        index = next(index for index in range(len(trimmed)) if not are_numbers(trimmed.slice(index, 1)))
     raise DataError(
-        f"A value does not fit the column {name!r} of numbers: got {texts[place].as_py()!r} in source row "
-        f"{int(source_rows(chunk)[place])}. Correct the value, or change the type of the column in the spec."
+        f"The numerical column {name!r} contains {texts[index].as_py()!r} in source row "
+        f"{int(source_rows(chunk)[index])}. Correct the value, or change the type of the column in the spec."
     )

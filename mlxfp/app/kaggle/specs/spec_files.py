@@ -113,5 +113,5 @@ def _read(path: str | Path, kind: type[T]) -> T:
 def _suffix(path: str | Path) -> str:
     check_types((str, Path), path=path)
     if not is_spec_file(Path(path)):
-        raise ConfigError(f"A spec is a file in YAML or JSON, got {str(path)!r}. Let its name end in {', '.join(_SUFFIXES)}.")
+        raise ConfigError(f"A spec file must be YAML or JSON, got {str(path)!r}. Use one of the suffixes {', '.join(_SUFFIXES)}.")
     return Path(path).suffix

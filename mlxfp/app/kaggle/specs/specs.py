@@ -30,7 +30,7 @@ def _to_texts(values: Any) -> tuple[str, ...]:
     if isinstance(values, str):
         raise ArgumentTypeError(f"Several texts must be a list, got the string {values!r}. Write [{values!r}].")
     check_types((list, tuple), texts=values)
-    check_text(**{f"text {place}": value for place, value in enumerate(values)})
+    check_text(**{f"text {index}": value for index, value in enumerate(values)})
     return tuple(values)
 
 
@@ -44,7 +44,7 @@ def _to_pairs(values: Any) -> tuple[tuple[str, str], ...]:
 
 def _to_columns(columns: Any) -> tuple["ColumnSpec", ...]:
     check_types((list, tuple), columns=columns)
-    check_types(ColumnSpec, **{f"column {place}": column for place, column in enumerate(columns)})
+    check_types(ColumnSpec, **{f"column {index}": column for index, column in enumerate(columns)})
     return tuple(columns)
 
 
@@ -91,10 +91,14 @@ class ColumnSpec:
         if not self.name or not self.title:
             raise ArgumentError(f"A column needs a name and a title, got name={self.name!r}, title={self.title!r}.")
         if self.values and not self.kind.has_names:
-            raise ArgumentError(f"Column {self.name!r} names its values and is {self.type}. Make it categorical, or leave values out.")
+            raise ArgumentError(
+                f"Column {self.name!r} is {self.type}, but only categorical columns can have values. Set type='categorical' or omit values."
+            )
         unfit = self.kind.unfit(pa.array(self.absent, pa.string())).to_pylist()
         if unfit:
-            raise ArgumentError(f"Column {self.name!r} holds {self.kind.holds}, and absent has {unfit[0]!r}. Leave it out.")
+            raise ArgumentError(
+                f"Column {self.name!r} holds {self.kind.holds}, but absent contains {unfit[0]!r}. Remove {unfit[0]!r} from absent."
+            )
         check_unique(
             {
                 f"values of column {self.name!r}": [value for value, _ in self.values],
@@ -193,14 +197,14 @@ class DatasetSpec:
         task, count = self.task, len(self.classes)
         least, most = task.class_counts
         if not self.target:
-            yield "it has no target. Name the column to predict."
+            yield "target is empty. Give the name of the column to predict."
         if hidden:
-            yield f"columns has {', '.join(map(repr, hidden))}, and a model must not see the id or the target. Leave it out."
+            yield f"a model must not see the id or the target. Remove {', '.join(map(repr, hidden))} from columns."
         if task.column is not None and getattr(self, task.column) is None:
-            yield f"{self.kind} needs {task.column}, the name of a column."
+            yield f"kind={self.kind!r} needs the name of a column in {task.column!r}."
         if task.one_class and len(self.target) > 1:
-            yield f"{self.kind} has one target, got {len(self.target)}. Choose another kind, or one of them."
+            yield f"kind={self.kind!r} allows only one target, got {len(self.target)}. Choose another kind, or keep one target."
         if count < least or (most is not None and count > most):
-            yield f"{self.kind} has {least if least == most else f'at least {least}'} classes, got {count}."
+            yield f"kind={self.kind!r} needs {least if least == most else f'at least {least}'} classes, got {count}. Correct classes."
         if unfit := task.unfit_metric(self.metric):
             yield f"{unfit}."

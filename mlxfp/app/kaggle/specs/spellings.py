@@ -60,8 +60,8 @@ class CellSpelling:
         return name if truth is None else str(int(truth))
 
     def __str__(self) -> str:
-        wanted = {"integer": "whole numbers", "boolean": f"spelled {' or '.join(self.truths)}", "number": "numbers", "text": "text"}
-        return wanted[self.name]
+        descriptions = {"integer": "whole numbers", "boolean": f"spelled {' or '.join(self.truths)}", "number": "numbers", "text": "text"}
+        return descriptions[self.name]
 
 
 def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
@@ -71,6 +71,6 @@ def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellS
     or "TRUE".
     """
     truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])
-    spellings = [CellSpelling(each, truths) for each in get_args(Spelling)]  # from the narrowest to the widest
-    found = next(each for each in spellings if all(map(each.fits, cells))) if cells else spellings[-1]
-    return found if name is None else CellSpelling(name, truths)
+    spellings = [CellSpelling(spelling, truths) for spelling in get_args(Spelling)]  # from the narrowest to the widest
+    narrowest = next(spelling for spelling in spellings if all(map(spelling.fits, cells))) if cells else spellings[-1]
+    return narrowest if name is None else CellSpelling(name, truths)

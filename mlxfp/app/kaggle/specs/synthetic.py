@@ -70,17 +70,19 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
         raise ArgumentError(f"rows must be at least {len(spec.classes)}, one for each class of {spec.name!r}, got rows={rows}.")
     files = {part: file for part in PARTS if (file := part_file(spec, part)) is not None}
     paths = _paths([file.name for file in files.values()], Path(folder))
-    made = _SyntheticRows(spec, rows, test_rows, seed)
+    synthetic = _SyntheticRows(spec, rows, test_rows, seed)
     numbers = [column.name for column in spec.columns if column.kind.is_number]
     numbers += () if spec.task.has_classes else spec.target
-    written = {part: _to_bytes(made.table(part), file.name, numbers if part != "sample" else ()) for part, file in files.items()}
+    written = {part: _to_bytes(synthetic.table(part), file.name, numbers if part != "sample" else ()) for part, file in files.items()}
     new = [(path, data) for path, data in zip(paths, written.values(), strict=True) if not _exists(path, data)]
     for path, data in new:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     counts = {"train": rows, "test": test_rows, "sample": test_rows}
-    found = {part: FileSpec(name=files[part].name, sha256=sha256(data).hexdigest(), rows=counts[part]) for part, data in written.items()}
-    return evolve(spec, train=found["train"], test=found.get("test"), sample=found.get("sample"))
+    file_specs = {
+        part: FileSpec(name=files[part].name, sha256=sha256(data).hexdigest(), rows=counts[part]) for part, data in written.items()
+    }
+    return evolve(spec, train=file_specs["train"], test=file_specs.get("test"), sample=file_specs.get("sample"))
 
 
 @frozen
@@ -94,18 +96,18 @@ class _SyntheticRows:
 
     def table(self, part: Part) -> dict[str, Cells]:
         spec = self.spec
-        here = slice(self.rows) if part == "train" else slice(self.rows, None)
-        shown = {column.name: self.column(column) for column in spec.columns}
+        rows = slice(self.rows) if part == "train" else slice(self.rows, None)
+        inputs = {column.name: self.column(column) for column in spec.columns}
         ids = [] if spec.id is None else [spec.id]
-        keys = {name: cells[here] for name, cells in self.keys()}
+        keys = {name: cells[rows] for name, cells in self.keys()}
         if part == "sample":
             return self.sample({name: keys[name] for name in ids})
-        cells = {name: column.cells[here] for name, column in shown.items()} | keys
+        cells = {name: column.cells[rows] for name, column in inputs.items()} | keys
         if part == "train":
-            signals = [column.signal[here] for column in shown.values()]
-            for place, name in enumerate(spec.target):  # rotate the signals: every target depends most on a different column
+            signals = [column.signal[rows] for column in inputs.values()]
+            for index, name in enumerate(spec.target):  # rotate the signals: every target depends most on a different column
                 if name != spec.id:
-                    cells[name] = self.target(name, (*signals[place:], *signals[:place]))
+                    cells[name] = self.target(name, (*signals[index:], *signals[:index]))
         return {name: cells[name] for name in dict.fromkeys([*ids, *cells])}
 
     def keys(self) -> Iterator[tuple[str, Cells]]:
@@ -125,16 +127,16 @@ class _SyntheticRows:
         random, count = generator(fold_in(self.seed, "column", column.name)), self.rows + self.test_rows
         if column.name == self.spec.time and not column.values:
             return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # `keys` makes the cells, `signal` is a linear trend
-        made = column.kind.synthesize([code for code, _ in column.values], count, random)
+        cells = column.kind.synthesize([code for code, _ in column.values], count, random)
         if column.name in (self.spec.group, self.spec.time):
-            return made
+            return cells
         if column.absent and not column.values:
-            made = _replace(made, random.random(count) < _ABSENT, column.absent[0])
-        return _replace(made, random.random(count) < _MISSING, "")
+            cells = _replace(cells, random.random(count) < _ABSENT, column.absent[0])
+        return _replace(cells, random.random(count) < _MISSING, "")
 
     def target(self, name: str, signals: Sequence[NDArray[np.float64]]) -> Cells:
-        shown = sum((signal / place for place, signal in enumerate(signals, 1)), start=np.zeros(self.rows))
-        score = standardize(shown) + _NOISE * generator(fold_in(self.seed, "target", name)).logistic(size=self.rows)
+        weighted = sum((signal / rank for rank, signal in enumerate(signals, 1)), start=np.zeros(self.rows))
+        score = standardize(weighted) + _NOISE * generator(fold_in(self.seed, "target", name)).logistic(size=self.rows)
         if not self.spec.task.has_classes:
             return np.array([f"{value:.2f}" for value in 100 * np.exp(score / 2)], object)
         ranks = score.argsort().argsort()
@@ -150,24 +152,26 @@ class _SyntheticRows:
         return {name: ids.get(name, np.full(self.test_rows, guess, object)) for name in names}
 
 
-def _replace(column: SyntheticColumn, places: NDArray[np.bool_], cell: str) -> SyntheticColumn:
-    return SyntheticColumn(np.where(places, cell, column.cells), np.where(places, 0, column.signal))
+def _replace(column: SyntheticColumn, selected: NDArray[np.bool_], cell: str) -> SyntheticColumn:
+    return SyntheticColumn(np.where(selected, cell, column.cells), np.where(selected, 0, column.signal))
 
 
 def _paths(names: Sequence[str], folder: Path) -> list[Path]:
     paths = [folder / name for name in names]
-    for place, (name, path) in enumerate(zip(names, paths, strict=True)):
+    for index, (name, path) in enumerate(zip(names, paths, strict=True)):
         if ".." in path.parts[len(folder.parts) :] or Path(name).is_absolute():
-            raise ArgumentError(f"Synthetic files stay in their folder, and the spec names a file {name!r} outside. Rename it in the spec.")
-        if path in paths[:place]:
-            raise ArgumentError(f"Each part needs a file of its own, and {name!r} is a duplicate in the spec. Rename one of them.")
+            raise ArgumentError(f"The spec names a file outside the folder: {name!r}. Use a relative name without '..' in the spec.")
+        if path in paths[:index]:
+            raise ArgumentError(f"The spec uses the file name {name!r} twice. Give train, test and sample different file names.")
     return paths
 
 
 def _exists(path: Path, data: bytes) -> bool:
     """Return True if the file exists with this content. Raise `ArgumentError` if the existing content differs."""
     if path.exists() and (not path.is_file() or path.read_bytes() != data):
-        raise ArgumentError(f"Synthetic files never replace an existing file, and there is one at {str(path)!r}. Give an empty folder.")
+        raise ArgumentError(
+            f"{str(path)!r} exists with different content, and synthetic files never replace files. Choose an empty folder."
+        )
     return path.exists()
 
 

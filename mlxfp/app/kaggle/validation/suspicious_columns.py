@@ -1,4 +1,4 @@
-"""Columns that a person should look at before a score is believed: constants, identifiers, leaks, and numbers among which are texts."""
+"""Warnings about suspicious columns: constants, identifiers, target leaks, and number columns spoiled by a few texts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,19 +16,19 @@ from mlxfp.app.kaggle.specs.spellings import NUMBER
 from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
 
-_FEWEST = 50  # rows: fewer are different, or tell the target, by chance
-_MOST = 50_000  # rows that are looked at, evenly spaced: enough to see what holds for all of them
-_CLASSES = 100  # more are not looked at: a number for each row and class would take gigabytes
-_ALONE = 0.95  # of the texts of a column, different from all others: identifiers where some rows are duplicates
-_SPOILT = 0.1  # of the cells of a column are texts, at most, and the others numbers: then a few decide how all are read
-_LEAK = 0.99  # of the errors of a constant that a column alone avoids
+_FEWEST = 50  # minimum number of rows; below, chance produces warnings
+_MOST = 50_000  # maximum number of examined rows, evenly spaced
+_CLASSES = 100  # maximum number of classes: an array of rows x classes would need gigabytes
+_ALONE = 0.95  # minimum fraction of distinct texts in an identifier column, below 1 because of duplicate rows
+_SPOILT = 0.1  # maximum fraction of texts in a column of otherwise numeric cells
+_LEAK = 0.99  # fraction of the constant model's errors avoided by a single column
 
 
 def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
-    """Yield sentences about columns of the training rows, whose targets are numbers; a few rows raise none.
+    """Yield warnings about columns of the training rows. Targets must be numbers. Fewer than 50 rows yield no warnings.
 
-    A column gives the target away if a row's target follows from the rows next to it in the order of the column, without the row itself:
-    for classes the most frequent one among them, for values the mean of their ranks.
+    A column leaks the target if neighbouring rows, in the order of the column, predict the target of a row. The row itself is
+    excluded. The prediction is the most frequent class, or the mean rank for numbers.
     """
     columns = list(_columns(spec, rows))
     if not columns or columns[0].rows < _FEWEST:
@@ -51,7 +51,7 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
 
 
 def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
-    """Yield a sentence for each column of texts that holds numbers but for a few cells, in all parts together: train and test rows."""
+    """Yield a warning per text column with mostly numeric cells. All parts (train and test rows) count together."""
     names = [column.name for column in spec.columns if not column.kind.is_number]
     tables = [one_chunk(to_table(select_columns(names)(part))) for part in parts] if names else []
     for name in names:
@@ -68,7 +68,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
 
 @frozen(eq=False)
 class _Column:
-    """A column: the number of its value in each row, int64[N], and whether these numbers have an order."""
+    """Column as value codes: the index of each row's value among the distinct values, int64[N]."""
 
     name: str
     codes: NDArray[np.int64]
@@ -95,7 +95,7 @@ def _columns(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[_Column]:
     for column in spec.columns:
         if column.kind.is_number:
             values = as_floats(table.column(column.name))
-            # Missing ones come last, as one value.
+            # NaN sorts last, as a single value.
             codes = np.unique(values, return_inverse=True, equal_nan=True)[1]
             yield _Column(column.name, codes, ordered=True, is_identifier=_counts(values))
         else:
@@ -107,7 +107,7 @@ def _columns(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[_Column]:
 
 
 def _counts(values: NDArray[np.float64]) -> bool:
-    """Whether numbers are whole, all different, and in order: those that number the rows of a file."""
+    """Return True for whole numbers in strictly ascending or descending order, such as row numbers of a file."""
     if not np.isfinite(values).all() or (values % 1).any():
         return False
     steps = np.diff(values)
@@ -120,7 +120,10 @@ def _targets(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[tuple[str, NDArr
 
 
 def _explained(column: _Column, target: NDArray[np.float64], *, classed: bool) -> float:
-    """Return the share of the errors of a constant prediction that the values of a column avoid, without the row that is predicted."""
+    """Return the fraction of errors avoided by predicting the target from the column instead of a constant.
+
+    The predicted row itself is excluded.
+    """
     kinds, places = np.unique(target, return_inverse=True)
     if len(kinds) == 1 or (classed and len(kinds) > _CLASSES):
         return 0.0
@@ -128,7 +131,7 @@ def _explained(column: _Column, target: NDArray[np.float64], *, classed: bool) -
     count = np.bincount(column.codes, minlength=column.groups).astype(float)
     sums = np.stack([np.bincount(column.codes, each, column.groups) for each in told.T], axis=1)
     others, known = sums[column.codes] - told, count[column.codes] - 1
-    if column.ordered:  # the values just below and above
+    if column.ordered:  # average of the next lower and the next higher value
         near = np.zeros_like(sums)
         near[1:] += sums[:-1] / count[:-1, None]
         near[:-1] += sums[1:] / count[1:, None]

@@ -205,5 +205,5 @@ def test_files_that_are_no_csv_in_utf8_say_what_they_are(tmp_path: Path):
     with pytest.raises(DataError, match=r"not UTF-8: got the byte 0xe9.*latin\.csv"):
         submission({"y": [1]}, test=test, sample=tmp_path / "latin.csv")
     (tmp_path / "semi.csv").write_text("id;y\n1;0\n")
-    with pytest.raises(DataError, match=r"semi\.csv' looks like one with semicolons"):
+    with pytest.raises(DataError, match=r"semi\.csv' seems to use semicolons"):
         submission({"y": [1]}, test=test, sample=tmp_path / "semi.csv")

@@ -203,7 +203,7 @@ def test_the_data_are_warned_of_once(binary, monkeypatch):
     write(binary / "test.csv", [{**row, "same": 1} for row in table(binary / "test.csv")])
     monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
     said = [event.message for event in fp.runs.run(auto(binary)) if isinstance(event, fp.runs.Noted)]
-    assert sum("one value in all training rows, which say nothing: same" in message for message in said) == 1
+    assert sum("a single value in all training rows, without any information: same" in message for message in said) == 1
 
 
 def test_rare_classes_win_more_often_where_the_metric_asks_for_it(tmp_path, monkeypatch):

@@ -61,14 +61,16 @@ def test_folds_in_time_and_by_group_say_how_many_rows_that_costs(tmp_path):
 
 def test_groups_of_all_times_are_refused_with_what_to_do(tmp_path):
     train = [row | {"who": f"shop {row['id'] % 2}"} for row in rows(20)]
-    with pytest.raises(fp.errors.ArgumentError, match=r"leave group out\); if they have new groups, make folds by group alone"):
+    with pytest.raises(
+        fp.errors.ArgumentError, match=r"remove group from the spec\)\. If the test rows have new groups, make folds by group alone"
+    ):
         said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
 
 
 def test_a_class_that_folds_lack_is_said_by_its_name(tmp_path):
     train = [row | {"y": int(row["id"] == 3)} for row in rows(20)]
     (message,) = said(tmp_path, train)
-    assert message.startswith("y: Some of the 2 folds lack a class: '1' (1 row) is trained on in 1 and validated in 1.")
+    assert message.startswith("y: Some of the 2 folds lack a class: '1' (1 row) is trained in 1 and validated in 1 folds.")
     assert message.endswith("The number of folds is validation.folds.")
 
 
@@ -114,7 +116,7 @@ def test_columns_to_look_at_are_named_before_anything_is_trained(tmp_path):
     columns = "columns: [{name: x, type: text}, {name: paid, type: numerical}, {name: same, type: numerical}]"
     messages = said(tmp_path, train, SPEC.replace("columns: [{name: x, type: text}]", columns))
     assert [message.split(":")[0].split(" alone")[0] for message in messages] == [
-        "Columns with one value in all training rows, which say nothing",
+        "Columns with a single value in all training rows, without any information",
         "The column 'paid'",
     ]
 
@@ -123,7 +125,7 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     train = [{"id": place, "size": place % 7, "y": place * 5 % 2} for place in range(60)]
     test = [{"id": place, "size": "unknown" if place == 63 else place % 7} for place in range(60, 80)]
     data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
-    message = "The column 'size' is read as texts, as 1 of its 80 cells are not numbers: 'unknown'."
+    message = "The column 'size' is read as text, because 1 of 80 cells are not numbers: 'unknown'."
     assert any(each.startswith(message) for each in said_of(data))
     columns = "{name: size, type: categorical}"
     (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")

@@ -1,4 +1,4 @@
-"""Calibration of probabilities and thresholds of binary decisions, learned from out-of-fold predictions."""
+"""Calibration of probabilities and tuning of decisions, learned from out-of-fold predictions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,18 +13,19 @@ from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
 
-Curve = Callable[[Numbers], Any]  # gives numbers, too
+Curve = Callable[[Numbers], Any]  # maps probabilities to probabilities
 
 _CANDIDATES = 200
-_FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))  # that the factor of a class is multiplied by
+_FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))  # multipliers tried for the factor of each class
 _PASSES = 2
-_ROWS = 5000  # that factors of classes are learned from, evenly spaced: metrics of labels take milliseconds each time
+_ROWS = 5000  # maximum number of rows for tuning class factors, evenly spaced; each metric call takes milliseconds
 
 
 def platt() -> Learn:
-    """Fit a logistic curve to the log-odds of the predictions; for `second_stage`. It has two parameters, so a few hundred rows suffice.
+    """Fit a logistic curve to the log-odds of predictions, for `second_stage`. The two parameters need a few hundred rows.
 
-    Platt, "Probabilistic Outputs for Support Vector Machines", 1999. Several classes are calibrated one by one and scaled to sum to 1.
+    Platt, "Probabilistic Outputs for Support Vector Machines", 1999. Several classes are calibrated separately and scaled to sum to
+    1.
 
     >>> chances = np.linspace(0.05, 0.95, 50)
     >>> calibrated = platt()((chances > 0.5).astype(float), (chances,))
@@ -37,10 +38,11 @@ def platt() -> Learn:
 
 
 def isotonic() -> Learn:
-    """Fit a rising step function to the predictions; for `second_stage`. It has any rising shape, and needs a thousand rows or more.
+    """Fit a rising step function to predictions, for `second_stage`. The curve can have any rising shape, and needs at least 1,000
+    rows.
 
-    Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002; scikit-learn's
-    IsotonicRegression. Several classes are calibrated one by one and scaled to sum to 1.
+    Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002; IsotonicRegression of
+    scikit-learn. Several classes are calibrated separately and scaled to sum to 1.
 
     >>> calibrated = isotonic()(np.array([0.0, 1.0, 0.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
     >>> calibrated((np.array([0.1, 0.25, 0.9]),)).tolist()
@@ -50,9 +52,9 @@ def isotonic() -> Learn:
 
 
 def threshold(metric: Metric) -> Learn:
-    """Find the probability above which a row is of class 1, so that `metric`, a metric of labels, is best; for `second_stage`.
+    """Tune the probability threshold of class 1 for `metric`, for `second_stage`. `metric` must be a metric of labels.
 
-    Up to 200 quantiles of the probabilities are tried; of equally good ones the middle one is chosen.
+    Up to 200 quantiles of the probabilities are tried. The middle one of equally good thresholds is returned.
 
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
     >>> learned = threshold(METRICS["f1"])(np.array([0.0, 0.0, 1.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
@@ -69,7 +71,7 @@ def threshold(metric: Metric) -> Learn:
 
 @frozen
 class Threshold:
-    """The probability above which a row is of class 1; learned by `threshold`.
+    """Probability threshold: rows above the threshold have class 1. `threshold` learns instances.
 
     >>> Threshold(0.3)((np.array([0.2, 0.3, 0.4]),)).tolist()
     [0.0, 0.0, 1.0]
@@ -78,15 +80,16 @@ class Threshold:
     value: float
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Turn probabilities of class 1 into labels, float64[n]."""
+        """Convert probabilities of class 1 to labels, float64[n]."""
         return (_positive(predictions) > self.value).astype(np.float64)
 
 
 def class_weights(metric: Metric) -> Learn:
-    """Find a factor for the probabilities of each class, so that `metric`, a metric of labels, is best; for `second_stage`.
+    """Tune a factor per class for `metric`, for `second_stage`. The factors multiply the class probabilities.
 
-    The likeliest class is the best answer for accuracy; for macro F1, for example, rare classes must win more often. Starting from 1, the
-    factor of one class after the other is halved, doubled, and so on, as long as that helps, in two passes over the classes.
+    `metric` must be a metric of labels. Without factors, the likeliest class maximises accuracy, but metrics such as macro F1 need
+    rare classes more often. All factors start at 1. Two passes over the classes multiply one factor at a time by 1/4, 1/2, 2, 4 and
+    so on, and keep improvements.
 
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
     >>> chances = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0], [0.7, 0.1, 0.2]])
@@ -104,7 +107,7 @@ def class_weights(metric: Metric) -> Learn:
 
 @frozen
 class ClassWeights:
-    """Factors of the probabilities of classes; learned by `class_weights`.
+    """Factors of the class probabilities. `class_weights` learns instances.
 
     >>> ClassWeights((1.0, 3.0, 1.0))((np.array([[0.5, 0.25, 0.25]]),)).round(3).tolist()
     [[0.333, 0.5, 0.167]]
@@ -113,7 +116,7 @@ class ClassWeights:
     factors: tuple[float, ...]
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Weigh the probabilities of one model, float64[n, C]; they sum to 1."""
+        """Multiply the probabilities of one model, float64[n, C], by the factors, and scale rows to sum to 1."""
         weighed = _of_classes(predictions) * np.array(self.factors)
         total = weighed.sum(axis=1, keepdims=True)
         return np.asarray(np.where(total > 0, weighed / np.where(total > 0, total, 1), 1 / weighed.shape[1]))
@@ -155,7 +158,7 @@ def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predi
 
 @frozen
 class Calibrated:
-    """Probabilities by a curve, or one for each class; learned by `platt` and `isotonic`."""
+    """Calibration with a single curve, or one curve per class. `platt` and `isotonic` learn instances."""
 
     curves: tuple[Curve, ...]
 
@@ -171,13 +174,12 @@ class Calibrated:
 
 @frozen
 class Logistic:
-    """A logistic curve of the log-odds."""
+    """Logistic curve of the log-odds."""
 
     slope: float
     intercept: float
 
     def __call__(self, chances: Numbers) -> Numbers:
-        """Return probabilities, float64[n]."""
         return np.asarray(1 / (1 + np.exp(-np.clip(self.slope * _log_odds(chances) + self.intercept, -500, 500))), np.float64)
 
 
@@ -199,7 +201,7 @@ def _log_odds(chances: Numbers) -> Numbers:
 
 
 def _positive(predictions: tuple[Numbers, ...]) -> Numbers:
-    """Return the probabilities of class 1 of two, [n], from one array [n] or [n, 2]."""
+    """Return the probabilities of class 1, [n], from a single array [n] or [n, 2]."""
     chances = _only("A threshold", predictions)
     if chances.ndim == 2 and chances.shape[1] != 2:
         raise ArgumentError(f"A threshold is for two classes, got {chances.shape[1]}.")

@@ -1,7 +1,7 @@
 """Ensembles: means, votes, greedy selection and stacking.
 
-`mean`, `rank`, `vote` and the functions that `weighted` returns take a sequence of predictions [N] or [N, C], one a model. `greedy` and
-`stacking` learn from out-of-fold predictions by `second_stage`, which scores them on folds that they did not learn from.
+`mean`, `rank`, `vote` and the results of `weighted` take a sequence of predictions, one array [N] or [N, C] per model. `greedy`
+and `stacking` learn from out-of-fold predictions in `second_stage`, and are scored on other folds.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from mlxfp.support.optional import optional
 
 
 def mean(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Average predictions of one shape.
+    """Average predictions with equal shapes.
 
     >>> mean([[0.25, 0.5], [0.75, 0.5]]).tolist()
     [0.5, 0.5]
@@ -29,7 +29,9 @@ def mean(predictions: Sequence[ArrayLike]) -> Numbers:
 
 
 def rank(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Average the ranks of predictions among the rows, from 0 to 1; ties get their mean rank. For metrics of order and any scales.
+    """Average the ranks of the rows over models, scaled to the range from 0 to 1. Ties get the mean rank.
+
+    Ranks suit metrics that depend only on order, and models with different scales.
 
     >>> rank([[0.1, 0.2, 0.3], [10, 30, 20]]).round(3).tolist()
     [0.333, 0.833, 0.833]
@@ -40,7 +42,7 @@ def rank(predictions: Sequence[ArrayLike]) -> Numbers:
 
 
 def vote(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Return the label that most models give each row, [N], the lowest of tied ones; predictions are labels or probabilities.
+    """Return the most frequent label per row, [N]. Ties go to the lowest label. Predictions are labels or probabilities.
 
     >>> vote([[0.9, 0.2], [0.6, 0.3], [0.1, 0.8]]).tolist()
     [1.0, 0.0]
@@ -51,7 +53,7 @@ def vote(predictions: Sequence[ArrayLike]) -> Numbers:
 
 
 def weighted(weights: Sequence[float]) -> "Weighted":
-    """Average predictions with weights, one a model, scaled to sum to 1.
+    """Return a function that averages predictions with one weight per model. Weights are scaled to sum to 1.
 
     >>> weighted([3, 1])([[1.0, 0.0], [0.0, 0.0]]).tolist()
     [0.75, 0.0]
@@ -64,19 +66,19 @@ def weighted(weights: Sequence[float]) -> "Weighted":
 
 @frozen
 class Weighted:
-    """A weighted average; made by `weighted` and learned by `greedy`. The weights sum to 1."""
+    """Weighted average of predictions. `weighted` and `greedy` create instances. The weights sum to 1."""
 
     weights: tuple[float, ...]
 
     def __call__(self, predictions: Sequence[ArrayLike]) -> Numbers:
-        """Average predictions, one array a model."""
+        """Average predictions, one array per model."""
         if len(predictions) != len(self.weights):
             raise ArgumentError(f"There are weights for {len(self.weights)} models, and predictions of {len(predictions)}. Give as many.")
         return np.asarray(np.tensordot(np.array(self.weights), _stack(predictions), axes=1))
 
 
 def fixed(combine: Combine) -> Learn:
-    """Learn nothing, so that `second_stage` scores `mean`, `rank`, `vote` or a `weighted` on out-of-fold predictions.
+    """Learn nothing: let `second_stage` score `mean`, `rank`, `vote` or `weighted` on out-of-fold predictions.
 
     >>> fixed(mean)(np.array([0.0, 1.0]), ()) is mean
     True
@@ -86,10 +88,10 @@ def fixed(combine: Combine) -> Learn:
 
 
 def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
-    """Average models, each as often as it improves `metric`; for `second_stage`.
+    """Select models greedily and average them, for `second_stage`.
 
-    Every round adds the model that makes the average best; the best average of all rounds is kept. Caruana et al., "Ensemble Selection
-    from Libraries of Models", 2004.
+    Every round adds the model with the best resulting `metric`. A model can be added several times. The best average of all rounds
+    is returned. Caruana et al., "Ensemble Selection from Libraries of Models", 2004.
 
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
     >>> targets = np.array([0.0, 1.0, 2.0])
@@ -102,10 +104,10 @@ def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
 
 
 def stacking(estimator: Any) -> Learn:
-    """Fit a scikit-learn estimator to the predictions of all models as columns; for `second_stage`.
+    """Fit a scikit-learn estimator with the predictions of all models as columns, for `second_stage`.
 
-    The estimator is cloned for every fit. A classifier (an estimator with `predict_proba`) gives the probability of class 1, [n], for two
-    classes, else [n, C]; other estimators give values [n]. Wolpert, "Stacked Generalization", 1992.
+    The estimator is cloned for every fit. Classifiers (estimators with `predict_proba`) return probabilities: [n] for class 1 of
+    two classes, otherwise [n, C]. Other estimators return values [n]. Wolpert, "Stacked Generalization", 1992.
 
     >>> from sklearn.linear_model import Ridge
     >>> targets = np.array([0.0, 1.0, 2.0])
@@ -136,7 +138,7 @@ def _greedy(metric: Metric, rounds: int, targets: Numbers, predictions: tuple[Nu
 
 def _stacking(estimator: Any, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     clone = optional("sklearn.base", extra="kaggle", needed_by="stacking").clone
-    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0  # 0 if it gives values
+    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0  # 0 for regressors
     return partial(_predict, clone(estimator).fit(np.column_stack(predictions), targets), classes)
 
 
@@ -144,7 +146,7 @@ def _predict(model: Any, classes: int, predictions: tuple[Numbers, ...]) -> Numb
     columns = np.column_stack(predictions)
     if not classes:
         return np.asarray(model.predict(columns), np.float64)
-    chances = np.zeros((len(columns), classes))  # the model has no column for a class without training rows
+    chances = np.zeros((len(columns), classes))  # the model has no column for classes without training rows
     chances[:, model.classes_.astype(np.int64)] = model.predict_proba(columns)
     return chances[:, 1] if classes == 2 else chances
 

@@ -1,4 +1,4 @@
-"""Fitted estimators in folders: plain values and arrays, and the models in formats that hold data and no code."""
+"""Saving and loading of fitted estimators: JSON values, arrays, and models in data-only formats."""
 
 import json
 from io import BytesIO
@@ -31,7 +31,7 @@ class _Texts:
 
 @frozen
 class _Recipe:
-    """All of a fitted estimator that is neither an array nor a model."""
+    """Plain values of a fitted estimator, without arrays and models."""
 
     spec: DatasetSpec
     layout: Layout
@@ -44,12 +44,14 @@ class _Recipe:
 
 
 def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None:
-    """Write a fitted estimator to a folder, which is made if needed; equal estimators are equal bytes.
+    """Write a fitted estimator to a folder, which is created if needed. Equal estimators produce equal bytes.
 
-    `recipe.json` has the spec and what is known of each column. The models are `model-1` and so on, one a target, in the format of their
-    library: `.txt` for LightGBM, `.json` for XGBoost, `.cbm` for CatBoost, `.skops` for scikit-learn, which these libraries and skops read.
-    What texts and scaled columns need is in `model-texts.npz` and `model-columns.skops`. Raises `ArgumentError` for a model of
-    scikit-learn that skops does not know to hold data only.
+    - `recipe.json`: the spec and the preprocessing of each column;
+    - `model-1` and so on: one model per target, in the format of the library: `.txt` (LightGBM), `.json` (XGBoost), `.cbm`
+      (CatBoost) or `.skops` (scikit-learn);
+    - `model-texts.npz` and `model-columns.skops`: preprocessing of texts and scaled columns.
+
+    Raises `ArgumentError` for a scikit-learn model with types that are not known to be plain data.
 
     >>> from sklearn.linear_model import Ridge
     >>> from tempfile import TemporaryDirectory
@@ -90,13 +92,14 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
         columns.dates,
     )
     text = json.dumps(unstructure(about), indent=2, ensure_ascii=False) + "\n"
-    write_whole(place / RECIPE, text.encode("utf-8"))  # last: a folder with it is whole
+    write_whole(place / RECIPE, text.encode("utf-8"))  # written last: a folder with recipe.json is complete
 
 
 def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
-    """Read a fitted estimator from a folder of `save_estimator`; nothing in it is unpickled, or run.
+    """Read a fitted estimator from a folder of `save_estimator`, without unpickling or running code.
 
-    Raises `MissingFileError` for a folder without one, `DataError` for damaged files, and `MissingExtraError` without its library.
+    Raises `MissingFileError` for a folder without an estimator, `DataError` for damaged files, and `MissingExtraError` for a
+    missing library.
 
     >>> load_estimator("no such folder")
     Traceback (most recent call last):
@@ -127,7 +130,7 @@ def _model_file(folder: Path, number: int, package: str) -> Path:
 
 def _read_texts(about: _Recipe, path: Path) -> tuple[tuple[str, WordCounts], ...]:
     try:
-        # From memory: numpy leaves a damaged file open.
+        # Read from memory, because numpy does not close a damaged file.
         with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays: dict[str, Any] = dict(file)
     except (OSError, ValueError, EOFError, BadZipFile) as error:

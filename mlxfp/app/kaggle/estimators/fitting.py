@@ -1,4 +1,4 @@
-"""Estimators of other libraries as members: fitted to the columns of a table, with all that prediction needs."""
+"""Estimators of other libraries as members of an ensemble, fitted to the columns of a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,19 +18,24 @@ from mlxfp.support.optional import optional
 
 
 def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patience: int = 50, seed: int = 0) -> "Estimator":
-    """Make a `fit` for `cross_validate` of an estimator of scikit-learn, LightGBM, CatBoost or XGBoost.
+    """Return a `fit` for `cross_validate` from a scikit-learn, LightGBM, CatBoost or XGBoost estimator.
 
-    All that it needs is fitted on the training rows: categories get codes, or one-hot columns, as the library takes them; missing numbers
-    stay missing, or get the median and a mark; texts count by their words and parts of words (TF-IDF), whole where the estimator takes
-    sparse numbers and no missing ones, else as the first 16 components. Targets are learned as logarithms if the metric of the spec is one
-    of logarithms. Classes are predicted as probabilities: [N] of the second of two, else [N, C] in the order of the spec.
+    All preprocessing is fitted on the training rows. The estimator decides the encoding:
 
-    `model` has its parameters and is not fitted; it is cloned for every fit. Where they are not set, its seed is `seed` and its threads
-    are the cores that other programs leave free, or one for small tables. `weight` names a column of the training rows with their
-    weights. Where `cross_validate` sets rows aside to stop early, `patience` is after how many rounds without improvement.
+    - categories become codes or one-hot columns;
+    - missing numbers stay missing, or are replaced by the median and marked in an extra column;
+    - texts become TF-IDF counts of words and character n-grams. Estimators without missing-value support that accept sparse
+      matrices get all counts, other estimators get 16 components;
+    - targets become logarithms if the metric of the spec is logarithmic.
 
-    Raises `ArgumentError` for a model that does not fit the targets of the spec, or has no probabilities, and `MissingExtraError` without
-    scikit-learn.
+    Classes are predicted as probabilities: [N] for the second of two classes, or [N, C] in the class order of the spec.
+
+    `model` must be unfitted, and is cloned for every fit. Parameters of `model` stay, but an unset seed becomes `seed`, and an
+    unset number of threads becomes the number of idle cores (one for small tables). `weight` names a column of row weights.
+    `patience` is the number of rounds without improvement before early stopping.
+
+    Raises `ArgumentError` for a model that is unsuitable for the targets or cannot predict probabilities, and `MissingExtraError`
+    without scikit-learn.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> import mlxfp as fp
@@ -43,7 +48,7 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
     >>> score(run.oof, METRICS["accuracy"]).overall, run.models[0].library
     (1.0, 'sklearn')
 
-    See also: `save_estimator` and `load_estimator`; `model.name=lightgbm` of a run, and `tfidf`, with settings that suit most data.
+    See also: `save_estimator` and `load_estimator`; the settings `model.name=lightgbm` and `model.name=tfidf` of a run.
     """
     if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
         raise ArgumentTypeError(f"estimator takes a model of scikit-learn's interface, got {model!r:.60}. Make one: LogisticRegression().")
@@ -63,7 +68,7 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
 
 @frozen
 class Estimator:
-    """How to fit an estimator; made by `estimator`.
+    """Unfitted estimator with its settings. `estimator` creates instances; a call with training rows fits the estimator.
 
     >>> from sklearn.linear_model import Ridge
     >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
@@ -76,16 +81,16 @@ class Estimator:
     weight: str | None = None
     patience: int = 50
     seed: int = 0
-    parts_of_words: bool = True  # whether texts are counted by these, too, which takes several times as long
+    parts_of_words: bool = True  # count character n-grams, too: several times slower
 
     @property
     def library(self) -> Library:
-        """What depends on the library of the model; that of scikit-learn is for all other packages that have its interface."""
+        """Entry of `LIBRARIES` for the model. Packages with the scikit-learn interface use the entry "sklearn"."""
         return LIBRARIES.get(type(self.model).__module__.partition(".")[0], LIBRARIES["sklearn"])
 
     @property
     def layout(self) -> Layout:
-        """How the model takes numbers: whether it knows missing ones, and sparse ones."""
+        """Input format of the model: "codes" allows missing values, "sparse" is a sparse matrix, "scaled" is neither."""
         if self.library.package == "catboost":
             return "codes"
         tags = optional("sklearn.utils", extra="kaggle", needed_by="estimator").get_tags(self.model).input_tags
@@ -93,16 +98,15 @@ class Estimator:
 
     @property
     def _keeps_rows(self) -> bool:
-        """Whether the model has a kernel, and so keeps training rows: no file takes sparse ones."""
+        """True for kernel models. Kernel models store training rows, and model files cannot store sparse rows."""
         return any(name.rpartition("__")[2] == "gamma" for name in self.model.get_params())
 
     @property
     def has_texts(self) -> bool:
-        """Whether a column of the spec is a text."""
+        """True if the spec has a text column."""
         return any(column.type == "text" for column in self.spec.columns)
 
     def __call__(self, parts: Splits) -> "FittedEstimator":
-        """Fit the columns and the model to training rows."""
         if parts.valid is not None and not self.library.stops:
             raise ArgumentError(
                 f"{type(self.model).__name__} cannot stop early by rows that are set aside. Leave stopping out (observers.patience)."
@@ -137,14 +141,14 @@ class Estimator:
             found, places = np.unique(targets, return_inverse=True)
             learned = np.asarray(places, np.float64)
             classes = tuple(map(int, found))
-            if valid is not None:  # a class without training rows cannot be predicted
+            if valid is not None:  # remove validation rows of classes without training rows: the model cannot predict these classes
                 known = np.isin(valid[1], found)
                 valid = (valid[0][known], np.searchsorted(found, valid[1][known])) if known.any() else None
             if len(classes) == 1:
                 dummy = optional("sklearn.dummy", extra="kaggle", needed_by="estimator")
                 library, model = LIBRARIES["sklearn"], dummy.DummyClassifier()
         settings, given = library.settings(threads(numbers.size), self.seed), model.get_params()
-        if library.package == "sklearn":  # its parts have seeds, too
+        if library.package == "sklearn":  # the steps of a pipeline have seeds, too
             settings = {name: settings[last] for name in given if (last := name.rpartition("__")[2]) in settings}
         model.set_params(**{name: value for name, value in settings.items() if given.get(name) is None})
         coded = columns.coded if columns.layout == "codes" else ()
@@ -153,7 +157,7 @@ class Estimator:
 
 @frozen(eq=False)
 class FittedTarget:
-    """A fitted model of one target: of a library, and with the numbers of the classes in its training rows."""
+    """Fitted model for one target. `classes` are the class numbers in the training rows."""
 
     package: str
     classes: tuple[int, ...]
@@ -161,11 +165,10 @@ class FittedTarget:
 
     @property
     def library(self) -> Library:
-        """What depends on its library."""
+        """Entry of `LIBRARIES` for the model."""
         return LIBRARIES[self.package]
 
     def __call__(self, numbers: Any, count: int) -> Numbers:
-        """Predict values [N], or probabilities [N, count] of all classes."""
         made = self.library.predict(self.model, numbers, classed=bool(self.classes))
         if not self.classes:
             return np.asarray(made, np.float64).reshape(-1)
@@ -176,7 +179,7 @@ class FittedTarget:
 
 @frozen(eq=False)
 class FittedEstimator:
-    """A fitted estimator: a function from rows to predictions, float64[N], [N, C] for classes, or [N, T] for several targets.
+    """Fitted estimator. A call with rows returns predictions: float64[N], [N, C] for classes, or [N, T] for several targets.
 
     >>> from sklearn.linear_model import Ridge
     >>> import mlxfp as fp
@@ -193,11 +196,10 @@ class FittedEstimator:
 
     @property
     def library(self) -> str:
-        """The package that its models are of."""
+        """Package name of the models."""
         return self.targets[0].package
 
     def __call__(self, rows: Dataset[Any]) -> Numbers:
-        """Predict rows; they need the columns of the spec, and no target."""
         with one_decides():
             numbers = self.columns(rows)
         with one_decides(numbers.size):

@@ -1,4 +1,4 @@
-"""Submissions: files that a competition accepts, and lists of what is wrong with others."""
+"""Creation and checks of submission files."""
 
 import csv
 import os
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 @frozen(repr=False)
 class Submission:
-    r"""A CSV file to submit, as a value: the header, and the rows as texts; made by `submission`.
+    r"""Submission as a value: CSV header and rows of texts. `submission` creates instances.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ class Submission:
     rows: tuple[tuple[str, ...], ...]
 
     def write(self, path: PathLike) -> None:
-        """Write it as CSV. An older file is replaced when the new one is complete."""
+        """Write a CSV file. An existing file is replaced only after the new file is complete."""
         text = StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
         write_whole(Path(path), text.getvalue().encode())
@@ -55,14 +55,14 @@ class Submission:
 def submission(
     predictions: Mapping[str, ArrayLike], *, test: PathLike, sample: PathLike, spelling: Mapping[str, Spelling] | None = None
 ) -> Submission:
-    r"""Make a submission from predictions: one array [N] for each column other than the id, in the order of the rows of the test file.
+    r"""Create a submission from predictions: one array [N] per column except the id, in row order of the test file.
 
-    The ids are read from the test file as text, so they do not change. The columns, their order and the spelling of values are those of
-    the sample: whole numbers ("1", never "1.0"), its spelling of true and false, numbers, or text. Predictions that are text, such as
-    names of classes, stay as they are ("007") if they fit the sample; else the number or truth value that they name is written. `spelling`
-    overrides the spelling by column, such as {"Survived": "number"} where the sample has 0 and probabilities are wanted.
+    Ids are copied from the test file as text. The sample determines the columns, their order and the spelling of values: whole
+    numbers ("1", not "1.0"), truth values, other numbers, or text. Text predictions such as class names ("007") stay unchanged if
+    they match this spelling. Otherwise the number or truth value with this name is written. `spelling` overrides the spelling per
+    column. For example, use {"Survived": "number"} to submit probabilities although the sample contains 0.
 
-    Raises `DataError` with every problem in its message: see `check_submission`.
+    Raises a single `DataError` with all problems: see `check_submission`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def submission(
     >>> made.rows
     (('007', '1'), ('008', '0'))
 
-    See also: `submit`, which uploads the file.
+    See also: `submit`, for uploading the file.
     """
     check_types(Mapping, predictions=predictions)
     model, rows = _read(sample), _read(test)
@@ -102,10 +102,11 @@ def submission(
 
 
 def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str, Spelling] | None = None) -> tuple[str, ...]:
-    r"""List everything that is wrong with a file, compared with the sample; nothing if it can be submitted.
+    r"""Return all differences between a file and the sample that would prevent a submission. The result is empty for a valid file.
 
-    Compared are the header; missing, unknown and duplicate ids, lost leading zeros and added decimals in ids; the number of rows; empty,
-    infinite and NaN values; whole numbers written as 1.0; and the spelling of true and false. The order of rows does not matter.
+    The function compares the header, the ids (missing, unknown, duplicate, without leading zeros, with added decimals), the number
+    of rows, the values (empty, infinite, NaN), whole numbers written as 1.0, and the spelling of truth values. The order of rows
+    does not matter.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -135,7 +136,7 @@ def _read(path: PathLike) -> Submission:
 
 
 def _spellings(model: Submission, given: Mapping[str, Spelling] | None) -> dict[str, CellSpelling]:
-    """Return the spelling of each column of values: that of the sample, or the one that is given."""
+    """Return the spelling of each value column: `given`, otherwise the spelling of the sample."""
     given = given or {}
     for column, name in given.items():
         check_choice(model.header[1:], **{"column of the sample": column})

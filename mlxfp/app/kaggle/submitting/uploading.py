@@ -1,4 +1,4 @@
-"""Uploading a submission with Kaggle's own client, on an explicit yes; the outcome is a value."""
+"""Upload of a submission through the official Kaggle client, only with explicit consent."""
 
 import os
 from collections.abc import Mapping
@@ -15,16 +15,22 @@ from mlxfp.support.progress import Progress, shows_bars
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
 
-_LARGE = 1 << 23  # bytes that take about two seconds at 30 Mbit/s: below, the bar would flash up
+_LARGE = 1 << 23  # bytes; smaller uploads take less than two seconds at 30 Mbit/s and need no progress bar
 
 
 @frozen
 class Verdict:
-    """The outcome of an upload; made by `submit`.
+    """Outcome of an upload. `submit` creates instances.
 
-    `status` is "not sent" (there was no yes), "failed" (it did not arrive), "pending" (it arrived, and was not scored in the given time),
-    "complete" (with the public `score`, if the competition shows one) or "error" (the competition could not score it). `message` gives
-    the reason.
+    Values of `status`:
+
+    - "not sent": called with `yes=False`;
+    - "failed": the upload did not arrive;
+    - "pending": the upload arrived, but was not scored within `wait` seconds;
+    - "complete": scored. `score` is the public score, or None if the competition hides scores;
+    - "error": the competition could not score the file.
+
+    `message` contains the reason.
 
     >>> Verdict("complete", "scored 0.78", score=0.78).score
     0.78
@@ -45,13 +51,13 @@ _CURES = {
 
 
 class Client(Protocol):
-    """The methods of `kaggle.api.kaggle_api_extended.KaggleApi` that `submit` calls."""
+    """Methods of `kaggle.api.kaggle_api_extended.KaggleApi` used by `submit`."""
 
     def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:  # noqa: FBT001  # the signature is Kaggle's
-        """Upload a file and return an object with a `ref` and a `message`."""
+        """Upload a file. Return an object with the attributes `ref` and `message`."""
 
     def competition_submissions(self, competition: str) -> Any:
-        """List submissions, newest first: each has `ref`, `status`, `public_score` and `error_description`."""
+        """Return the submissions, newest first, with the attributes `ref`, `status`, `public_score` and `error_description`."""
 
 
 @explain_call
@@ -65,14 +71,15 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     wait: float = 300.0,
     poll: float = 5.0,
 ) -> Verdict:
-    """Upload a file to a competition if `yes`, and wait up to `wait` seconds for its score, asking every `poll` seconds.
+    """Upload a file to a competition if `yes` is True, and wait for the score.
 
-    Failures of the upload are in the verdict, with what to do, and not raised: no network, no credentials, an unknown competition, its
-    limit of submissions, a file that it cannot score. An upload whose connection breaks is tried again once, if the list of submissions
-    shows that nothing has arrived: nothing is submitted twice. Raises `MissingFileError` and `ArgumentError` for mistakes in the call.
+    The function polls every `poll` seconds, for at most `wait` seconds. Upload failures are returned as a `Verdict` with a remedy:
+    no network, no credentials, unknown competition, submission limit reached, invalid file. If the connection breaks, the upload is
+    repeated once, but only if the list of submissions contains no new entry. Nothing is submitted twice. Raises `MissingFileError`
+    and `ArgumentError` for invalid arguments.
 
-    Without a `client` it uses Kaggle's own (the package kaggle), which finds credentials as `credentials_in` does. The package is imported
-    only then, because importing it signs in.
+    Without `client`, the function uses the official client (package kaggle), with credentials as in `credentials_in`. The package
+    is imported only in this case, because the import signs in.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -81,7 +88,7 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     ...     submit(path, "titanic", message="first", yes=False)
     Verdict(status='not sent', message='submission.csv was not sent to titanic: that takes yes=True.', score=None)
 
-    See also: `check_submission`, which should come first.
+    See also: `check_submission`, for checks before the upload.
     """
     check_text(competition=competition, message=message)
     check_types(bool, yes=yes)
@@ -109,10 +116,15 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
 
 
 def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
-    """Return where Kaggle's client finds credentials, without reading them: the first place in its order, or None.
+    """Return the location of the credentials for the Kaggle client, without reading them. Return None without credentials.
 
-    The order: the variable KAGGLE_API_TOKEN, a token or the path of one; `access_token` in the folder .kaggle of `home`; KAGGLE_USERNAME
-    with KAGGLE_KEY; `kaggle.json` in KAGGLE_CONFIG_DIR, or else in .kaggle or .config/kaggle; `credentials.json` of `kaggle auth login`.
+    Locations in order of precedence:
+
+    - the variable KAGGLE_API_TOKEN, with a token or the path of a token file;
+    - `access_token` in the folder .kaggle of `home`;
+    - the variables KAGGLE_USERNAME and KAGGLE_KEY;
+    - `kaggle.json` in KAGGLE_CONFIG_DIR, otherwise in .kaggle or .config/kaggle;
+    - `credentials.json`, written by `kaggle auth login`.
 
     >>> credentials_in({"KAGGLE_USERNAME": "ada", "KAGGLE_KEY": "..."}, Path("nowhere"))
     'KAGGLE_USERNAME and KAGGLE_KEY'
@@ -131,7 +143,10 @@ def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
 
 
 def _upload(client: Client, path: str | os.PathLike[str], message: str, competition: str, before: set[Any] | None) -> Any:
-    """Upload a file; if the connection breaks, find out whether it arrived, and else try again. The client draws a bar for a large file."""
+    """Upload a file. After a broken connection, repeat the upload only if the first attempt did not arrive.
+
+    The Kaggle client shows a progress bar for large files.
+    """
     quiet = Path(path).stat().st_size < _LARGE or not shows_bars()
     try:
         return client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
@@ -150,7 +165,7 @@ class _Arrived:
 
 
 def _refs(client: Client, competition: str) -> set[Any] | None:
-    """Return the references of all submissions, None if they cannot be asked for."""
+    """Return the references of all submissions, or None after an error."""
     try:
         return {each.ref for each in client.competition_submissions(competition) or () if each is not None}
     except (Exception, SystemExit):  # noqa: BLE001  # the upload will tell what is wrong
@@ -158,7 +173,7 @@ def _refs(client: Client, competition: str) -> set[Any] | None:
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the status of the server's reply, None if there was none."""
+    """Return the HTTP status code of an error, or None without a response."""
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
@@ -199,10 +214,10 @@ def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float
 def _number(score: Any) -> float | None:
     try:
         return float(score)
-    except (TypeError, ValueError):  # without a public score it is None or an empty string
+    except (TypeError, ValueError):  # without a public score, the value is None or an empty string
         return None
 
 
 def _reason(error: BaseException) -> str:
-    reason = getattr(getattr(error, "response", None), "text", "")  # the reason of the server, such as rules that were not accepted
+    reason = getattr(getattr(error, "response", None), "text", "")  # explanation of the server, for example unaccepted rules
     return f"{type(error).__name__}: {error}" + (f": {reason:.300}" if reason else "")

@@ -102,15 +102,17 @@ def cross_validate(  # noqa: PLR0913  # one argument per option
     targets = target_numbers(rows, target)
     if together:
         if not hasattr(fit, "together"):
-            raise ArgumentTypeError(f"together=True needs a fit with a method `together`, as small_fit makes, got {fit!r:.60}.")
+            raise ArgumentTypeError(f"together=True needs a fit with a method `together`, such as small_fit(...), got {fit!r:.60}.")
         models = tuple(fit.together([parts_of(fold, rows, stopping, share) for fold in folds]))
         predictions = [fold_predictions(fold, model(unseen(fold, rows, target))) for fold, model in zip(folds, models, strict=True)]
         return CrossValidation(out_of_fold(folds, targets, predictions), models)
-    every = list(folds)
-    with Progress("folds", unit="fold", total=lambda: len(every), lines=True) as progress:
+    all_folds = list(folds)
+    with Progress("folds", unit="fold", total=lambda: len(all_folds), lines=True) as progress:
         run = partial(validate_fold, rows=rows, fit=fit, target=target, stopping=stopping, share=share)
-        done = [run(fold) for fold in progress.over(every)]
-    return CrossValidation(out_of_fold(folds, targets, [each.predictions for each in done]), tuple(each.model for each in done))
+        results = [run(fold) for fold in progress.over(all_folds)]
+    return CrossValidation(
+        out_of_fold(folds, targets, [result.predictions for result in results]), tuple(result.model for result in results)
+    )
 
 
 def validate_fold(  # noqa: PLR0913  # one argument per option
@@ -158,8 +160,8 @@ def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
     check_callable(model=model)
     if not views:
         raise ArgumentError("test_time_augmentation needs at least one view, got none.")
-    for place, view in enumerate(views):
-        check_callable(**{f"views[{place}]": view})
+    for index, view in enumerate(views):
+        check_callable(**{f"views[{index}]": view})
     return partial(_mean_of_views, model, tuple(views))
 
 
@@ -167,10 +169,12 @@ test_time_augmentation.__test__ = False  # type: ignore[attr-defined]  # pytest 
 
 
 def _mean_of_views(model: Predict, views: Sequence[View], rows: Dataset[Any]) -> Numbers:
-    each = [finite_numbers(f"Predictions of view {place}", model(view(rows))) for place, view in enumerate(views)]
-    if len({array.shape for array in each}) > 1:
-        raise ArgumentError(f"Views must keep the rows, got predictions of {[list(array.shape) for array in each]}.")
-    return np.asarray(np.mean(each, axis=0))
+    predictions = [finite_numbers(f"Predictions of view {index}", model(view(rows))) for index, view in enumerate(views)]
+    if len({array.shape for array in predictions}) > 1:
+        raise ArgumentError(
+            f"Views must keep the number of rows, got predictions with the shapes {[list(array.shape) for array in predictions]}."
+        )
+    return np.asarray(np.mean(predictions, axis=0))
 
 
 def parts_of(fold: Fold, rows: Dataset[Any], stopping: Stopping, share: float) -> Splits:
@@ -194,12 +198,13 @@ def check_rows(folds: Folds, rows: Dataset[Any], target: Names) -> None:
     check_columns(names_of(target), schema(rows).names, "cross_validate")
     count = length(rows)
     if count is None:
-        raise ArgumentError(f"Folds select rows by number, and {rows!r} can only be read in order. Hold it in memory: pipe(rows, load()).")
+        raise ArgumentError(f"Folds need random access to rows, but {rows!r} is sequential. Load the rows into memory: pipe(rows, load()).")
     if count != folds.size:
-        raise ArgumentError(f"The folds are of {folds.size} rows, and there are {count} in {rows!r}. Make folds of these rows.")
+        raise ArgumentError(f"The folds have {folds.size} rows, but {rows!r} has {count} rows. Create the folds from these rows.")
 
 
 def names_of(target: Names) -> list[str]:
+    """Return the names of the target columns as a list."""
     return [target] if isinstance(target, str) else list(target)
 
 

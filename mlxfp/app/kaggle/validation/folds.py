@@ -64,14 +64,14 @@ class Fold:
         units = self.folds.units[rows]
         known = np.unique(units)
         if len(known) < 2:
-            raise ArgumentError(f"{self!r} trains on one group only, which cannot be split. Leave early stopping out, or use more groups.")
+            raise ArgumentError(f"The training rows of {self!r} have only one group. Disable early stopping, or use more groups.")
         if not self.folds.forward:
             known = generator(fold_in(0, "inner", seed, self.repeat, self.number)).permutation(known)
         size = min(max(1, round(share * len(known))), len(known) - 1)
         stops = np.isin(units, known[-size:])
         train = self.folds.apart(rows[~stops], rows[stops])
         if not len(train):
-            raise ArgumentError(f"The last rows that {self!r} trains on have all groups, and none is left to train on. Use more groups.")
+            raise ArgumentError(f"{self!r} has no training rows: the rows for early stopping contain all groups. Use more groups.")
         return train, rows[stops]
 
     def __repr__(self) -> str:
@@ -202,23 +202,23 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     check_positive(count=count)
     kinds = int(units.max()) + 1
     if kinds <= count:
-        raise ArgumentError(f"time needs more different times than folds, got {kinds} for count={count}. Use fewer folds.")
+        raise ArgumentError(f"time needs more distinct times than folds, got {kinds} for count={count}. Use fewer folds.")
     ends = np.cumsum(np.bincount(units))  # cumulative row counts by time
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
-    for place in range(count):  # every period needs at least one time
-        cuts[place] = min(max(cuts[place], cuts[place - 1] + 1 if place else 0), kinds - 1 - (count - place))
+    for index in range(count):  # every period needs at least one time
+        cuts[index] = min(max(cuts[index], cuts[index - 1] + 1 if index else 0), kinds - 1 - (count - index))
     codes = None if groups is None else _codes("groups", groups)
     if codes is not None and len(codes) != len(units):
-        raise ArgumentError(f"groups need one value a row, got {len(codes)} for {len(units)} rows.")
-    made = Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True, groups=codes)
-    bare = next((fold for fold in made if not len(fold.train)), None)
-    if bare is not None:
+        raise ArgumentError(f"groups need one value per row, got {len(codes)} for {len(units)} rows.")
+    folds = Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True, groups=codes)
+    empty_fold = next((fold for fold in folds if not len(fold.train)), None)
+    if empty_fold is not None:
         raise ArgumentError(
-            f"In {bare!r} every group of earlier rows validates too, so none is left to train on. If the rows to predict have groups of "
-            "the training rows, make folds by time alone (in a spec, leave group out); if they have new groups, make folds by group alone "
-            "(validation.method=grouped). With fewer folds, periods are longer."
+            f"{empty_fold!r} has no training rows: every group of earlier rows is also a validation group. If the test rows have groups of "
+            "the training rows, make folds by time alone (remove group from the spec). If the test rows have new groups, make folds by "
+            "group alone (validation.method=grouped). Fewer folds also help, because periods are then longer."
         )
-    return made
+    return folds
 
 
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
@@ -235,12 +235,14 @@ def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
         raise ArgumentTypeError(f"assignments must be whole numbers, [N] or [R, N], got {array.dtype}{list(array.shape)}: {array!r:.60}.")
     units = np.arange(array.shape[1]) if groups is None else _codes("groups", groups)
     if len(units) != array.shape[1]:
-        raise ArgumentError(f"groups need one value a row, got {len(units)} for {array.shape[1]} rows.")
+        raise ArgumentError(f"groups need one value per row, got {len(units)} for {array.shape[1]} rows.")
     for assigned in array:
-        found = np.unique(assigned)
-        if found[found >= 0].tolist() != list(range(array.max() + 1)) or found[0] < -1 or array.max() < 0:
-            raise ArgumentError(f"assignments must have every number from 0 to the highest, or -1 for no fold, got {found.tolist()}.")
-        if len(found) < 2:
+        numbers = np.unique(assigned)
+        if numbers[numbers >= 0].tolist() != list(range(array.max() + 1)) or numbers[0] < -1 or array.max() < 0:
+            raise ArgumentError(
+                f"assignments must contain every fold number from 0 to the highest (-1 means no fold), got {numbers.tolist()}."
+            )
+        if len(numbers) < 2:
             raise ArgumentError("assignments must leave rows to train on, got all rows in fold 0. Use at least two folds.")
         pairs = np.unique(np.stack([units, assigned]), axis=1)[0]
         if len(pairs) > len(np.unique(units)):
@@ -250,10 +252,10 @@ def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
 
 
 def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> Indices:
-    """Number the rows of a dataset (int64[N]): equal rows have equal numbers. As groups, the numbers keep copies of a row in the same
-    fold.
+    """Return a group number for each row of a dataset, int64[N]. Equal rows have equal numbers.
 
-    `columns` are compared, by default all columns. Exclude the id, because ids make all rows different. Reads all rows.
+    The groups keep copies of a row in the same fold. `columns` are compared, by default all columns. Exclude the id, because ids
+    make all rows different. Reads all rows.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> duplicates(from_examples([{"id": 1, "x": 5}, {"id": 2, "x": 6}, {"id": 3, "x": 5}]), columns=["x"]).tolist()
@@ -267,36 +269,36 @@ def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> I
 
 
 def missing_classes(folds: Folds, labels: ArrayLike, names: Sequence[str] | None = None) -> str | None:
-    """Return a message about classes missing from some folds, with a remedy. Return None if every fold trains on and validates all
-    classes.
+    """Return a message about classes missing from some folds, with a remedy.
 
+    The result is None if every fold trains on and validates all classes.
     `labels` are classes, [N]. If `names` is given, `labels` are indices into `names`.
     """
     kinds, codes, rows = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
-    every = list(folds)
+    all_folds = list(folds)
     trained, validated = (
         np.sum([np.bincount(codes[part], minlength=len(kinds)) > 0 for part in parts], axis=0)
-        for parts in ([fold.train for fold in every], [fold.valid for fold in every])
+        for parts in ([fold.train for fold in all_folds], [fold.valid for fold in all_folds])
     )
-    lacking = np.flatnonzero((trained < len(every)) | (validated < len(every)))
+    lacking = np.flatnonzero((trained < len(all_folds)) | (validated < len(all_folds)))
     if not len(lacking):
         return None
-    shown = [repr(kinds[place].item() if names is None else names[int(kinds[place])]) for place in lacking[:_SHOWN]]
-    said = [
-        f"{name} ({count:,} row{'s' if count > 1 else ''}) is trained on in {trained[place]} and validated in {validated[place]}"
-        for name, place, count in zip(shown, lacking, rows[lacking], strict=False)
+    shown = [repr(kinds[index].item() if names is None else names[int(kinds[index])]) for index in lacking[:_SHOWN]]
+    details = [
+        f"{name} ({count:,} row{'s' if count > 1 else ''}) is trained in {trained[index]} and validated in {validated[index]} folds"
+        for name, index, count in zip(shown, lacking, rows[lacking], strict=False)
     ]
     more = f"; and {len(lacking) - _SHOWN:,} more classes" if len(lacking) > _SHOWN else ""
     return (
-        f"Some of the {len(every)} folds lack a class: {'; '.join(said)}{more}. A model cannot learn a class that it does not see, and "
-        "metrics such as roc_auc are undefined on rows of one class. Use fewer folds or more rows, or make one class of the rare ones."
+        f"Some of the {len(all_folds)} folds lack a class: {'; '.join(details)}{more}. A model cannot learn a class without training rows, "
+        "and metrics such as roc_auc need validation rows of several classes. Use fewer folds, use more rows, or merge rare classes."
     )
 
 
 def _with_classes(folds: Folds, labels: ArrayLike) -> Folds:
-    said = missing_classes(folds, labels)
-    if said is not None:
-        warnings.warn(said, UserWarning, stacklevel=4)
+    message = missing_classes(folds, labels)
+    if message is not None:
+        warnings.warn(message, UserWarning, stacklevel=4)
     return folds
 
 
@@ -307,14 +309,14 @@ def assign(  # noqa: PLR0913  # the arguments of the functions above
     units = None if groups is None else _codes("groups", groups)
     classes = np.zeros(0 if units is None else len(units), np.int64) if labels is None else _codes("labels", labels)
     if units is not None and len(classes) != len(units):
-        raise ArgumentError(f"labels and groups need one value a row, got {len(classes)} and {len(units)}.")
+        raise ArgumentError(f"labels and groups need one value per row, got {len(classes)} and {len(units)}.")
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
-    what, deal = ("rows", _deal) if units is None else ("groups", _deal_groups)
+    unit_name, deal = ("rows", _deal) if units is None else ("groups", _deal_groups)
     units = np.arange(len(classes)) if units is None else units
     kinds = len(np.unique(units))
     if not 2 <= count <= kinds:
-        raise ArgumentError(f"{method} needs at least 2 folds, and at most one for each of the {kinds} {what}, got count={count}.")
+        raise ArgumentError(f"{method} needs at least 2 folds and at most {kinds}, the number of {unit_name}, got count={count}.")
     chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
     return Folds(method, np.stack([deal(classes, units, count, chance) for chance in chances]), units)
 
@@ -346,7 +348,7 @@ def _codes(name: str, values: ArrayLike) -> Indices:
     """Return the index of each value among the sorted distinct values, [N]."""
     array = np.asarray(values)
     if array.ndim != 1 or not array.size:
-        raise ArgumentTypeError(f"{name} must be one value a row, [N], got {array.dtype}{list(array.shape)}.")
+        raise ArgumentTypeError(f"{name} must be one value per row, [N], got {array.dtype}{list(array.shape)}.")
     missing = array != array if array.dtype.kind in "fmM" else np.array([value is None or value != value for value in array.tolist()])
     if missing.any():
         raise ArgumentError(

@@ -69,7 +69,7 @@ def fold_predictions(fold: Fold, predictions: ArrayLike) -> FoldPredictions:
     array = finite_numbers(f"The predictions of {fold!r}", predictions)
     if not is_shaped(array, len(fold.valid)):
         raise ArgumentError(
-            f"The predictions of {fold!r} must be [n], or [n, C] for 2 classes or more, for its {len(fold.valid)} rows, "
+            f"The predictions of {fold!r} must be [n], or [n, C] for 2 or more classes, with n={len(fold.valid)} rows, "
             f"got {list(array.shape)}."
         )
     return FoldPredictions(fold.folds.fingerprint, fold.repeat, fold.number, array)
@@ -94,18 +94,20 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
     for part in parts:
         if part.folds != folds.fingerprint:
             raise ArgumentError(
-                f"{part!r} belongs to other folds, {part.folds}, not to these, {folds.fingerprint}. Predictions of different folds "
-                "cannot be mixed: one model has trained on the validation rows of another."
+                f"{part!r} belongs to other folds: got {part.folds}, expected {folds.fingerprint}. Predict with the same folds. "
+                "Otherwise a model has trained on the validation rows of another model."
             )
         if (part.repeat, part.number) in known:
-            raise ArgumentError(f"{part!r} is a duplicate. Every row is predicted once in a repeat.")
+            raise ArgumentError(f"{part!r} is a duplicate. Pass the predictions of each fold only once per repeat.")
         known[part.repeat, part.number] = part.predictions
     missing = [repr(fold) for fold in folds if (fold.repeat, fold.number) not in known]
     if missing:
-        raise ArgumentError(f"There are no predictions of {', '.join(missing)}. Run them too.")
+        raise ArgumentError(f"There are no predictions of {', '.join(missing)}. Run the missing folds first.")
     shapes = {array.shape[1:] for array in known.values()}
     if len(shapes) > 1:
-        raise ArgumentError(f"The predictions of all folds must have one shape, got {', '.join(str(['n', *shape]) for shape in shapes)}.")
+        raise ArgumentError(
+            f"The predictions of all folds must have the same shape, got {', '.join(str(['n', *shape]) for shape in shapes)}."
+        )
     predictions = np.full((folds.repeats, folds.size, *shapes.pop()), np.nan)
     for fold in folds:
         predictions[fold.repeat, fold.valid] = known[fold.repeat, fold.number]
@@ -156,10 +158,9 @@ class Score:
 
 
 def score(oof: OutOfFold, metric: Metric) -> Score:
-    """Score out-of-fold predictions in each fold, and over all validation rows. With repeats, the overall score is the mean over
-    repeats.
+    """Score out-of-fold predictions in each fold, and over all validation rows.
 
-    Raises `DataError` if the metric is undefined over all rows.
+    With repeats, the overall score is the mean over repeats. Raises `DataError` if the metric is undefined over all rows.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
@@ -234,9 +235,9 @@ def compare_scores(run: Score, baseline: Score, metric: Metric, folds: Folds) ->
     differences = np.subtract(run.folds, baseline.folds) * sign
     count = len(differences)
     if np.isnan(differences).any():
-        place = int(np.argmax(np.isnan(differences)))
+        index = int(np.argmax(np.isnan(differences)))
         raise DataError(
-            f"{metric.name} is undefined on fold {place + 1}, so it cannot compare the runs. Choose another metric, or stratify."
+            f"{metric.name} is undefined on fold {index + 1}: the runs cannot be compared. Choose another metric, or use stratified folds."
         )
     if count < 2:
         raise DataError("A comparison needs at least two folds, got one. Use more folds.")
@@ -256,9 +257,9 @@ def check_same(oofs: Iterable[OutOfFold]) -> None:
     for other in others:
         if other.folds.fingerprint != first.folds.fingerprint:
             raise ArgumentError(
-                f"Out-of-fold predictions are of different folds: {first.folds!r} ({first.folds.fingerprint}) and {other.folds!r} "
-                f"({other.folds.fingerprint}). Run both with the same folds."
+                f"The out-of-fold predictions have different folds: {first.folds!r} ({first.folds.fingerprint}) and {other.folds!r} "
+                f"({other.folds.fingerprint}). Use the same folds for both runs."
             )
         if not np.array_equal(first.targets, other.targets):
             row = int(np.argmax(first.targets != other.targets))
-            raise ArgumentError(f"Out-of-fold predictions are of different targets, first in row {row}. Run both on the same rows.")
+            raise ArgumentError(f"The out-of-fold predictions have different targets, first in row {row}. Use the same rows for both runs.")

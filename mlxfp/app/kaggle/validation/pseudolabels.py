@@ -49,7 +49,7 @@ class Confidence:
             chances = np.stack([1 - chances, chances], axis=1)
         if chances.min(initial=0) < 0 or chances.max(initial=1) > 1:
             raise ArgumentError(
-                f"Pseudo-labels need probabilities, got predictions from {chances.min():g} to {chances.max():g}. Values have no confidence."
+                f"Pseudo-labels need probabilities, got predictions from {chances.min():g} to {chances.max():g}. Use a classifier."
             )
         sure, classes = chances.max(axis=1), chances.argmax(axis=1)
         size = int(np.clip((sure >= self.threshold).sum(), np.ceil(self.least * len(sure)), np.floor(self.most * len(sure))))
@@ -93,8 +93,8 @@ def pseudo_label(  # noqa: PLR0913  # one argument per option
     check_text(target=target)
     if not weight > 0:
         raise ArgumentError(f"weight must be above 0, got weight={weight!r}.")
-    bare = drop_columns([target])(unlabelled) if target in schema(unlabelled).names else unlabelled
-    return partial(_fit_both, teacher, student, bare, target, confidence or Confidence(), float(weight))
+    without_target = drop_columns([target])(unlabelled) if target in schema(unlabelled).names else unlabelled
+    return partial(_fit_both, teacher, student, without_target, target, confidence or Confidence(), float(weight))
 
 
 def _fit_both(  # noqa: PLR0913, PLR0917  # arguments of `pseudo_label`
@@ -107,5 +107,5 @@ def _fit_both(  # noqa: PLR0913, PLR0917  # arguments of `pseudo_label`
     rows, labels = confidence.choose(taught(unlabelled), plain_array(train.column(target)))
     added = to_table(unlabelled).take(pa.array(rows)).append_column(target, pa.array(labels))
     weights = pa.array(np.repeat([1.0, weight], [len(train), len(added)]))
-    both = pa.concat_tables([train, added.select(train.column_names)], promote_options="permissive").append_column("weight", weights)
-    return student(Splits(from_table(both), valid=parts.valid))
+    combined = pa.concat_tables([train, added.select(train.column_names)], promote_options="permissive").append_column("weight", weights)
+    return student(Splits(from_table(combined), valid=parts.valid))

@@ -63,7 +63,7 @@ class Metric:
         truth = finite_numbers(f"The targets of {self.name}", targets)
         guesses = finite_numbers(f"The predictions for {self.name}", predictions)
         if truth.ndim == 2 and truth.shape == guesses.shape and truth.shape[1] > 1:
-            return float(np.mean([self(truth[:, place], guesses[:, place]) for place in range(truth.shape[1])]))
+            return float(np.mean([self(truth[:, column], guesses[:, column]) for column in range(truth.shape[1])]))
         if truth.ndim != 1 or not len(truth) or not is_shaped(guesses, len(truth)):
             raise ArgumentError(
                 f"{self.name} needs targets [N] and predictions [N], or [N, C] for 2 classes or more, got {list(truth.shape)} and "
@@ -78,7 +78,7 @@ class Metric:
     def measure(self, outputs: Any, labels: Any) -> Any:
         """Measure a batch on the device and return totals (see `device`). Raise `ArgumentError` for a metric without a batch form."""
         if self.device is None:
-            raise ArgumentError(f"{self.name} needs all predictions at once, and cannot be measured by batches. Call it with arrays.")
+            raise ArgumentError(f"{self.name} needs all predictions at once, not batches. Call the metric with arrays of all rows.")
         return self.device(outputs, labels)
 
     def better(self, a: float, b: float) -> bool:
@@ -91,7 +91,7 @@ def finite_numbers(name: str, values: ArrayLike) -> Numbers:
     try:
         array = np.asarray(values).astype(np.float64)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{name} must be numbers, got {values!r:.60}. Give classes numbers from 0 on.") from None
+        raise ArgumentTypeError(f"{name} must be numbers, got {values!r:.60}. Encode classes as 0, 1, 2 and so on.") from None
     if not np.isfinite(array).all():
         row = np.argwhere(~np.isfinite(array))[0][0]
         raise DataError(f"{name} must be finite, got {array[row]} in row {row}.")
@@ -171,30 +171,32 @@ def _roc_auc(targets: Numbers, scores: Numbers) -> float:
 
 
 def _log_loss(targets: Numbers, probabilities: Numbers) -> float:
-    """Compute the mean negative log probability of the correct class. As on Kaggle, rows are scaled to sum to 1, then clipped by
-    1e-15.
+    """Compute the mean negative log probability of the correct class.
+
+    As on Kaggle, rows are scaled to sum to 1, and probabilities are clipped by 1e-15.
     """
     if probabilities.min() < 0 or (probabilities.ndim == 1 and probabilities.max() > 1):
         raise DataError(f"log_loss needs probabilities, got values from {probabilities.min():g} to {probabilities.max():g}.")
-    both = np.stack([1 - probabilities, probabilities], axis=1) if probabilities.ndim == 1 else probabilities
-    truth = _classes(targets, both)
-    sums = both.sum(axis=1)
+    table = np.stack([1 - probabilities, probabilities], axis=1) if probabilities.ndim == 1 else probabilities
+    truth = _classes(targets, table)
+    sums = table.sum(axis=1)
     if (sums == 0).any():
         raise DataError(f"log_loss needs probabilities that add up to 1, got a row of zeros: row {int(np.argmin(sums))}.")
-    right = both[np.arange(len(truth)), truth] / sums
+    right = table[np.arange(len(truth)), truth] / sums
     return float(-np.log(np.clip(right, 1e-15, 1 - 1e-15)).mean())
 
 
 def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
     if average == "binary" and not np.isin(np.concatenate([targets, labels]), (0, 1)).all():
-        raise ArgumentError("f1 is that of class 1 of two, 0 and 1, got other labels. Take f1_macro or f1_micro.")
+        raise ArgumentError("f1 needs the labels 0 and 1, got other labels. Use f1_macro or f1_micro.")
     return _sklearn("f1_score", targets, labels, average=average, zero_division=0.0)
 
 
 def _qwk(targets: Numbers, labels: Numbers) -> float:
     if len(np.unique(np.concatenate([targets, labels]))) == 1:
         return 1.0  # full agreement on a single label; the formula would divide by zero
-    kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)  # includes unused labels between the smallest and the largest
+    # Labels without rows keep their position, because weights depend on the distance between labels.
+    kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)
     return _sklearn("cohen_kappa_score", targets, labels, labels=kinds, weights="quadratic")
 
 
@@ -205,14 +207,14 @@ def _rmse(targets: Numbers, values: Numbers) -> float:
 def _rmsle(targets: Numbers, values: Numbers) -> float:
     low = min(targets.min(), values.min())
     if low <= -1:
-        raise DataError(f"rmsle takes logarithms of 1 + value, got a value of {low:g}. Cut predictions off at 0.")
+        raise DataError(f"rmsle needs values above -1, got a value of {low:g}. Clip predictions at 0.")
     return _rmse(np.log1p(targets), np.log1p(values))
 
 
 def _spearman(targets: Numbers, values: Numbers) -> float:
     for name, array in (("targets", targets), ("predictions", values)):
         if (array == array[0]).all():
-            raise DataError(f"spearman compares orders, and all {len(array)} {name} are equal to {array[0]:g}.")
+            raise DataError(f"spearman is undefined: all {len(array)} {name} are equal to {array[0]:g}. Use rmse or mae.")
     return float(optional("scipy.stats", extra="kaggle", needed_by="The metric spearman").spearmanr(targets, values).statistic)
 
 
@@ -223,7 +225,7 @@ def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
     classes = targets.astype(np.int64)
     if (classes != targets).any() or classes.min() < 0 or classes.max() >= probabilities.shape[1]:
         raise ArgumentError(
-            f"Targets must be class numbers from 0 to {probabilities.shape[1] - 1}, for as many columns of probabilities, "
+            f"Targets must be class numbers from 0 to {probabilities.shape[1] - 1}, one per column of probabilities, "
             f"got {targets.min():g} to {targets.max():g}."
         )
     return classes

@@ -60,7 +60,7 @@ def test_nothing_is_learned_from_the_rows_that_it_is_judged_by(method: str, seed
 def test_models_of_other_folds_cannot_be_stacked():
     targets, chances = noisy(0)
     oofs = [made(kfold(60, count=3, seed=seed), targets, chances) for seed in (0, 1)]
-    with pytest.raises(ArgumentError, match="Out-of-fold predictions are of different folds"):
+    with pytest.raises(ArgumentError, match="The out-of-fold predictions have different folds"):
         second_stage(stacking(LogisticRegression()), *oofs)
 
 

@@ -85,7 +85,7 @@ FOLDS = kfold(24, count=2, seed=0)
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"folds": kfold(20, count=2, seed=0)}, ArgumentError, "The folds are of 20 rows, and there are 24 in .*from_table"),
+        ({"folds": kfold(20, count=2, seed=0)}, ArgumentError, "The folds have 20 rows, but .*from_table.* has 24 rows"),
         (
             {"rows": from_iterable(lambda: iter([{"y": 1}]))},
             ArgumentError,

@@ -185,7 +185,7 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
         == 0
     )
     said = capsys.readouterr().out
-    assert "wrong is left out: it failed: The targets of 'ship' are binary, which needs a classifier" in said
+    assert "wrong is left out: it failed: The targets of 'ship' are binary and need a classifier" in said
     assert "linear is left out: its first fold took more than its share of the time" in said
     assert "last is left out: no time was left" in said
     assert sorted(path.name for path in (tmp_path / "runs" / "ship" / "members").iterdir()) == ["trees"]

@@ -75,7 +75,7 @@ def test_a_spec_is_known_by_name_or_read_from_a_file_or_inferred(folder: Path, t
     ("data", "kind", "message"),
     [
         ({}, ArgumentError, r"need a known data set: give data\.spec, such as data\.spec=titanic, or data\.path=FOLDER\."),
-        ({"path": "nowhere"}, MissingFileError, "There is no folder 'nowhere'. Give the one with the competition's files"),
+        ({"path": "nowhere"}, MissingFileError, "There is no folder 'nowhere'. Give the folder with the competition's files"),
         ({"path": ".", "spec": "titanick"}, UnknownNameError, "No data set is named 'titanick'. Did you mean 'titanic'"),
         ({"path": ".", "spec": "nowhere.yaml"}, MissingFileError, "nowhere.yaml"),
         ({"path": ".", "spec": "broken.yaml"}, ConfigError, "broken.yaml"),

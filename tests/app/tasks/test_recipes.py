@@ -207,14 +207,14 @@ NUMBERS = [column for column in COLUMNS if column.type == "numerical"]
             {"template": "{Name} got {y}"},
             False,
             ArgumentError,
-            r"must not see the target or the id, and template='{Name} got {y}' shows 'y'",
+            r"must not see the target or the id, but template='{Name} got {y}' contains 'y'",
         ),
-        ({"id": "Name", "columns": NUMBERS}, {"template": "{Age!r}: {Name}"}, False, ArgumentError, "template=.* shows 'Name'"),
+        ({"id": "Name", "columns": NUMBERS}, {"template": "{Age!r}: {Name}"}, False, ArgumentError, "template=.* contains 'Name'"),
         ({}, {"numbers": "significant", "digits": 0}, False, ArgumentError, "digits must be at least 1 for numbers='significant', got 0"),
         ({}, {"numbers": "quantile", "digits": 1}, False, ArgumentError, "digits must be at least 2 for numbers='quantile', got 1"),
-        ({"columns": NUMBERS}, {"numbers": "none"}, False, ArgumentError, "numbers='none' leaves 'ships' no columns"),
+        ({"columns": NUMBERS}, {"numbers": "none"}, False, ArgumentError, "numbers='none' removes all columns of 'ships'"),
         ({"columns": []}, {}, False, ArgumentError, "has no columns to write"),
-        ({"target": ["text"]}, {}, False, ArgumentError, "A numerical column of 'ships' is named 'text', as a column that is added"),
+        ({"target": ["text"]}, {}, False, ArgumentError, "The column 'text' of 'ships' has the name of a column that the recipe adds"),
         ({"target": ["numbers"]}, {}, True, ArgumentError, "A numerical column of 'ships' is named 'numbers'"),
         (
             {"columns": [ColumnSpec(name="text", type="numerical")]},
@@ -226,7 +226,13 @@ NUMBERS = [column for column in COLUMNS if column.type == "numerical"]
         ({"columns": COLUMNS[:2]}, {}, True, SchemaError, "has no numerical columns"),
         ({"columns": [ColumnSpec(name="Sex", type="text")]}, {}, False, SchemaError, "needs the column 'Sex'"),
         ({}, {"template": "{Sex}"}, False, SchemaError, "Sex"),
-        ({"columns": [ColumnSpec(name="Name", type="numerical")]}, {}, False, SchemaError, "'Name' is numerical, and it holds string"),
+        (
+            {"columns": [ColumnSpec(name="Name", type="numerical")]},
+            {},
+            False,
+            SchemaError,
+            "'Name' is numerical in the spec, but has the type string",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused(spec, format, numeric, kind, message: str):

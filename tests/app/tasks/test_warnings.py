@@ -39,7 +39,7 @@ def test_rows_that_are_in_several_folds_are_counted(tmp_path):
     for place in range(6):
         train[place]["x"] = "the same"
     (message,) = said(tmp_path, train)
-    assert message.startswith("6 rows are equal to a row in another fold, in all columns that a model sees")
+    assert message.startswith("6 rows are equal to a row in another fold, in all input columns")
 
 
 def test_rows_that_differ_raise_no_warning(tmp_path):
@@ -48,15 +48,13 @@ def test_rows_that_differ_raise_no_warning(tmp_path):
 
 def test_folds_in_time_say_that_the_first_rows_are_only_trained_on(tmp_path):
     (message,) = said(tmp_path, rows(20), f"{SPEC}time: day\n")
-    assert message.startswith("Folds go forward in time, by 'day': the first 7 rows are only trained on.")
+    assert message.startswith("Folds are ordered in time by 'day': the first 7 rows never validate.")
 
 
 def test_folds_in_time_and_by_group_say_how_many_rows_that_costs(tmp_path):
     train = [row | {"who": "again" if row["id"] in (0, 3, 18) else f"once {row['id']}"} for row in rows(20)]
     _, message = said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
-    assert message.startswith(
-        "Groups, by 'who', that a fold validates are not trained on: that leaves out 2 of 21 earlier rows of all folds."
-    )
+    assert message.startswith("Folds do not train on their validation groups, by 'who'. This excludes 2 of 21 earlier rows of all folds.")
 
 
 def test_groups_of_all_times_are_refused_with_what_to_do(tmp_path):
@@ -71,7 +69,7 @@ def test_a_class_that_folds_lack_is_said_by_its_name(tmp_path):
     train = [row | {"y": int(row["id"] == 3)} for row in rows(20)]
     (message,) = said(tmp_path, train)
     assert message.startswith("y: Some of the 2 folds lack a class: '1' (1 row) is trained in 1 and validated in 1 folds.")
-    assert message.endswith("The number of folds is validation.folds.")
+    assert message.endswith("Set the number of folds with validation.folds.")
 
 
 @pytest.mark.parametrize("overrides", [[], ["data.limit=10"]])

@@ -38,11 +38,11 @@ def platt() -> Learn:
 
 
 def isotonic() -> Learn:
-    """Fit a rising step function to predictions, for `second_stage`. The curve can have any rising shape, and needs at least 1,000
-    rows.
+    """Fit a rising step function to predictions, for `second_stage`.
 
-    Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002; IsotonicRegression of
-    scikit-learn. Several classes are calibrated separately and scaled to sum to 1.
+    The curve can have any rising shape, but needs at least 1,000 rows. Several classes are calibrated separately and scaled to sum
+    to 1. Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002;
+    IsotonicRegression of scikit-learn.
 
     >>> calibrated = isotonic()(np.array([0.0, 1.0, 0.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
     >>> calibrated((np.array([0.1, 0.25, 0.9]),)).tolist()
@@ -63,9 +63,7 @@ def threshold(metric: Metric) -> Learn:
     """
     check_types(Metric, metric=metric)
     if metric.needs != "labels":
-        raise ArgumentError(
-            f"A threshold changes metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave the threshold out."
-        )
+        raise ArgumentError(f"A threshold needs a metric of labels, got {metric.name}, a metric of {metric.needs}. Remove the threshold.")
     return partial(_tune, metric)
 
 
@@ -101,7 +99,9 @@ def class_weights(metric: Metric) -> Learn:
     """
     check_types(Metric, metric=metric)
     if metric.needs != "labels":
-        raise ArgumentError(f"Factors of classes change metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave them out.")
+        raise ArgumentError(
+            f"Class weights need a metric of labels, got {metric.name}, a metric of {metric.needs}. Remove the class weights."
+        )
     return partial(_weigh, metric)
 
 
@@ -135,17 +135,19 @@ def _weigh(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -
     known, truth, factors = chances[rows], targets[rows], np.ones(chances.shape[1])
     best = metric(truth, known.argmax(axis=1))
     for kind in [*range(len(factors))] * _PASSES:
-        tried = np.repeat(factors[None], len(_FACTORS), axis=0)
-        tried[:, kind] *= _FACTORS
-        for each in tried:
-            if metric.better(found := metric(truth, (known * each).argmax(axis=1)), best):
-                best, factors = found, each
+        candidates = np.repeat(factors[None], len(_FACTORS), axis=0)
+        candidates[:, kind] *= _FACTORS
+        for candidate in candidates:
+            if metric.better(value := metric(truth, (known * candidate).argmax(axis=1)), best):
+                best, factors = value, candidate
     return ClassWeights(tuple(factors.tolist()))
 
 
 def _only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
     if len(predictions) != 1:
-        raise ArgumentError(f"{function} takes the predictions of one model, got {len(predictions)}. Combine them first: ensembles.mean.")
+        raise ArgumentError(
+            f"{function} takes the predictions of one model, got {len(predictions)}. Combine the models first: ensembles.mean."
+        )
     return predictions[0]
 
 
@@ -167,9 +169,9 @@ class Calibrated:
         chances = _only("Calibration", predictions)
         if chances.ndim == 1:
             return np.asarray(self.curves[0](chances))
-        each = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
-        total = each.sum(axis=1, keepdims=True)
-        return np.asarray(np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1]))
+        calibrated = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
+        total = calibrated.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, calibrated / np.where(total > 0, total, 1), 1 / calibrated.shape[1]))
 
 
 @frozen
@@ -204,7 +206,7 @@ def _positive(predictions: tuple[Numbers, ...]) -> Numbers:
     """Return the probabilities of class 1, [n], from a single array [n] or [n, 2]."""
     chances = _only("A threshold", predictions)
     if chances.ndim == 2 and chances.shape[1] != 2:
-        raise ArgumentError(f"A threshold is for two classes, got {chances.shape[1]}.")
+        raise ArgumentError(f"A threshold needs two classes, got {chances.shape[1]}. Use class_weights.")
     chances = chances[:, 1] if chances.ndim == 2 else chances
     if len(chances) and not (chances.min() >= 0 and chances.max() <= 1):
         raise ArgumentError(f"A threshold needs probabilities, got values from {chances.min():g} to {chances.max():g}.")
@@ -215,7 +217,7 @@ def _tune(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) ->
     chances = _positive(predictions)
     levels = np.unique(np.quantile(chances, np.linspace(0, 1, _CANDIDATES + 1), method="nearest"))
     between = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else np.array([0.5])
-    scores = np.array([metric(targets, chances > each) for each in between])
+    scores = np.array([metric(targets, chances > level) for level in between])
     best = scores.max() if metric.greater_is_better else scores.min()
     equal = between[scores == best]
     return Threshold(float(equal[len(equal) // 2]))

@@ -47,7 +47,7 @@ def vote(predictions: Sequence[ArrayLike]) -> Numbers:
     >>> vote([[0.9, 0.2], [0.6, 0.3], [0.1, 0.8]]).tolist()
     [1.0, 0.0]
     """
-    labels = np.stack([labels_of(each) for each in _stack(predictions)])
+    labels = np.stack([labels_of(values) for values in _stack(predictions)])
     kinds = np.unique(labels)
     return np.asarray(kinds[(labels[:, :, None] == kinds).sum(axis=0).argmax(axis=1)])
 
@@ -60,7 +60,7 @@ def weighted(weights: Sequence[float]) -> "Weighted":
     """
     array = finite_numbers("The weights", weights)
     if array.ndim != 1 or not array.size or array.min() < 0 or array.sum() <= 0:
-        raise ArgumentError(f"weights must be at least one number, none of them negative and not all 0, got {weights!r:.60}.")
+        raise ArgumentError(f"weights must be numbers of at least 0 with a sum above 0, got {weights!r:.60}.")
     return Weighted(tuple((array / array.sum()).tolist()))
 
 
@@ -73,7 +73,7 @@ class Weighted:
     def __call__(self, predictions: Sequence[ArrayLike]) -> Numbers:
         """Average predictions, one array per model."""
         if len(predictions) != len(self.weights):
-            raise ArgumentError(f"There are weights for {len(self.weights)} models, and predictions of {len(predictions)}. Give as many.")
+            raise ArgumentError(f"There are {len(self.weights)} weights for {len(predictions)} models. Give one weight per model.")
         return np.asarray(np.tensordot(np.array(self.weights), _stack(predictions), axes=1))
 
 
@@ -115,7 +115,7 @@ def stacking(estimator: Any) -> Learn:
     [4.0]
     """
     if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
-        raise ArgumentError(f"stacking takes a scikit-learn estimator, got {estimator!r:.60}. Make one, such as LogisticRegression().")
+        raise ArgumentError(f"stacking takes a scikit-learn estimator, got {estimator!r:.60}. Create one, such as LogisticRegression().")
     return partial(_stacking, estimator)
 
 
@@ -128,11 +128,11 @@ def _greedy(metric: Metric, rounds: int, targets: Numbers, predictions: tuple[Nu
     total, chosen = np.zeros(stacked.shape[1:]), np.zeros(len(stacked))
     best, best_score = chosen, None
     for size in range(1, rounds + 1):
-        scores = [metric(targets, (total + each) / size) for each in stacked]
-        place = int(np.argmax(scores) if metric.greater_is_better else np.argmin(scores))
-        total, chosen = total + stacked[place], chosen + np.eye(len(stacked))[place]
-        if best_score is None or metric.better(scores[place], best_score):
-            best, best_score = chosen, scores[place]
+        scores = [metric(targets, (total + values) / size) for values in stacked]
+        index = int(np.argmax(scores) if metric.greater_is_better else np.argmin(scores))
+        total, chosen = total + stacked[index], chosen + np.eye(len(stacked))[index]
+        if best_score is None or metric.better(scores[index], best_score):
+            best, best_score = chosen, scores[index]
     return weighted(best.tolist())
 
 
@@ -152,7 +152,7 @@ def _predict(model: Any, classes: int, predictions: tuple[Numbers, ...]) -> Numb
 
 
 def _stack(predictions: Sequence[ArrayLike]) -> Numbers:
-    arrays = [finite_numbers(f"The predictions of model {place}", each) for place, each in enumerate(predictions)]
+    arrays = [finite_numbers(f"The predictions of model {index}", values) for index, values in enumerate(predictions)]
     if not arrays or len({array.shape for array in arrays}) > 1 or arrays[0].ndim not in (1, 2):
-        raise ArgumentError(f"Predictions of one shape, [N] or [N, C], are needed, got {[list(array.shape) for array in arrays]}.")
+        raise ArgumentError(f"All predictions must have the same shape, [N] or [N, C], got {[list(array.shape) for array in arrays]}.")
     return np.stack(arrays)

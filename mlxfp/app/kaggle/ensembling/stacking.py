@@ -70,7 +70,7 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
     check_same(oofs)
     folds, targets = oofs[0].folds, oofs[0].targets
     if folds.count < 2:
-        raise ArgumentError(f"second_stage learns from the other folds, and there is only one in {folds!r}. Use at least two.")
+        raise ArgumentError(f"second_stage needs at least two folds, got {folds!r}. Use more folds.")
     scored = (
         folds if not folds.forward else Folds("time", np.maximum(folds.assignments - 1, -1), folds.units, forward=True, groups=folds.groups)
     )
@@ -85,10 +85,10 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
 
 def combined(combine: Combine, predictions: Sequence[ArrayLike]) -> Numbers:
     """Check predictions for equal length, combine them, and check the length of the result."""
-    arrays = tuple(finite_numbers(f"The predictions of model {place}", each) for place, each in enumerate(predictions))
+    arrays = tuple(finite_numbers(f"The predictions of model {index}", values) for index, values in enumerate(predictions))
     if not arrays or len({len(array) for array in arrays}) > 1:
-        raise ArgumentError(f"Predictions of one set of rows are needed, got arrays of {[list(array.shape) for array in arrays]}.")
-    made = combine(arrays)
-    if len(made) != len(arrays[0]):
-        raise ArgumentError(f"Combining predictions of {len(arrays[0])} rows gave {len(made)}. Return one for each row.")
-    return made
+        raise ArgumentError(f"All predictions must have the same number of rows, got the shapes {[list(array.shape) for array in arrays]}.")
+    result = combine(arrays)
+    if len(result) != len(arrays[0]):
+        raise ArgumentError(f"Combining predictions of {len(arrays[0])} rows gave {len(result)} rows. Return one prediction per row.")
+    return result

@@ -64,7 +64,7 @@ class Columns:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns to read."""
-        coded = (each.column for each in self.categories)
+        coded = (categories.column for categories in self.categories)
         return tuple(dict.fromkeys((*self.numbers, *self.dates, *coded, *(name for name, _ in self.texts))))
 
     @property
@@ -80,11 +80,14 @@ class Columns:
     def table(self, batch: RecordBatch) -> NDArray[np.float64]:
         """Return numbers, date parts and category codes as float64[N, F]. Missing, infinite and unknown values are NaN."""
         numbers = [as_floats(batch.column(name)) for name in self.numbers]
-        codes = [as_floats(pc.index_in(spell(batch, each.column), pa.array(each.values, pa.string()))) for each in self.categories]
+        codes = [
+            as_floats(pc.index_in(spell(batch, categories.column), pa.array(categories.values, pa.string())))
+            for categories in self.categories
+        ]
         dates = [column for name in self.dates for column in date_numbers(spell(batch, name)).T]
-        every = [*numbers, *dates, *codes]
-        made = np.stack(every, axis=1) if every else np.empty((batch.num_rows, 0))
-        return np.where(np.isinf(made), np.nan, np.clip(made, -_LARGEST, _LARGEST))
+        parts = [*numbers, *dates, *codes]
+        features = np.stack(parts, axis=1) if parts else np.empty((batch.num_rows, 0))
+        return np.where(np.isinf(features), np.nan, np.clip(features, -_LARGEST, _LARGEST))
 
     def joined(self, table: NDArray[np.float64], texts: Sequence[Any]) -> Any:
         """Scale the result of `table` if needed, and append the text features."""
@@ -112,16 +115,16 @@ def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: 
     dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
     dates = tuple(name for name in dated if are_dates(spell(batch, name)))
     named, texts = ([name for name in kinds[kind] if name not in dates] for kind in ("categorical", "text"))
-    made = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
+    columns = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
     count = partial(fit_word_counts, components=0 if layout == "sparse" else _COMPONENTS, seed=seed, parts=parts)
-    fitted = [(name, each) for name in texts for each in count(_texts(batch, name))]
-    table = made.table(batch)
-    scaler = None if layout == "codes" or not table.shape[1] else _scaler(made).fit(table)
-    made = Columns(layout, made.numbers, made.categories, tuple((name, counts) for name, (counts, _) in fitted), scaler, dates)
-    joined = made.joined(table, [weighted for _, (_, weighted) in fitted])
+    fitted = [(name, result) for name in texts for result in count(_texts(batch, name))]
+    table = columns.table(batch)
+    scaler = None if layout == "codes" or not table.shape[1] else _scaler(columns).fit(table)
+    columns = Columns(layout, columns.numbers, columns.categories, tuple((name, counts) for name, (counts, _) in fitted), scaler, dates)
+    joined = columns.joined(table, [weighted for _, (_, weighted) in fitted])
     if 0 in joined.shape:
-        raise DataError(f"An estimator needs rows with values to learn from, got {rows!r}, which have none in {', '.join(names)}.")
-    return made, joined
+        raise DataError(f"An estimator needs training rows with values, but {rows!r} has none in the columns {', '.join(names)}.")
+    return columns, joined
 
 
 def _read(rows: Dataset[Any], names: tuple[str, ...]) -> RecordBatch:
@@ -134,8 +137,8 @@ def _texts(batch: RecordBatch, name: str) -> list[str]:
 
 
 def _categories(batch: RecordBatch, name: str) -> Categories:
-    found = pc.drop_null(spell(batch, name)).unique()
-    return Categories(name, tuple(sorted(found.to_pylist(), key=float if are_numbers(found) else str)))
+    values = pc.drop_null(spell(batch, name)).unique()
+    return Categories(name, tuple(sorted(values.to_pylist(), key=float if are_numbers(values) else str)))
 
 
 def _scaler(columns: Columns) -> Any:

@@ -39,4 +39,4 @@ def date_numbers(texts: pa.Array) -> NDArray[np.float64]:
 
 def _hours(time: str) -> float:
     """Return the hours since midnight, 0 without a time."""
-    return sum(float(part) / 60**place for place, part in enumerate(time.split(":"))) if time else 0.0
+    return sum(float(part) / 60**power for power, part in enumerate(time.split(":"))) if time else 0.0

@@ -64,13 +64,13 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
     ...     load_estimator(folder)(fp.from_table({"size": [2.0]})).round(6).tolist()
     [20.0]
     """
-    place, columns = Path(folder), fitted.columns
-    place.mkdir(parents=True, exist_ok=True)
+    path, columns = Path(folder), fitted.columns
+    path.mkdir(parents=True, exist_ok=True)
     for number, target in enumerate(fitted.targets, 1):
-        with written_whole(_model_file(place, number, target.package)) as file:
+        with written_whole(_model_file(path, number, target.package)) as file:
             target.library.save(target.model, file)
     if columns.scaler is not None:
-        with written_whole(place / _SCALER) as file:
+        with written_whole(path / _SCALER) as file:
             dump(columns.scaler, file)
     if columns.texts:
         arrays = {
@@ -79,7 +79,7 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
             for name in ("kept", "weights", "components")
             if (array := getattr(counts, name)) is not None
         }
-        with written_whole(place / _ARRAYS) as file:
+        with written_whole(path / _ARRAYS) as file:
             np.savez(file, allow_pickle=False, **arrays)
     about = _Recipe(
         fitted.spec,
@@ -92,7 +92,7 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
         columns.dates,
     )
     text = json.dumps(unstructure(about), indent=2, ensure_ascii=False) + "\n"
-    write_whole(place / RECIPE, text.encode("utf-8"))  # written last: a folder with recipe.json is complete
+    write_whole(path / RECIPE, text.encode("utf-8"))  # written last: a folder with recipe.json is complete
 
 
 def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
@@ -103,23 +103,23 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
 
     >>> load_estimator("no such folder")
     Traceback (most recent call last):
-    mlxfp.support.errors.MissingFileError: 'no such folder' holds no estimator: it has no recipe.json. Give a folder of save_estimator.
+    mlxfp.support.errors.MissingFileError: 'no such folder' has no estimator: recipe.json is missing. Give a folder of save_estimator.
     """
-    place = Path(folder)
-    if not (place / RECIPE).is_file():
-        raise MissingFileError(f"{str(place)!r} holds no estimator: it has no {RECIPE}. Give a folder of save_estimator.")
+    path = Path(folder)
+    if not (path / RECIPE).is_file():
+        raise MissingFileError(f"{str(path)!r} has no estimator: {RECIPE} is missing. Give a folder of save_estimator.")
     try:
-        values = json.loads((place / RECIPE).read_text("utf-8"))
+        values = json.loads((path / RECIPE).read_text("utf-8"))
     except ValueError as error:
-        raise DataError(f"{place / RECIPE} is damaged: {error}. Save the estimator again.") from error
-    about = structure(values, _Recipe, what=str(place / RECIPE))
-    texts = _read_texts(about, place / _ARRAYS) if about.texts else ()
+        raise DataError(f"{path / RECIPE} is damaged: {error}. Save the estimator again.") from error
+    about = structure(values, _Recipe, what=str(path / RECIPE))
+    texts = _read_texts(about, path / _ARRAYS) if about.texts else ()
     columns = Columns(about.layout, about.numbers, about.categories, texts, dates=about.dates)
     if about.layout != "codes" and (about.numbers or about.categories or about.dates):
-        columns = evolve(columns, scaler=load(place / _SCALER))
+        columns = evolve(columns, scaler=load(path / _SCALER))
     targets = []
     for number, (package, classes) in enumerate(zip(about.packages, about.classes, strict=True), 1):
-        model = LIBRARIES[package].load(_model_file(place, number, package), classed=about.spec.task.has_classes)
+        model = LIBRARIES[package].load(_model_file(path, number, package), classed=about.spec.task.has_classes)
         targets.append(FittedTarget(package, classes, model))
     return FittedEstimator(about.spec, columns, tuple(targets))
 
@@ -136,6 +136,6 @@ def _read_texts(about: _Recipe, path: Path) -> tuple[tuple[str, WordCounts], ...
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise DataError(f"{path} is missing or damaged: {error}. Save the estimator again.") from error
     return tuple(
-        (text.column, WordCounts(text.analyzer, arrays[f"{place}-kept"], arrays[f"{place}-weights"], arrays.get(f"{place}-components")))
-        for place, text in enumerate(about.texts)
+        (text.column, WordCounts(text.analyzer, arrays[f"{index}-kept"], arrays[f"{index}-weights"], arrays.get(f"{index}-components")))
+        for index, text in enumerate(about.texts)
     )

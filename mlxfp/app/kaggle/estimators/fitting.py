@@ -51,18 +51,18 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
     See also: `save_estimator` and `load_estimator`; the settings `model.name=lightgbm` and `model.name=tfidf` of a run.
     """
     if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
-        raise ArgumentTypeError(f"estimator takes a model of scikit-learn's interface, got {model!r:.60}. Make one: LogisticRegression().")
+        raise ArgumentTypeError(
+            f"estimator needs an unfitted scikit-learn estimator, got {model!r:.60}. Create one, such as LogisticRegression()."
+        )
     check_types(DatasetSpec, spec=spec)
     check_positive(patience=patience)
     check_not_negative(seed=seed)
     classed, base = spec.task.has_classes, optional("sklearn.base", extra="kaggle", needed_by="estimator")
     if classed != base.is_classifier(model):
         kind = "a classifier" if classed else "a regressor"
-        raise ArgumentError(f"The targets of {spec.name!r} are {spec.kind}, which needs {kind}, got {type(model).__name__}. Choose one.")
+        raise ArgumentError(f"The targets of {spec.name!r} are {spec.kind} and need {kind}, got {type(model).__name__}. Pass {kind}.")
     if classed and not hasattr(model, "predict_proba"):
-        raise ArgumentError(
-            f"{type(model).__name__} predicts classes without their probabilities. Let it learn them: CalibratedClassifierCV(model)."
-        )
+        raise ArgumentError(f"{type(model).__name__} cannot predict probabilities. Wrap the model: CalibratedClassifierCV(model).")
     return Estimator(model, spec, weight, patience, seed)
 
 
@@ -109,17 +109,17 @@ class Estimator:
     def __call__(self, parts: Splits) -> "FittedEstimator":
         if parts.valid is not None and not self.library.stops:
             raise ArgumentError(
-                f"{type(self.model).__name__} cannot stop early by rows that are set aside. Leave stopping out (observers.patience)."
+                f"{type(self.model).__name__} does not support early stopping. Remove stopping, or observers.patience in a run."
             )
         with one_decides():
             columns, numbers = fit_columns(self.spec, parts.train, self.layout, seed=self.seed, parts=self.parts_of_words)
             weights = None if self.weight is None else finite_numbers("The weights", column_values(parts.train, self.weight))
-            held = None if parts.valid is None else columns(parts.valid)
+            valid_numbers = None if parts.valid is None else columns(parts.valid)
         fitted = []
         with one_decides(numbers.size):
             for name in self.spec.target:
                 targets = self._targets(parts.train, name)
-                valid = None if parts.valid is None else (held, self._targets(parts.valid, name))
+                valid = None if parts.valid is None else (valid_numbers, self._targets(parts.valid, name))
                 fitted.append(self._fit(columns, numbers, targets, weights, valid))
         return FittedEstimator(self.spec, columns, tuple(fitted))
 
@@ -129,7 +129,7 @@ class Estimator:
             return values
         if values.min(initial=0) < 0:
             raise DataError(
-                f"{self.spec.metric} needs logarithms of the target {name!r}, and it is {values.min():g} in a row. Choose another metric."
+                f"{self.spec.metric} needs targets of at least 0, but {name!r} contains {values.min():g}. Choose another metric."
             )
         return np.asarray(np.log1p(values))
 
@@ -138,12 +138,12 @@ class Estimator:
         library, model, learned = self.library, base.clone(self.model), targets
         classes: tuple[int, ...] = ()
         if self.spec.task.has_classes:
-            found, places = np.unique(targets, return_inverse=True)
-            learned = np.asarray(places, np.float64)
-            classes = tuple(map(int, found))
+            known_classes, codes = np.unique(targets, return_inverse=True)
+            learned = np.asarray(codes, np.float64)
+            classes = tuple(map(int, known_classes))
             if valid is not None:  # remove validation rows of classes without training rows: the model cannot predict these classes
-                known = np.isin(valid[1], found)
-                valid = (valid[0][known], np.searchsorted(found, valid[1][known])) if known.any() else None
+                known = np.isin(valid[1], known_classes)
+                valid = (valid[0][known], np.searchsorted(known_classes, valid[1][known])) if known.any() else None
             if len(classes) == 1:
                 dummy = optional("sklearn.dummy", extra="kaggle", needed_by="estimator")
                 library, model = LIBRARIES["sklearn"], dummy.DummyClassifier()
@@ -169,11 +169,11 @@ class FittedTarget:
         return LIBRARIES[self.package]
 
     def __call__(self, numbers: Any, count: int) -> Numbers:
-        made = self.library.predict(self.model, numbers, classed=bool(self.classes))
+        predicted = self.library.predict(self.model, numbers, classed=bool(self.classes))
         if not self.classes:
-            return np.asarray(made, np.float64).reshape(-1)
-        chances = np.zeros((len(made), count))
-        chances[:, self.classes] = made if made.ndim == 2 else np.stack([1 - made, made], axis=1)
+            return np.asarray(predicted, np.float64).reshape(-1)
+        chances = np.zeros((len(predicted), count))
+        chances[:, self.classes] = predicted if predicted.ndim == 2 else np.stack([1 - predicted, predicted], axis=1)
         return chances
 
 
@@ -203,16 +203,16 @@ class FittedEstimator:
         with one_decides():
             numbers = self.columns(rows)
         with one_decides(numbers.size):
-            made = [target(numbers, len(self.spec.classes)) for target in self.targets]
-        return _answers(self.spec, made)
+            predictions = [target(numbers, len(self.spec.classes)) for target in self.targets]
+        return _answers(self.spec, predictions)
 
 
-def _answers(spec: DatasetSpec, made: Sequence[Numbers]) -> Numbers:
+def _answers(spec: DatasetSpec, predictions: Sequence[Numbers]) -> Numbers:
     if len(spec.classes) == 2:
-        made = [chances[:, 1] for chances in made]
+        predictions = [chances[:, 1] for chances in predictions]
     if _is_logarithmic(spec):
-        made = [np.maximum(np.expm1(values), 0) for values in made]
-    return made[0] if len(made) == 1 else np.stack(made, axis=1)
+        predictions = [np.maximum(np.expm1(values), 0) for values in predictions]
+    return predictions[0] if len(predictions) == 1 else np.stack(predictions, axis=1)
 
 
 def _is_logarithmic(spec: DatasetSpec) -> bool:

@@ -139,8 +139,8 @@ def _with_categories(numbers: NDArray[Any], coded: tuple[int, ...]) -> Any:
     if not coded:
         return numbers
     table = other_package("pandas").DataFrame(numbers)
-    for place in coded:
-        table[place] = np.nan_to_num(numbers[:, place], nan=-1).astype(np.int64)
+    for index in coded:
+        table[index] = np.nan_to_num(numbers[:, index], nan=-1).astype(np.int64)
     return table
 
 
@@ -165,7 +165,7 @@ def _fit_xgboost(model: Any, examples: Examples) -> Any:
         model.set_params(early_stopping_rounds=examples.patience)
         stopping = {"eval_set": [examples.valid], "verbose": False}
     if examples.coded:
-        kinds = ["c" if place in examples.coded else "q" for place in range(examples.numbers.shape[1])]
+        kinds = ["c" if index in examples.coded else "q" for index in range(examples.numbers.shape[1])]
         model.set_params(enable_categorical=True, feature_types=kinds)
     return model.fit(examples.numbers, examples.targets, sample_weight=examples.weights, **stopping)
 

@@ -51,7 +51,9 @@ def _lightgbm(task: Task, arguments: Arguments) -> Any:
     known = {*lightgbm.LGBMModel().get_params(), *aliases, *chain.from_iterable(aliases.values())}
     for name in arguments:
         if name not in known:
-            raise ConfigError(f"model.arguments: LightGBM has no parameter {name!r}.{suggest(name, known)} Write one that it has.")
+            raise ConfigError(
+                f"model.arguments: LightGBM has no parameter {name!r}.{suggest(name, known)} Correct or remove this parameter."
+            )
     loss = {"objective": "regression_l1"} if task.absolute else {}
     share = {"colsample_bytree": max(0.2, min(0.6, 12 / len(task.spec.columns)))}
     suited = _MANY if task.rows >= _FEW else _FEW_CLASSED if task.classed else _FEW_VALUES | share
@@ -121,7 +123,7 @@ def make_named(name: str, task: Task, arguments: Arguments) -> Any:
     except MlxfpError:
         raise
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"model.arguments do not fit model.name={name}: {error}. Write those that {name} has.") from error
+        raise ConfigError(f"model.arguments do not fit model.name={name}: {error}. Use parameters of {name}.") from error
 
 
 def needs_permission(name: str) -> bool:
@@ -134,17 +136,17 @@ def known_class(name: str) -> Any:
     module, _, attribute = name.partition(":")
     package = module.partition(".")[0]
     if any(part.startswith("_") for part in (*module.split("."), attribute)):
-        raise ConfigError(f"model.name={name} names a part that is private to {package}. Name a public class of it.")
+        raise ConfigError(f"model.name={name} names a private part of {package}. Choose a public class.")
     try:
         holder = import_module(module)
     except ImportError as error:
         raise ConfigError(f"model.name={name}: the module {module!r} cannot be imported: {error}. Install {package}.") from error
     if not hasattr(holder, attribute):
-        raise unknown_name(f"part of the module {module!r}", attribute, [each for each in dir(holder) if each[0] != "_"])
-    found = getattr(holder, attribute)
-    if not (isinstance(found, type) and hasattr(found, "fit") and hasattr(found, "predict")):
-        raise ConfigError(f"model.name={name} must be a class of estimators, got {found!r:.60}. Name a classifier or a regressor.")
-    return found
+        raise unknown_name(f"part of the module {module!r}", attribute, [entry for entry in dir(holder) if entry[0] != "_"])
+    kind = getattr(holder, attribute)
+    if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "predict")):
+        raise ConfigError(f"model.name={name} must be an estimator class, got {kind!r:.60}. Choose a classifier or a regressor.")
+    return kind
 
 
 def _made_of(kind: Any) -> Callable[[Task, Arguments], Any]:

@@ -38,8 +38,8 @@ def dump(model: Any, path: Path) -> None:
     written = skops.dumps(model)
     if unknown := _untrusted(skops, data=written):
         raise ArgumentError(
-            f"A {type(model).__name__} cannot be saved: files of models have types that are known to hold data only, and it has "
-            f"{', '.join(unknown)}. Choose another estimator, or use this one in memory, with cross_validate."
+            f"A {type(model).__name__} cannot be saved, because model files may contain only types known to be plain data, not "
+            f"{', '.join(unknown)}. Choose another estimator, or use this estimator in memory, with cross_validate."
         )
     with ZipFile(BytesIO(written)) as source:
         schema, names, ids = json.loads(source.read(_SCHEMA)), dict[str, str](), dict[int, int]()
@@ -58,9 +58,9 @@ def load(path: Path) -> Any:
         if not unknown:
             return skops.load(path, trusted=list(_TRUSTED))
     except Exception as error:
-        raise DataError(f"The model in {path} cannot be read: {error}. Remove the file, and run again: it is made again.") from error
+        raise DataError(f"The model in {path} cannot be read: {error}. Remove the file and run again to recreate the model.") from error
     raise DataError(
-        f"The model in {path} has types that are not trusted: {', '.join(unknown)}. Nothing of it was built. Take a file that you made."
+        f"The model in {path} has untrusted types: {', '.join(unknown)}. Nothing was loaded. Use a file written by save_estimator."
     )
 
 
@@ -86,13 +86,13 @@ def _untrusted(skops: Any, **source: Any) -> list[str]:
 def _rename(node: Any, names: dict[str, str], ids: dict[int, int]) -> None:
     """Replace the file names and ids of a schema by consecutive numbers, in place."""
     if isinstance(node, list):
-        for each in node:
-            _rename(each, names, ids)
+        for child in node:
+            _rename(child, names, ids)
     elif isinstance(node, dict):
         if isinstance(node.get("__id__"), int):
             node["__id__"] = ids.setdefault(node["__id__"], len(ids))
         if isinstance(node.get("file"), str) and "__loader__" in node:
             old = node["file"]
             node["file"] = names.setdefault(old, f"{len(names)}{Path(old).suffix}")
-        for each in node.values():
-            _rename(each, names, ids)
+        for child in node.values():
+            _rename(child, names, ids)

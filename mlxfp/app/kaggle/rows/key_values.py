@@ -29,17 +29,17 @@ def read_key_values(text: str, spec: DatasetSpec) -> dict[str, str]:
     check_text(text=text)
     check_types(DatasetSpec, spec=spec)
     columns = {column.title: column for column in spec.columns}
-    found, place = {}, 0
-    while place < len(text):
-        pair = _PAIR.match(text, place)
+    values, position = {}, 0
+    while position < len(text):
+        pair = _PAIR.match(text, position)
         if pair is None:
-            raise DataError(f"A row of keys and values reads 'age: 22; sex: female;', got {text[place:]!r:.60} at character {place}.")
+            raise DataError(f"A row must have the form 'age: 22; sex: female;', got {text[position:]!r:.60} at character {position}.")
         title, value = (_ESCAPED.sub(r"\1", part) for part in pair.groups())
         if title not in columns:
             raise unknown_name(f"column of {spec.name!r}", title, columns)
-        found[columns[title].name] = {name: code for code, name in columns[title].values}.get(value, value)
-        place = pair.end()
-    return found
+        values[columns[title].name] = {name: code for code, name in columns[title].values}.get(value, value)
+        position = pair.end()
+    return values
 
 
 def escape_key(title: str) -> str:

@@ -52,12 +52,12 @@ class NumberFormat:
         ends = [*self.bins[1:], (float("inf"), 100)]
         last = len(self.bins) - 1
         names = []
-        for place, ((low, below), (high, upto)) in enumerate(zip(self.bins, ends, strict=True)):
-            inside = f"{shortest(low)} or more" if place == last else f"{shortest(low)} to {shortest(high)}"
-            bounds = "" if not last else f"below {shortest(high)}, " if not place else f"{inside}, "
+        for index, ((low, below), (high, upto)) in enumerate(zip(self.bins, ends, strict=True)):
+            inside = f"{shortest(low)} or more" if index == last else f"{shortest(low)} to {shortest(high)}"
+            bounds = "" if not last else f"below {shortest(high)}, " if not index else f"{inside}, "
             names.append(f"{bounds}quantile {below}-{upto} %")
-        places = np.searchsorted([low for low, _ in self.bins[1:]], numbers, side="right")
-        return pa.array(names).take(pa.array(places, mask=np.isnan(numbers)))
+        indices = np.searchsorted([low for low, _ in self.bins[1:]], numbers, side="right")
+        return pa.array(names).take(pa.array(indices, mask=np.isnan(numbers)))
 
 
 def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, int], ...]:
@@ -69,6 +69,6 @@ def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, in
     known = np.sort(numbers[~np.isnan(numbers)])
     if not len(known):
         return ()
-    lows = [float(known[place * len(known) // count]) for place in range(count)]
-    firsts = {low: round(100 * place / count) for place, low in reversed(list(enumerate(lows)))}
+    lows = [float(known[index * len(known) // count]) for index in range(count)]
+    firsts = {low: round(100 * index / count) for index, low in reversed(list(enumerate(lows)))}
     return tuple(sorted(firsts.items()))

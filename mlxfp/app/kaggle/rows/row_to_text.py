@@ -27,7 +27,7 @@ Missing = Literal["drop", "unknown"]
 Bins = Mapping[str, tuple[tuple[float, int], ...]]  # lower ends and percentages per column, see `find_bins`
 
 
-def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; each is one choice of how rows read
+def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
     spec: DatasetSpec,
     rows: Dataset[Any],
     *,
@@ -91,16 +91,16 @@ def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; eac
     return write_rows(spec, bins, form=form, missing=missing, numbers=numbers, digits=digits, seed=seed, into=into)
 
 
-def write_rows(  # noqa: PLR0913  # those of `fit_row_to_text`
+def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
     """Return the stage of `fit_row_to_text`, with given quantiles in `bins`. Other number styles have no bins."""
     _check_written(spec, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
-    asked = spec.task.question.format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
+    question = spec.task.question.format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
     return RowToText(
-        columns, formats, asked[:1].upper() + asked[1:], spec.time if spec.task.column == "time" else None, form, missing, seed, into
+        columns, formats, question[:1].upper() + question[1:], spec.time if spec.task.column == "time" else None, form, missing, seed, into
     )
 
 
@@ -109,15 +109,15 @@ def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None
     if digits < least:
         raise ArgumentError(f"digits must be at least {least} for numbers={numbers!r}, got {digits}.")
     if not spec.columns:
-        raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Name those that a model may see.")
+        raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Add the input columns to the spec.")
 
 
 def _in_order(spec: DatasetSpec) -> tuple[ColumnSpec, ...]:
     """Return the columns to write. In a time series, the time column comes first."""
     if spec.task.column != "time" or spec.time is None:
         return spec.columns
-    own = [column for column in spec.columns if column.name == spec.time]
-    first = own[0] if own else ColumnSpec(name=spec.time, type="text")
+    listed = [column for column in spec.columns if column.name == spec.time]
+    first = listed[0] if listed else ColumnSpec(name=spec.time, type="text")
     return (first, *(column for column in spec.columns if column.name != spec.time))
 
 
@@ -197,7 +197,7 @@ class RowToText(RowWise):
     def texts(self, chunk: RecordBatch, keys: Keys | None = None) -> pa.StringArray:
         """Return the text of every row. The row keys, uint64[N], determine the column order."""
         phrases = self.phrases(chunk)
-        names = [f"c{place}" for place in range(len(phrases))]  # column names may be invalid as template fields
+        names = [f"c{index}" for index in range(len(phrases))]  # column names may be invalid as template fields
         pattern = "".join(f"{{{name}}}{'. ' if self.form == 'sentence' else '; '}" for name in names)
         written = Template(pattern.rstrip(), policy="drop").render(pa.record_batch(list(phrases.values()), names), keys=keys)
         if not self.question:
@@ -236,10 +236,11 @@ def _check_type(column: ColumnSpec, kind: pa.DataType) -> None:
     inner = value_type(kind)
     if column.kind.is_number and not is_number_like(inner):
         raise SchemaError(
-            f"The spec says that column {column.name!r} is {column.type}, and it holds {kind}. "
-            "Read it as a number, as with read_csv(schema=), or change its type in the spec."
+            f"The column {column.name!r} is {column.type} in the spec, but has the type {kind}. "
+            "Read the column as a number, for example with read_csv(schema=...), or change the type in the spec."
         )
     if pa.types.is_nested(inner) or is_binary(inner):
         raise SchemaError(
-            f"Column {column.name!r} holds {kind}, which cannot be written as text. Leave it out of the spec, or convert it with map."
+            f"The column {column.name!r} has the type {kind}, which cannot be written as text. Remove the column from the spec, or convert "
+            "the values with map."
         )

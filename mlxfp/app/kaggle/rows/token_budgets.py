@@ -54,7 +54,8 @@ class TokenBudget:
     def __str__(self) -> str:
         over = f"{100 * self.over:.1f} % of them above {self.max_length}"
         lines = (
-            f"{each.column}: {each.mean:.1f} on average, {each.longest} at most, {100 * each.share:.1f} % of all" for each in self.columns
+            f"{column.column}: {column.mean:.1f} on average, {column.longest} at most, {100 * column.share:.1f} % of all"
+            for column in self.columns
         )
         return "\n  ".join([f"{self.rows:,} rows of {self.mean:.1f} tokens on average, {self.longest} at most; {over}", *lines])
 
@@ -96,9 +97,9 @@ def token_budget(
         raise DataError(f"token_budget has no rows to count: {dataset!r} is empty. Give a dataset with at least one row.")
     lengths = {name: np.concatenate([counts[name] for counts in counted]) for name in counted[0]}
     rows = lengths.pop("")
-    every = max(1, sum(int(counts.sum()) for counts in lengths.values()))
+    total = max(1, sum(int(counts.sum()) for counts in lengths.values()))
     columns = [
-        ColumnTokens(name, mean=float(counts.mean()), longest=int(counts.max()), share=int(counts.sum()) / every)
+        ColumnTokens(name, mean=float(counts.mean()), longest=int(counts.max()), share=int(counts.sum()) / total)
         for name, counts in lengths.items()
     ]
     budget = TokenBudget(
@@ -114,8 +115,8 @@ def token_budget(
         named = f" The columns with the most tokens: {largest}." if largest else ""
         raise DataError(
             f"{100 * budget.over:.1f} % of {budget.rows:,} rows have more tokens than max_length={max_length}: {budget.mean:.1f} on "
-            f"average, {budget.longest} at most.{named} The rest would be cut off: raise max_length if the model has more positions, write "
-            'key_value instead of sentences, leave columns out of the spec, declare absent values, or allow it with overflow="cut".'
+            f"average, {budget.longest} at most.{named} Tokens beyond max_length would be lost. Raise max_length if the model has more "
+            'positions, use form="key_value", remove columns from the spec, declare absent values, or allow truncation with overflow="cut".'
         )
     return budget
 

@@ -45,8 +45,8 @@ class Submission:
 
     def column(self, name: str) -> tuple[str, ...]:
         """Return the cells of one column."""
-        place = self.header.index(name)
-        return tuple(row[place] for row in self.rows)
+        index = self.header.index(name)
+        return tuple(row[index] for row in self.rows)
 
     def __repr__(self) -> str:
         return f"Submission({', '.join(self.header)}: {len(self.rows):,} rows)"
@@ -96,9 +96,9 @@ def submission(
     _refuse(problems, sample)
     spellings = _spellings(model, spelling)
     written = [map(spellings[column].write, arrays[column].tolist()) for column in columns]
-    made = Submission(model.header, tuple(zip(ids, *written, strict=True)))
-    _refuse([*_problems(made, model, spellings)], sample)
-    return made
+    result = Submission(model.header, tuple(zip(ids, *written, strict=True)))
+    _refuse([*_problems(result, model, spellings)], sample)
+    return result
 
 
 def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str, Spelling] | None = None) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
     ...     _ = mine.write_text("id,label\n7,1.0\n"), sample.write_text("id,label\n007,0\n008,1\n")
     ...     for problem in check_submission(mine, sample=sample):
     ...         print(problem)
-    1 rows where the sample has 2
+    1 rows, but the sample has 2
     2 ids of the sample are missing: 007, 008
     1 ids are not in the sample: 7 (leading zeros are lost: read ids as text)
     'label': 1 values are not whole numbers as in the sample: 1.0 in row 1
@@ -127,9 +127,11 @@ def _read(path: PathLike) -> Submission:
     if not Path(path).is_file():
         raise MissingFileError(f"There is no file at {os.fspath(path)!r}. Give the path of a CSV file with a header.")
     header, *rows = read_rows(Path(path)) or [()]
-    for place, row in enumerate(rows, 1):
+    for number, row in enumerate(rows, 1):
         if len(row) != len(header):
-            raise DataError(f"Row {place} of {os.fspath(path)!r} has {len(row)} values, and the header {len(header)}. Is it a CSV file?")
+            raise DataError(
+                f"Row {number} of {os.fspath(path)!r} has {len(row)} values, but the header has {len(header)}. Give a CSV file."
+            )
     if not rows:
         raise DataError(f"{os.fspath(path)!r} has no rows. Give a CSV file with a header.")
     return Submission(header, tuple(rows))
@@ -146,9 +148,9 @@ def _spellings(model: Submission, given: Mapping[str, Spelling] | None) -> dict[
 
 def _problems(checked: Submission, model: Submission, spellings: Mapping[str, CellSpelling]) -> Iterator[str]:
     if checked.header != model.header:
-        yield f"the header is {','.join(checked.header)} where the sample has {','.join(model.header)}"
+        yield f"the header is {','.join(checked.header)}, but the sample has {','.join(model.header)}"
     if len(checked.rows) != len(model.rows):
-        yield f"{len(checked.rows)} rows where the sample has {len(model.rows)}"
+        yield f"{len(checked.rows)} rows, but the sample has {len(model.rows)}"
     name = model.header[0]
     if name in checked.header:
         yield from _id_problems(checked.column(name), model.column(name))
@@ -158,27 +160,27 @@ def _problems(checked: Submission, model: Submission, spellings: Mapping[str, Ce
 
 
 def _value_problems(name: str, cells: tuple[str, ...], spelling: CellSpelling) -> Iterator[str]:
-    missing = [place for place, cell in enumerate(cells) if spelling.is_missing(cell)]
-    odd = [place for place, cell in enumerate(cells) if not spelling.is_missing(cell) and not spelling.fits(cell)]
-    for places, what in ((missing, "missing or infinite"), (odd, f"not {spelling} as in the sample")):
-        if places:
-            yield f"{name!r}: {len(places)} values are {what}: {cells[places[0]] or 'nothing'} in row {places[0] + 1}"
+    missing = [index for index, cell in enumerate(cells) if spelling.is_missing(cell)]
+    misspelled = [index for index, cell in enumerate(cells) if not spelling.is_missing(cell) and not spelling.fits(cell)]
+    for indices, problem in ((missing, "missing or infinite"), (misspelled, f"not {spelling} as in the sample")):
+        if indices:
+            yield f"{name!r}: {len(indices)} values are {problem}: {cells[indices[0]] or 'an empty cell'} in row {indices[0] + 1}"
 
 
-def _id_problems(ids: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[str]:
-    duplicates = [each for each, count in Counter(ids).items() if count > 1]
+def _id_problems(ids: tuple[str, ...], expected: tuple[str, ...]) -> Iterator[str]:
+    duplicates = [value for value, count in Counter(ids).items() if count > 1]
     if duplicates:
         yield f"{len(duplicates)} ids are duplicates: {_some(duplicates)}"
-    known, given = set(wanted), set(ids)
-    missing, extra = [each for each in wanted if each not in given], [each for each in ids if each not in known]
+    known, given = set(expected), set(ids)
+    missing, extra = [value for value in expected if value not in given], [value for value in ids if value not in known]
     if missing:
         yield f"{len(missing)} ids of the sample are missing: {_some(missing)}"
     if extra:
-        bare = {each.lstrip("0") for each in missing}
+        stripped = {value.lstrip("0") for value in missing}
         hint = ""
-        if any(each.removesuffix(".0") in known for each in extra):
+        if any(value.removesuffix(".0") in known for value in extra):
             hint = " (ids became decimals: read ids as text)"
-        elif any(each in bare for each in extra):
+        elif any(value in stripped for value in extra):
             hint = " (leading zeros are lost: read ids as text)"
         yield f"{len(extra)} ids are not in the sample: {_some(extra)}{hint}"
 

@@ -41,19 +41,19 @@ class Verdict:
     score: float | None = None
 
 
-_CURES = {
-    400: "Kaggle refuses the file or the request: check the file with check_submission, and the name {name!r}, the end of {page}.",
-    401: "Kaggle does not know the credentials: make a new token at https://www.kaggle.com/settings/api.",
-    403: "Accept the rules first, at {page}/rules; the competition may also be over.",
-    404: "No competition is called {name!r}: give the end of its address, {page}.",
-    429: "The limit of submissions is reached: {page}/submissions says when there is a new one.",
+_REMEDIES = {
+    400: "Kaggle rejected the upload. Check the file with check_submission, and the competition name {name!r}, the last part of {page}.",
+    401: "Kaggle does not accept the credentials. Create a new token at https://www.kaggle.com/settings/api.",
+    403: "Accept the rules first, at {page}/rules. The competition may also have ended.",
+    404: "There is no competition {name!r}. Give the last part of the competition's address, {page}.",
+    429: "The submission limit is reached. {page}/submissions shows the time of the next submission.",
 }
 
 
 class Client(Protocol):
     """Methods of `kaggle.api.kaggle_api_extended.KaggleApi` used by `submit`."""
 
-    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:  # noqa: FBT001  # the signature is Kaggle's
+    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:  # noqa: FBT001  # signature of the Kaggle client
         """Upload a file. Return an object with the attributes `ref` and `message`."""
 
     def competition_submissions(self, competition: str) -> Any:
@@ -61,7 +61,7 @@ class Client(Protocol):
 
 
 @explain_call
-def submit(  # noqa: PLR0913  # each is a plain word of what is done
+def submit(  # noqa: PLR0913  # one argument per option
     path: str | os.PathLike[str],
     competition: str,
     *,
@@ -86,7 +86,7 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     ...     path = Path(folder, "submission.csv")
     ...     _ = path.write_text("PassengerId,Survived")
     ...     submit(path, "titanic", message="first", yes=False)
-    Verdict(status='not sent', message='submission.csv was not sent to titanic: that takes yes=True.', score=None)
+    Verdict(status='not sent', message='submission.csv was not sent to titanic: pass yes=True to send.', score=None)
 
     See also: `check_submission`, for checks before the upload.
     """
@@ -97,7 +97,7 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     if not competition or wait < 0 or poll <= 0:
         raise ArgumentError(f"submit needs a competition, wait >= 0 and poll > 0, got {competition!r}, wait={wait} and poll={poll}.")
     if not yes:
-        return Verdict("not sent", f"{Path(path).name} was not sent to {competition}: that takes yes=True.")
+        return Verdict("not sent", f"{Path(path).name} was not sent to {competition}: pass yes=True to send.")
     if client is None and credentials_in(os.environ, Path.home()) is None:
         return Verdict("failed", "There are no credentials. Set KAGGLE_API_TOKEN, or see https://www.kaggle.com/settings/api.")
     try:
@@ -107,8 +107,8 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
             client = official
         before = _refs(client, competition)
         reply = _upload(client, path, message, competition, before)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises all errors of the network, and exits without credentials
-        return Verdict("failed", f"The upload failed: {_reason(error)}. {_cure(error, competition)}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises any network error, and exits without credentials
+        return Verdict("failed", f"The upload failed: {_reason(error)}. {_remedy(error, competition)}")
     ref = getattr(reply, "ref", None)
     if not ref:
         return Verdict("failed", f"The upload was refused: {getattr(reply, 'message', reply)}")
@@ -131,15 +131,18 @@ def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
     """
     if environ.get("KAGGLE_API_TOKEN"):
         return "KAGGLE_API_TOKEN"
-    own, folder = home / ".kaggle", environ.get("KAGGLE_CONFIG_DIR")
-    folders = [Path(folder)] if folder else [own, Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"]
+    kaggle_folder, folder = home / ".kaggle", environ.get("KAGGLE_CONFIG_DIR")
+    folders = [Path(folder)] if folder else [kaggle_folder, Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"]
     named = bool(environ.get("KAGGLE_USERNAME") and environ.get("KAGGLE_KEY"))
-    places = (
-        *((str(path), path.is_file()) for path in (own / "access_token", own / "access_token.txt")),
+    locations = (
+        *((str(path), path.is_file()) for path in (kaggle_folder / "access_token", kaggle_folder / "access_token.txt")),
         ("KAGGLE_USERNAME and KAGGLE_KEY", named),
-        *((str(path), path.is_file()) for path in (*(each / "kaggle.json" for each in folders), own / "credentials.json")),
+        *(
+            (str(path), path.is_file())
+            for path in (*(directory / "kaggle.json" for directory in folders), kaggle_folder / "credentials.json")
+        ),
     )
-    return next((place for place, there in places if there), None)
+    return next((location for location, exists in locations if exists), None)
 
 
 def _upload(client: Client, path: str | os.PathLike[str], message: str, competition: str, before: set[Any] | None) -> Any:
@@ -167,8 +170,8 @@ class _Arrived:
 def _refs(client: Client, competition: str) -> set[Any] | None:
     """Return the references of all submissions, or None after an error."""
     try:
-        return {each.ref for each in client.competition_submissions(competition) or () if each is not None}
-    except (Exception, SystemExit):  # noqa: BLE001  # the upload will tell what is wrong
+        return {entry.ref for entry in client.competition_submissions(competition) or () if entry is not None}
+    except (Exception, SystemExit):  # noqa: BLE001  # the upload will report the error
         return None
 
 
@@ -177,36 +180,38 @@ def _status(error: BaseException) -> int | None:
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
-def _cure(error: BaseException, competition: str) -> str:
+def _remedy(error: BaseException, competition: str) -> str:
     page = f"https://www.kaggle.com/competitions/{competition}"
     status = _status(error)
-    if status in _CURES:
-        return _CURES[status].format(page=page, name=competition)
+    if status in _REMEDIES:
+        return _REMEDIES[status].format(page=page, name=competition)
     if isinstance(error, SystemExit):
-        return _CURES[401]
+        return _REMEDIES[401]
     if status is None and isinstance(error, OSError):
-        return f"Look at {page}/submissions whether it arrived, before you send it again."
+        return f"Check {page}/submissions before sending again, because the file may have arrived."
     return f"See {page}."
 
 
 def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float) -> Verdict:
-    end, trouble = monotonic() + wait, "It has not been scored yet."
+    end, reason = monotonic() + wait, "There is no score yet."
     with Progress("wait for the score", unit="s", total=lambda: round(wait)) as progress:
         while True:
             try:
-                found = next(
-                    (each for each in client.competition_submissions(competition) or () if each is not None and each.ref == ref), None
+                match = next(
+                    (entry for entry in client.competition_submissions(competition) or () if entry is not None and entry.ref == ref), None
                 )
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # the file has arrived, and the network may be back at the next try
-                found, trouble = None, f"Its score could not be asked for: {_reason(error)}"
-            status = "PENDING" if found is None else str(getattr(found.status, "name", found.status)).upper()
-            if found is not None and status == "COMPLETE":
-                score = _number(found.public_score)
-                return Verdict("complete", "It was accepted." if score is None else f"It scored {score:g}.", score)
-            if found is not None and status == "ERROR":
-                return Verdict("error", f"It could not be scored: {getattr(found, 'error_description', None) or 'no reason was given'}")
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # the file has arrived, and the next attempt may succeed
+                match, reason = None, f"The score could not be requested: {_reason(error)}"
+            status = "PENDING" if match is None else str(getattr(match.status, "name", match.status)).upper()
+            if match is not None and status == "COMPLETE":
+                score = _number(match.public_score)
+                return Verdict("complete", "The submission was accepted." if score is None else f"The score is {score:g}.", score)
+            if match is not None and status == "ERROR":
+                return Verdict(
+                    "error", f"The submission could not be scored: {getattr(match, 'error_description', None) or 'no reason was given'}"
+                )
             if monotonic() + poll > end:
-                return Verdict("pending", f"Submission {ref} of {competition} has arrived. {trouble}")
+                return Verdict("pending", f"Submission {ref} of {competition} has arrived. {reason}")
             sleep(poll)
             progress.update(round(poll))
 

@@ -302,7 +302,7 @@ def _with_classes(folds: Folds, labels: ArrayLike) -> Folds:
     return folds
 
 
-def assign(  # noqa: PLR0913  # the arguments of the functions above
+def assign(  # noqa: PLR0913  # union of the arguments of all fold methods
     method: str, labels: ArrayLike | None, groups: ArrayLike | None, *, count: int, seed: int, repeats: int
 ) -> Folds:
     """Assign rows to folds. Each class in `labels` is spread evenly over the folds, and groups stay whole."""

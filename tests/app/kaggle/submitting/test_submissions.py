@@ -58,14 +58,14 @@ def broken(place: tuple[int, int], value: str) -> list[list[str]]:
 
 
 BREAKS = {
-    "header": (broken((0, 1), "Label"), ["the header is id,Label where the sample has id,label"]),
-    "id column": (broken((0, 0), "Id"), ["the header is Id,label where the sample has id,label"]),
+    "header": (broken((0, 1), "Label"), ["the header is id,Label, but the sample has id,label"]),
+    "id column": (broken((0, 0), "Id"), ["the header is Id,label, but the sample has id,label"]),
     "index": (
         [["", *GOOD[0]], *([str(place), *row] for place, row in enumerate(GOOD[1:]))],
-        ["the header is ,id,label where the sample has id,label"],
+        ["the header is ,id,label, but the sample has id,label"],
     ),
-    "missing": (GOOD[:3], ["2 rows where the sample has 3", "1 ids of the sample are missing: 003"]),
-    "double": ([*GOOD, GOOD[1]], ["4 rows where the sample has 3", "1 ids are duplicates: 001"]),
+    "missing": (GOOD[:3], ["2 rows, but the sample has 3", "1 ids of the sample are missing: 003"]),
+    "double": ([*GOOD, GOOD[1]], ["4 rows, but the sample has 3", "1 ids are duplicates: 001"]),
     "extra": (broken((3, 0), "9"), ["1 ids of the sample are missing: 003", "1 ids are not in the sample: 9"]),
     "zeros": (
         broken((1, 0), "1"),
@@ -78,7 +78,7 @@ BREAKS = {
     "float": (broken((2, 1), "1.0"), ["'label': 1 values are not whole numbers as in the sample: 1.0 in row 2"]),
     "nan": (broken((2, 1), "nan"), ["'label': 1 values are missing or infinite: nan in row 2"]),
     "infinite": (broken((2, 1), "inf"), ["'label': 1 values are missing or infinite: inf in row 2"]),
-    "empty": (broken((3, 1), ""), ["'label': 1 values are missing or infinite: nothing in row 3"]),
+    "empty": (broken((3, 1), ""), ["'label': 1 values are missing or infinite: an empty cell in row 3"]),
     "word": (broken((3, 1), "yes"), ["'label': 1 values are not whole numbers as in the sample: yes in row 3"]),
 }
 
@@ -95,8 +95,8 @@ def test_all_problems_come_at_once(tmp_path: Path):
     sample = written(tmp_path / "sample.csv", ["id", "ok", "p"], ["1", "2"], ["True", "False"], ["0.5", "0.1"])
     mine = written(tmp_path / "mine.csv", ["id", "p", "ok"], ["1", "1", "3"], ["0.5", "nan", "x"], ["TRUE", "1", "False"])
     assert check_submission(mine, sample=sample) == (
-        "the header is id,p,ok where the sample has id,ok,p",
-        "3 rows where the sample has 2",
+        "the header is id,p,ok, but the sample has id,ok,p",
+        "3 rows, but the sample has 2",
         "1 ids are duplicates: 1",
         "1 ids of the sample are missing: 2",
         "1 ids are not in the sample: 3",
@@ -148,7 +148,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         ({"test": "a\n1\n"}, DataError, "has no column 'id', the id of the sample. Columns: a"),
         ({"sample": "id,y\n"}, DataError, "has no rows"),
         ({"sample": ""}, DataError, "has no rows"),
-        ({"sample": "id,y\n1,2,3\n"}, DataError, "Row 1 of .* has 3 values, and the header 2"),
+        ({"sample": "id,y\n1,2,3\n"}, DataError, "Row 1 of .* has 3 values, but the header has 2"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path, options: dict[str, Any], kind: type[Exception], message: str):

@@ -104,7 +104,7 @@ FIRST, SECOND = FOLDS
         (
             lambda: compare(made(FOLDS, [0, 1, 1], [0, 1, 1]), made(FOLDS, [0, 0, 1], [0, 1, 1]), METRICS["mae"]),
             ArgumentError,
-            "of different targets, first in row 1",
+            "have different targets, first in row 1",
         ),
         (
             lambda: compare(*[made(time([1, 2], count=1), [0, 1], [0, 1])] * 2, METRICS["mae"]),

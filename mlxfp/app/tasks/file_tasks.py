@@ -213,8 +213,8 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
         parts = Splits(rows, valid=read(str(other)))
         if (valid_classes := _classes(parts.valid)) != classes:
             raise DataError(
-                f"The parts have different classes: {', '.join(classes)} in {path!r}, and {', '.join(valid_classes)} in {str(other)!r}. Give both "
-                "parts the same class folders."
+                f"Classes differ: {', '.join(classes)} in {path!r}, and {', '.join(valid_classes)} in {str(other)!r}. Use the "
+                "same class folders in both parts."
             )
     return limited(parts, limit, seed=seed), classes
 

@@ -66,8 +66,8 @@ class Objective:
             answers: mx.array = model(**_table_inputs(batch))
             return answers
         numbers = {"numbers": batch["numbers"]} if "numbers" in batch else {}
-        made: mx.array = model(batch["input_ids"], batch["attention_mask"], **numbers)
-        return made
+        scores: mx.array = model(batch["input_ids"], batch["attention_mask"], **numbers)
+        return scores
 
     def loss(self, model: Any, batch: Batch) -> tuple[mx.array, mx.array]:
         """Return the cross entropy of classes or labels, or the squared or Huber error of values."""

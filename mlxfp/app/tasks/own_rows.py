@@ -50,6 +50,6 @@ def _classes(rows: Dataset[Any]) -> tuple[str, ...]:
     classes = pc.drop_null(pa.chunked_array(texts, pa.string()).unique())
     if len(classes) < 2:
         raise DataError(
-            f"The rows of own.rows need at least two classes in the column {_LABEL!r}, got {classes.to_pylist()}. Return rows of at least two classes."
+            f"own.rows must return at least two classes in the column {_LABEL!r}, got {classes.to_pylist()}. Add rows of other classes."
         )
     return tuple(sorted(classes.to_pylist(), key=float if are_numbers(classes) else str))

@@ -127,4 +127,4 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     assert any(each.startswith(message) for each in said_of(data))
     columns = "{name: size, type: categorical}"
     (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")
-    assert not any("read as texts" in each for each in said_of(data))
+    assert not any("read as text" in each for each in said_of(data))

@@ -22,10 +22,10 @@ _ROWS = 5000  # maximum number of rows for tuning class factors, evenly spaced; 
 
 
 def platt() -> Learn:
-    """Fit a logistic curve to the log-odds of predictions, for `second_stage`. The two parameters need a few hundred rows.
+    """Return a learner for `second_stage` that fits a logistic curve to the log-odds of predictions.
 
-    Platt, "Probabilistic Outputs for Support Vector Machines", 1999. Several classes are calibrated separately and scaled to sum to
-    1.
+    The curve has two parameters and needs a few hundred rows. Several classes are calibrated separately and scaled to sum to 1.
+    Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
 
     >>> chances = np.linspace(0.05, 0.95, 50)
     >>> calibrated = platt()((chances > 0.5).astype(float), (chances,))
@@ -38,7 +38,7 @@ def platt() -> Learn:
 
 
 def isotonic() -> Learn:
-    """Fit a rising step function to predictions, for `second_stage`.
+    """Return a learner for `second_stage` that fits a rising step function to predictions.
 
     The curve can have any rising shape, but needs at least 1,000 rows. Several classes are calibrated separately and scaled to sum
     to 1. Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002;
@@ -52,9 +52,9 @@ def isotonic() -> Learn:
 
 
 def threshold(metric: Metric) -> Learn:
-    """Tune the probability threshold of class 1 for `metric`, for `second_stage`. `metric` must be a metric of labels.
+    """Return a learner for `second_stage` that tunes the probability threshold of class 1 for `metric`, a metric of labels.
 
-    Up to 200 quantiles of the probabilities are tried. The middle one of equally good thresholds is returned.
+    Up to 200 quantiles of the probabilities are tried. The middle of all equally good thresholds is returned.
 
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
     >>> learned = threshold(METRICS["f1"])(np.array([0.0, 0.0, 1.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
@@ -69,7 +69,7 @@ def threshold(metric: Metric) -> Learn:
 
 @frozen
 class Threshold:
-    """Probability threshold: rows above the threshold have class 1. `threshold` learns instances.
+    """Probability threshold learned by `threshold`. Rows with a higher probability have class 1.
 
     >>> Threshold(0.3)((np.array([0.2, 0.3, 0.4]),)).tolist()
     [0.0, 0.0, 1.0]
@@ -83,11 +83,11 @@ class Threshold:
 
 
 def class_weights(metric: Metric) -> Learn:
-    """Tune a factor per class for `metric`, for `second_stage`. The factors multiply the class probabilities.
+    """Return a learner for `second_stage` that tunes a factor per class for `metric`, a metric of labels.
 
-    `metric` must be a metric of labels. Without factors, the likeliest class maximises accuracy, but metrics such as macro F1 need
-    rare classes more often. All factors start at 1. Two passes over the classes multiply one factor at a time by 1/4, 1/2, 2, 4 and
-    so on, and keep improvements.
+    The factors multiply the class probabilities. Without factors, the likeliest class maximises accuracy, but metrics such as macro
+    F1 need rare classes more often. All factors start at 1. Two passes over the classes multiply one factor at a time by 1/4, 1/2,
+    2, 4 and so on, and keep improvements.
 
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
     >>> chances = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0], [0.7, 0.1, 0.2]])
@@ -107,7 +107,7 @@ def class_weights(metric: Metric) -> Learn:
 
 @frozen
 class ClassWeights:
-    """Factors of the class probabilities. `class_weights` learns instances.
+    """Factors of the class probabilities, learned by `class_weights`.
 
     >>> ClassWeights((1.0, 3.0, 1.0))((np.array([[0.5, 0.25, 0.25]]),)).round(3).tolist()
     [[0.333, 0.5, 0.167]]
@@ -160,7 +160,7 @@ def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predi
 
 @frozen
 class Calibrated:
-    """Calibration with a single curve, or one curve per class. `platt` and `isotonic` learn instances."""
+    """Calibration learned by `platt` or `isotonic`: a single curve, or one curve per class."""
 
     curves: tuple[Curve, ...]
 

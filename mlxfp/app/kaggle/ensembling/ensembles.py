@@ -66,7 +66,7 @@ def weighted(weights: Sequence[float]) -> "Weighted":
 
 @frozen
 class Weighted:
-    """Weighted average of predictions. `weighted` and `greedy` create instances. The weights sum to 1."""
+    """Weighted average of predictions, created by `weighted` or learned by `greedy`. The weights sum to 1."""
 
     weights: tuple[float, ...]
 
@@ -78,7 +78,7 @@ class Weighted:
 
 
 def fixed(combine: Combine) -> Learn:
-    """Learn nothing: let `second_stage` score `mean`, `rank`, `vote` or `weighted` on out-of-fold predictions.
+    """Return a learner that learns nothing: `second_stage` then scores `mean`, `rank`, `vote` or a `weighted` average.
 
     >>> fixed(mean)(np.array([0.0, 1.0]), ()) is mean
     True
@@ -88,7 +88,7 @@ def fixed(combine: Combine) -> Learn:
 
 
 def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
-    """Select models greedily and average them, for `second_stage`.
+    """Return a learner for `second_stage` that selects models greedily and averages the selected models.
 
     Every round adds the model with the best resulting `metric`. A model can be added several times. The best average of all rounds
     is returned. Caruana et al., "Ensemble Selection from Libraries of Models", 2004.
@@ -104,7 +104,7 @@ def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
 
 
 def stacking(estimator: Any) -> Learn:
-    """Fit a scikit-learn estimator with the predictions of all models as columns, for `second_stage`.
+    """Return a learner for `second_stage` that fits a scikit-learn estimator with the predictions of all models as columns.
 
     The estimator is cloned for every fit. Classifiers (estimators with `predict_proba`) return probabilities: [n] for class 1 of
     two classes, otherwise [n, C]. Other estimators return values [n]. Wolpert, "Stacked Generalization", 1992.

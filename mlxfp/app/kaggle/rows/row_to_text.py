@@ -44,8 +44,8 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
       ...". Rows of a time series begin with the time and use the past tense.
     - `form="key_value"`: "age: 22;" per column. `read_key_values` parses the text.
 
-    Columns and values have the names from the spec. Missing values (null, NaN) are omitted, or written as "unknown" with
-    `missing="unknown"`. Values declared `absent` in the spec are omitted or written as "none" instead.
+    Columns and values have the names from the spec. With `missing="drop"`, missing values (null, NaN) and values declared `absent` in
+    the spec are omitted. With `missing="unknown"`, missing values are written as "unknown" and absent values as "none".
 
     `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals), `"significant"` (`digits` significant
     digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). With `seed`, every row and epoch has
@@ -94,7 +94,7 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
-    """Return the stage of `fit_row_to_text`, with given quantiles in `bins`. Other number styles have no bins."""
+    """Return the stage of `fit_row_to_text` for given quantiles in `bins`. `bins` is empty for other number styles."""
     _check_written(spec, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)

@@ -128,7 +128,7 @@ def find_files(path: str | Path) -> Files:
     samples = [file for file in files if "submission" in file.name.lower()]
     if len(samples) > 1:  # some files may be submissions of the user
         samples = [file for file in samples if "sample" in file.name.lower()]
-    # "sample_submission (1).csv" is a repeated download. Longer names are variants of the shortest name.
+    # Prefer the shortest name: "sample_submission (1).csv" is a repeated download, and other longer names are variants.
     return train, next(iter(tests), None), min(samples, key=lambda file: len(file.name), default=None)
 
 
@@ -219,6 +219,6 @@ def _submission(sample: pa.Table, targets: tuple[str, ...]) -> SubmissionSpec:
 
 
 def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
-    """Return True if all values are ISO dates and all train dates precede all test dates. ISO dates sort as text."""
+    """Return True if both columns hold only ISO dates and all train dates precede all test dates. ISO dates sort as text."""
     dated = all(len(part) and not part.null_count and pc.all(pc.match_substring_regex(part, _DATE)).as_py() for part in (train, test))
     return dated and pc.max(train).as_py() < pc.min(test).as_py()

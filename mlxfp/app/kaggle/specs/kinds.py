@@ -43,7 +43,7 @@ class TaskKind:
     - `metrics`: names of the suitable metrics, the usual metric first.
     - `question`: text before the sentences of a row. `{0}` stands for the target names.
     - `two_classes`: True if each target has exactly two classes.
-    - `column`: role of a column required in the spec.
+    - `column`: required column role in the spec, "time" or "group", or None.
     - `recognizes(cells)`: return True if the targets of a train file have this kind. Inference takes the first kind that returns
       True.
 

@@ -23,7 +23,7 @@ def _is_number(cell: str) -> bool:
 
 @frozen
 class CellSpelling:
-    """The spelling of a submission column, such as "1" or "True". `find_spelling` creates instances."""
+    """Spelling of a submission column, such as "1" or "True", created by `find_spelling`."""
 
     name: Spelling
     truths: tuple[str, str] = _TRUTHS[0]

@@ -271,8 +271,8 @@ def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> I
 def missing_classes(folds: Folds, labels: ArrayLike, names: Sequence[str] | None = None) -> str | None:
     """Return a message about classes missing from some folds, with a remedy.
 
-    The result is None if every fold trains on and validates all classes.
-    `labels` are classes, [N]. If `names` is given, `labels` are indices into `names`.
+    The result is None if every fold trains on and validates all classes. `labels` are classes, [N]. If `names` is given, `labels`
+    are indices into `names`.
     """
     kinds, codes, rows = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
     all_folds = list(folds)

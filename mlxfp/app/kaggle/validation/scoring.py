@@ -99,7 +99,7 @@ def finite_numbers(name: str, values: ArrayLike) -> Numbers:
 
 
 def read_only(values: Any) -> NDArray[Any]:
-    """Copy numbers to a read-only float64 or int64 array. Writes would change the fingerprint of the owner."""
+    """Copy numbers to a read-only float64 or int64 array. Writes would invalidate the fingerprint of the folds or predictions."""
     copied = np.array(values, np.int64 if np.asarray(values).dtype.kind == "i" else np.float64)
     copied.setflags(write=False)
     return copied

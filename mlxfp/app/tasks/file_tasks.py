@@ -47,7 +47,7 @@ _READERS = {**dict.fromkeys(with_compressions(".csv"), read_csv), **TYPED}  # re
 
 @frozen
 class FileClasses:
-    """Task with classes of files and a `ConvNet` with `channels` input channels."""
+    """Task of classifying files with a `ConvNet` that has `channels` input channels."""
 
     classes: tuple[str, ...]
     channels: ClassVar[int]
@@ -71,7 +71,7 @@ class FileClasses:
 
 @frozen
 class Pictures(FileClasses):
-    """Task with classes of images, resized to `side` x `side` pixels.
+    """Task of classifying images, resized to `side` x `side` pixels.
 
     >>> Pictures(("cat", "dog"), side=32).model("tiny", dropout=None, seed=0).config.outputs
     2
@@ -101,7 +101,7 @@ class Pictures(FileClasses):
 
 @frozen
 class Sounds(FileClasses):
-    """Task with classes of sounds: log-mel spectrograms of `seconds` of audio, at `rate` samples per second.
+    """Task of classifying sounds by log-mel spectrograms of `seconds` of audio, at `rate` samples per second.
 
     Longer sounds are cropped: at a different position in each training epoch, in the middle for validation.
 

@@ -93,7 +93,7 @@ class Objective:
         return _LOSSES[self.answer](self, smoothing)(outputs, labels) if self.own is None else self.own(outputs, labels)
 
 
-# Losses, created from an objective and a label smoothing, and conversions of outputs to answers.
+# Losses (from an objective and a label smoothing) and conversions of outputs to answers, by kind of answer.
 _LOSSES: Mapping[Answer, Callable[[Objective, float], Loss]] = {
     "class": lambda _, smoothing: partial(cross_entropy, label_smoothing=smoothing),
     "labels": lambda *_: binary_cross_entropy,

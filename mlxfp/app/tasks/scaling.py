@@ -118,7 +118,7 @@ def check_number(schema: Schema, name: str, subject: str) -> None:
 
 
 def nonzero_sd(values: NDArray[np.float64]) -> float:
-    """Return the standard deviation for a division: 1 if all numbers are equal up to rounding errors."""
+    """Return the standard deviation as a safe divisor: 1 if all numbers are equal up to rounding errors."""
     sd = float(values.std())
     return sd if sd > _EQUAL * float(np.abs(values).max()) else 1.0
 

@@ -201,7 +201,7 @@ def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -
     kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
     if kind is None:
         raise ArgumentError(
-            f"Several targets must all be 0 and 1, or all be numbers. Neither is true in {path!r}: {', '.join(names)}. Choose one."
+            f"Several targets must all be 0 and 1, or all be numbers. Neither is true for {', '.join(names)} in {path!r}. Choose one."
         )
     return kind
 

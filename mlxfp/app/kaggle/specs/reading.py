@@ -68,9 +68,7 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     check_choice(PARTS, part=part)
     file = part_file(spec, part)
     if file is None:
-        raise ArgumentError(
-            f"The spec of {spec.name!r} names no {part} file. Name it with {part}=FileSpec(name=...), or read another part."
-        )
+        raise ArgumentError(f"The spec of {spec.name!r} names no {part} file. Add {part}=FileSpec(name=...), or read another part.")
     source = folder_of(path) / file.name
     if not source.is_file():
         raise MissingFileError(f"There is no {part} file at {str(source)!r}. Give the folder that holds the files of {spec.name!r}.")
@@ -197,8 +195,8 @@ def typed_reader(path: Path) -> Callable[..., Dataset[Example]] | None:
     name = path.name.lower()
     if name.endswith(_OTHERS):
         raise DataError(
-            f"The files of a competition are CSV, Parquet or JSON lines, got {str(path)!r}. Convert it with pandas, for example to "
-            f"{path.stem}.parquet, and name that file in the spec."
+            f"The files of a competition are CSV, Parquet or JSON lines, got {str(path)!r}. Convert the file with pandas, for example to "
+            f"{path.stem}.parquet, and name the new file in the spec."
         )
     return next((read for suffix, read in TYPED.items() if name.endswith(suffix)), None)
 

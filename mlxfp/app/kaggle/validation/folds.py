@@ -247,7 +247,9 @@ def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
         pairs = np.unique(np.stack([units, assigned]), axis=1)[0]
         if len(pairs) > len(np.unique(units)):
             split = pairs[:-1][pairs[1:] == pairs[:-1]][0]
-            raise ArgumentError(f"A group must be in one fold, got group {np.asarray(groups)[units == split][0]} in several.")
+            raise ArgumentError(
+                f"Each group must be in exactly one fold, got group {np.asarray(groups)[units == split][0]} in several folds."
+            )
     return Folds("custom", array, units)
 
 
@@ -357,4 +359,4 @@ def _codes(name: str, values: ArrayLike) -> Indices:
     try:
         return np.unique(array, return_inverse=True)[1].astype(np.int64)
     except TypeError:
-        raise ArgumentTypeError(f"{name} must be values of one type that sort, got {array!r:.60}.") from None
+        raise ArgumentTypeError(f"{name} must be sortable values of one type, got {array!r:.60}.") from None

@@ -125,6 +125,6 @@ def test_values_with_types_are_spelled_as_csv_would_spell_them(tmp_path: Path):
 def test_files_of_other_formats_are_refused(tmp_path: Path, name: str):
     (tmp_path / name).write_text("{}")
     with pytest.raises(
-        DataError, match=r"are CSV, Parquet or JSON lines, got '.*train\..*'\. Convert it with pandas, .* to train\.parquet"
+        DataError, match=r"are CSV, Parquet or JSON lines, got '.*train\..*'\. Convert the file with pandas, .* to train\.parquet"
     ):
         read_part(evolve(CATS, train=FileSpec(name=name)), tmp_path)

@@ -26,7 +26,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
             f"Folds are ordered in time by {data.spec.time!r}: the first {int((first < 0).sum()):,} rows never validate. "
             "For random folds, set validation.method=kfold."
         )
-        yield from _apart(data, folds)
+        yield from _excluded_groups(data, folds)
     yield from column_warnings(data.spec, data.rows)
     if inferred:  # text columns of a user's spec are intended
         yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]))
@@ -37,7 +37,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
         )
 
 
-def _apart(data: CompetitionData, folds: Folds) -> Iterator[str]:
+def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:
     """Yield a warning with the number of earlier rows excluded from training because their group validates."""
     first = folds.assignments[0]
     earlier, kept = (sum(counts) for counts in zip(*((int((first < fold.number).sum()), len(fold.train)) for fold in folds), strict=True))

@@ -123,7 +123,7 @@ class ClassWeights:
 
 
 def _of_classes(predictions: tuple[Numbers, ...]) -> Numbers:
-    chances = _only("Class weights", predictions)
+    chances = _single_model("Class weights", predictions)
     if chances.ndim != 2:
         raise ArgumentError(f"Class weights need probabilities of every class, [N, C], got {list(chances.shape)}.")
     return chances
@@ -143,7 +143,7 @@ def _weigh(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -
     return ClassWeights(tuple(factors.tolist()))
 
 
-def _only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
+def _single_model(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
     if len(predictions) != 1:
         raise ArgumentError(
             f"{function} takes the predictions of one model, got {len(predictions)}. Combine the models first: ensembles.mean."
@@ -152,7 +152,7 @@ def _only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
 
 
 def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-    chances = _only("Calibration", predictions)
+    chances = _single_model("Calibration", predictions)
     if chances.ndim == 1:
         return Calibrated((fit(targets, chances),))
     return Calibrated(tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
@@ -166,7 +166,7 @@ class Calibrated:
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Calibrate the probabilities of one model, float64[n] or [n, C]."""
-        chances = _only("Calibration", predictions)
+        chances = _single_model("Calibration", predictions)
         if chances.ndim == 1:
             return np.asarray(self.curves[0](chances))
         calibrated = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
@@ -204,7 +204,7 @@ def _log_odds(chances: Numbers) -> Numbers:
 
 def _positive(predictions: tuple[Numbers, ...]) -> Numbers:
     """Return the probabilities of class 1, [n], from a single array [n] or [n, 2]."""
-    chances = _only("A threshold", predictions)
+    chances = _single_model("A threshold", predictions)
     if chances.ndim == 2 and chances.shape[1] != 2:
         raise ArgumentError(f"A threshold needs two classes, got {chances.shape[1]}. Use class_weights.")
     chances = chances[:, 1] if chances.ndim == 2 else chances

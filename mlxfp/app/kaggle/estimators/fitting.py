@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.columns import Columns, Layout, fit_columns
-from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, Examples, Library, one_decides, threads
+from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, Examples, Library, limited_threads, threads
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers, finite_numbers
@@ -111,12 +111,12 @@ class Estimator:
             raise ArgumentError(
                 f"{type(self.model).__name__} does not support early stopping. Remove stopping, or observers.patience in a run."
             )
-        with one_decides():
+        with limited_threads():
             columns, numbers = fit_columns(self.spec, parts.train, self.layout, seed=self.seed, parts=self.parts_of_words)
             weights = None if self.weight is None else finite_numbers("The weights", column_values(parts.train, self.weight))
             valid_numbers = None if parts.valid is None else columns(parts.valid)
         fitted = []
-        with one_decides(numbers.size):
+        with limited_threads(numbers.size):
             for name in self.spec.target:
                 targets = self._targets(parts.train, name)
                 valid = None if parts.valid is None else (valid_numbers, self._targets(parts.valid, name))
@@ -200,9 +200,9 @@ class FittedEstimator:
         return self.targets[0].package
 
     def __call__(self, rows: Dataset[Any]) -> Numbers:
-        with one_decides():
+        with limited_threads():
             numbers = self.columns(rows)
-        with one_decides(numbers.size):
+        with limited_threads(numbers.size):
             predictions = [target(numbers, len(self.spec.classes)) for target in self.targets]
         return _answers(self.spec, predictions)
 

@@ -78,7 +78,7 @@ def other_package(name: str) -> ModuleType:
 
 
 @contextmanager
-def one_decides(size: int = 0) -> Iterator[None]:
+def limited_threads(size: int = 0) -> Iterator[None]:
     """Limit the threads of numerical libraries during a computation on `size` cells.
 
     OpenBLAS gets one thread, because more threads could change the last digits. OpenMP gets the number returned by `threads`.

@@ -117,7 +117,7 @@ def make_named(name: str, task: Task, arguments: Arguments) -> Any:
 
     Raises `ConfigError` for classes other than estimators of packages in `LIBRARIES`, and for unknown arguments.
     """
-    make = ESTIMATORS[name] if ":" not in name else _made_of(known_class(name))
+    make = ESTIMATORS[name] if ":" not in name else _from_class(known_class(name))
     try:
         return make(task, arguments)
     except MlxfpError:
@@ -149,5 +149,5 @@ def known_class(name: str) -> Any:
     return kind
 
 
-def _made_of(kind: Any) -> Callable[[Task, Arguments], Any]:
+def _from_class(kind: Any) -> Callable[[Task, Arguments], Any]:
     return lambda task, arguments: kind(**arguments)

@@ -46,7 +46,7 @@ def dump(model: Any, path: Path) -> None:
         _rename(schema, names, ids)
         with ZipFile(path, "w", ZIP_DEFLATED) as target:
             for old, new in (*names.items(), (_SCHEMA, _SCHEMA)):
-                content = json.dumps(schema, indent=1).encode() if old == _SCHEMA else _without_gaps(source.read(old), old)
+                content = json.dumps(schema, indent=1).encode() if old == _SCHEMA else _with_zero_padding(source.read(old), old)
                 target.writestr(ZipInfo(new), content, ZIP_DEFLATED)  # ZipInfo without a date uses 1980 for every file
 
 
@@ -64,7 +64,7 @@ def load(path: Path) -> Any:
     )
 
 
-def _without_gaps(content: bytes, name: str) -> bytes:
+def _with_zero_padding(content: bytes, name: str) -> bytes:
     """Zero the padding bytes between the fields of a structured array, such as tree nodes. Padding is uninitialised memory."""
     if not name.endswith(".npy"):
         return content

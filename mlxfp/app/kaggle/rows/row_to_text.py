@@ -221,9 +221,9 @@ class RowToText(RowWise):
             texts = escape_values(texts)
         if is_unknown:
             texts = texts.fill_null("unknown")
-        return pc.binary_join_element_wise(self._lead(column), texts, "")
+        return pc.binary_join_element_wise(self._prefix(column), texts, "")
 
-    def _lead(self, column: ColumnSpec) -> str:
+    def _prefix(self, column: ColumnSpec) -> str:
         if self.form == "key_value":
             return f"{escape_key(column.title)}: "
         if column.name == self.time:

@@ -93,11 +93,11 @@ def submission(
         for column, array in arrays.items()
         if array.shape != (len(ids),)
     ]
-    _refuse(problems, sample)
+    _raise_problems(problems, sample)
     spellings = _spellings(model, spelling)
     written = [map(spellings[column].write, arrays[column].tolist()) for column in columns]
     result = Submission(model.header, tuple(zip(ids, *written, strict=True)))
-    _refuse([*_problems(result, model, spellings)], sample)
+    _raise_problems([*_problems(result, model, spellings)], sample)
     return result
 
 
@@ -170,11 +170,11 @@ def _value_problems(name: str, cells: tuple[str, ...], spelling: CellSpelling) -
 def _id_problems(ids: tuple[str, ...], expected: tuple[str, ...]) -> Iterator[str]:
     duplicates = [value for value, count in Counter(ids).items() if count > 1]
     if duplicates:
-        yield f"{len(duplicates)} ids are duplicates: {_some(duplicates)}"
+        yield f"{len(duplicates)} ids are duplicates: {_listed(duplicates)}"
     known, given = set(expected), set(ids)
     missing, extra = [value for value in expected if value not in given], [value for value in ids if value not in known]
     if missing:
-        yield f"{len(missing)} ids of the sample are missing: {_some(missing)}"
+        yield f"{len(missing)} ids of the sample are missing: {_listed(missing)}"
     if extra:
         stripped = {value.lstrip("0") for value in missing}
         hint = ""
@@ -182,14 +182,14 @@ def _id_problems(ids: tuple[str, ...], expected: tuple[str, ...]) -> Iterator[st
             hint = " (ids became decimals: read ids as text)"
         elif any(value in stripped for value in extra):
             hint = " (leading zeros are lost: read ids as text)"
-        yield f"{len(extra)} ids are not in the sample: {_some(extra)}{hint}"
+        yield f"{len(extra)} ids are not in the sample: {_listed(extra)}{hint}"
 
 
-def _some(values: list[str]) -> str:
+def _listed(values: list[str]) -> str:
     return ", ".join(values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
 
 
-def _refuse(problems: list[str], sample: PathLike) -> None:
+def _raise_problems(problems: list[str], sample: PathLike) -> None:
     if problems:
         listed = "".join(f"\n- {problem}" for problem in problems)
         raise DataError(f"The submission does not fit the sample {os.fspath(sample)!r}:{listed}")

@@ -314,16 +314,16 @@ def assign(  # noqa: PLR0913  # union of the arguments of all fold methods
         raise ArgumentError(f"labels and groups need one value per row, got {len(classes)} and {len(units)}.")
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
-    unit_name, deal = ("rows", _deal) if units is None else ("groups", _deal_groups)
+    unit_name, assign_units = ("rows", _assign_rows) if units is None else ("groups", _assign_groups)
     units = np.arange(len(classes)) if units is None else units
     kinds = len(np.unique(units))
     if not 2 <= count <= kinds:
         raise ArgumentError(f"{method} needs at least 2 folds and at most {kinds}, the number of {unit_name}, got count={count}.")
     chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
-    return Folds(method, np.stack([deal(classes, units, count, chance) for chance in chances]), units)
+    return Folds(method, np.stack([assign_units(classes, units, count, chance) for chance in chances]), units)
 
 
-def _deal(classes: Indices, _: Indices, count: int, chance: np.random.Generator) -> Indices:
+def _assign_rows(classes: Indices, _: Indices, count: int, chance: np.random.Generator) -> Indices:
     """Shuffle the rows, sort them by class, and assign rows to folds in turn. Folds then have even sizes and even class counts."""
     order = chance.permutation(len(classes))
     order = order[np.argsort(classes[order], kind="stable")]
@@ -332,7 +332,7 @@ def _deal(classes: Indices, _: Indices, count: int, chance: np.random.Generator)
     return assigned
 
 
-def _deal_groups(classes: Indices, groups: Indices, count: int, chance: np.random.Generator) -> Indices:
+def _assign_groups(classes: Indices, groups: Indices, count: int, chance: np.random.Generator) -> Indices:
     table = np.zeros((groups.max() + 1, classes.max() + 1))  # row counts, [group, class]
     np.add.at(table, (groups, classes), 1)
     order = chance.permutation(len(table))

@@ -37,7 +37,7 @@ def test_every_mismatch_with_a_known_spec_is_listed(ship, capsys):
     assert main(["data", "check", str(ship), "--spec", "titanic"]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("titanic: binary")
-    assert "train.csv: it has 30 rows, the spec says 891" in said.err
+    assert "train.csv: the file has 30 rows, but the spec has 891" in said.err
     assert "test.csv: the file is missing" in said.err
 
 

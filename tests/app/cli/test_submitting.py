@@ -68,7 +68,7 @@ def test_on_a_yes_it_is_sent_and_its_score_is_said(ship, kaggle, capsys):
     said = capsys.readouterr().out.splitlines()
     assert said == [
         f"{file} was not checked, because no sample submission is known. To check the file, add --sample FILE.",
-        "titanic: complete. It scored 0.775.",
+        "titanic: complete. The score is 0.775.",
     ]
     assert kaggle.sent == [(str(file), "titanic", "first try")]
 
@@ -78,7 +78,7 @@ def test_what_does_not_fit_the_sample_is_never_sent(ship, kaggle, capsys):
     file.write_text("PassengerId,Survived\n1,0.5\n")
     assert main(["submit", str(file), "--competition", "titanic", "--sample", str(sample), "--yes"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"mlxfp: {file} does not match the sample {sample} and was not sent:\n- 1 rows where the sample has 10\n")
+    assert said.startswith(f"mlxfp: {file} does not match the sample {sample} and was not sent:\n- 1 rows, but the sample has 10\n")
     assert "- 'Survived': 1 values are not whole numbers as in the sample: 0.5 in row 1" in said
     assert kaggle.sent == []
 
@@ -86,14 +86,14 @@ def test_what_does_not_fit_the_sample_is_never_sent(ship, kaggle, capsys):
 def test_a_submission_that_cannot_be_scored_is_exit_code_1(ship, kaggle, capsys):
     kaggle.found.status = "ERROR"
     assert main(["submit", str(ship / "gender_submission.csv"), "--competition", "titanic", "--yes"]) == 1
-    assert capsys.readouterr().out.endswith("titanic: error. It could not be scored: too few rows\n")
+    assert capsys.readouterr().out.endswith("titanic: error. The submission could not be scored: too few rows\n")
 
 
 def test_a_run_knows_its_file_its_competition_and_its_sample(ship, tmp_path, kaggle, capsys):
     sample = ship / "gender_submission.csv"
     run = a_run(tmp_path / "first", SPECS["titanic"], str(ship), sample.read_bytes(), submission="mine.csv")
     assert main(["submit", str(run), "--yes"]) == 0
-    assert capsys.readouterr().out == f"{run / 'mine.csv'} matches the sample {sample}.\ntitanic: complete. It scored 0.775.\n"
+    assert capsys.readouterr().out == f"{run / 'mine.csv'} matches the sample {sample}.\ntitanic: complete. The score is 0.775.\n"
     assert kaggle.sent == [(str(run / "mine.csv"), "titanic", "first")]
 
 

@@ -185,7 +185,7 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
         == 0
     )
     said = capsys.readouterr().out
-    assert "wrong is left out: it failed: The targets of 'ship' are binary, which needs a classifier" in said
+    assert "wrong is left out: it failed: The targets of 'ship' are binary and need a classifier" in said
     assert "linear is left out: its first fold took more than its share of the time" in said
     assert "last is left out: no time was left" in said
     assert sorted(path.name for path in (tmp_path / "runs" / "ship" / "members").iterdir()) == ["trees"]
@@ -203,7 +203,7 @@ def test_the_data_are_warned_of_once(binary, monkeypatch):
     write(binary / "test.csv", [{**row, "same": 1} for row in table(binary / "test.csv")])
     monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
     said = [event.message for event in fp.runs.run(auto(binary)) if isinstance(event, fp.runs.Noted)]
-    assert sum("one value in all training rows, which say nothing: same" in message for message in said) == 1
+    assert sum("a single value in all training rows, without any information: same" in message for message in said) == 1
 
 
 def test_rare_classes_win_more_often_where_the_metric_asks_for_it(tmp_path, monkeypatch):

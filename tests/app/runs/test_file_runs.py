@@ -162,9 +162,7 @@ def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
         fp.runs.plan(fp.runs.load_config(preset="titanic", overrides=["model.name=convnet", f"output={tmp_path}"]).config)
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "a.png").write_bytes(next(pictures.rglob("*.png")).read_bytes())
-    with pytest.raises(
-        fp.errors.DataError, match=r"A run with task=images learns the classes of files from the names of their folders, got 0"
-    ):
+    with pytest.raises(fp.errors.DataError, match=r"A run with task=images takes the classes of files from the folder names, got 0"):
         list(fp.runs.run(configured("images", tmp_path / "flat")))
     with pytest.raises(fp.errors.ConfigError, match=r"training\.size: got 64 rows in a batch, .* do not make one"):
         list(fp.runs.run(configured("images", pictures, "training.size=64", "name=large")))
@@ -174,7 +172,7 @@ def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
 
 def test_a_folder_that_trains_needs_one_that_validates(pictures, tmp_path):
     (tmp_path / "train" / "red").mkdir(parents=True)
-    with pytest.raises(fp.errors.DataError, match=r"has a part to train on and none to validate with\. Add one of valid, val"):
+    with pytest.raises(fp.errors.DataError, match=r"has a folder train, but no folder for validation\. Add one of valid, val"):
         list(fp.runs.run(configured("images", tmp_path)))
 
 
@@ -263,7 +261,7 @@ def test_sounds_and_texts_may_be_rows_of_your_own(own_rows, tmp_path):
 @pytest.mark.parametrize(
     ("function", "kind", "message"),
     [
-        ("one", fp.errors.DataError, r"The rows of own\.rows need at least two classes in the column 'label', got \['red'\]"),
+        ("one", fp.errors.DataError, r"own\.rows must return at least two classes in the column 'label', got \['red'\]"),
         ("texts", fp.errors.SchemaError, r"own\.rows needs the column 'label', which is not there"),
         ("nothing", fp.errors.ArgumentTypeError, r"what rows\(path, 'train'\) returns must be Dataset, got NoneType"),
     ],

@@ -183,11 +183,11 @@ def test_a_pretrained_body_must_know_all_tokens_and_places(tmp_path):
     size = recipe.tokenizer.vocab_size
     few = pretrained(tmp_path / "few", recipe, vocab_size=size - 1)
     with pytest.raises(
-        ArgumentError, match=f"The model in .* has {size - 1} tokens, and .* makes others too. Pass the tokenizer that it was trained"
+        ArgumentError, match=f"The model in .* has {size - 1} tokens, but .* has more. Use the tokenizer of the pretrained model"
     ):
         make_pretrained(recipe, few, seed=0)
     short = pretrained(tmp_path / "short", recipe, max_position_embeddings=16)
-    with pytest.raises(ArgumentError, match=r"The model in .* reads rows of 16 tokens, got max_length=32\. Lower it\."):
+    with pytest.raises(ArgumentError, match=r"The model in .* has 16 positions, got max_length=32\. Reduce max_length to 16\."):
         make_pretrained(recipe, short, seed=0)
 
 

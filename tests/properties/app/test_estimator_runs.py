@@ -97,7 +97,7 @@ def test_patience_sets_rows_aside_where_the_library_can_stop(data):
             r"own\.loss: model\.name=tfidf is an estimator and does not use this option; leave out the option",
         ),
         (["model.name=sklearn.svm:SVX"], r"model\.name: No part of the module 'sklearn\.svm' is named 'SVX'"),
-        (["model.name=sklearn.svm:LinearSVC"], r"LinearSVC predicts classes without their probabilities"),
+        (["model.name=sklearn.svm:LinearSVC"], r"LinearSVC cannot predict probabilities"),
         (["model.name=tfidf", "model.arguments.X=1"], r"model\.arguments do not fit model\.name=tfidf"),
     ],
 )

@@ -266,7 +266,7 @@ def test_a_class_of_one_row_and_values_that_only_the_test_rows_have_are_trained_
     data = competition(tmp_path / "data", train, test)
     *events, end = fp.runs.run(configured(data, "competition.metric=log_loss"))
     assert any(
-        "lack a class: 'x' (1 row) is trained on in 1 and validated in 1" in event.message
+        "lack a class: 'x' (1 row) is trained in 1 and validated in 1 folds" in event.message
         for event in events
         if isinstance(event, fp.runs.Noted)
     )

@@ -74,7 +74,7 @@ def test_several_targets_are_labels_or_numbers(tmp_path: Path):
     write(tmp_path, train=_ROWS | {"a": [0, 1, 0, 1], "b": [0, 0, 0, 0], "c": [1, 2, 3, 9], "d": ["x", "y", "z", "x"]}, test=_TESTS)
     assert (infer_spec(tmp_path, target=["a", "b"]).kind, infer_spec(tmp_path, target=["a", "b"]).classes) == ("multilabel", ("0", "1"))
     assert infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
-    with pytest.raises(ArgumentError, match="Several targets must be 0 and 1, or numbers"):
+    with pytest.raises(ArgumentError, match="Several targets must all be 0 and 1, or all be numbers"):
         infer_spec(tmp_path, target=["a", "d"])
 
 
@@ -90,7 +90,7 @@ def test_one_file_needs_its_target_said(tmp_path: Path):
     spec = infer_spec(path, target="y")
     assert (spec.name, spec.train.name, spec.test, spec.submission, spec.id) == ("pets", "pets.csv", None, None, "id")
     check_spec(spec, path)
-    with pytest.raises(ArgumentError, match=r"cannot be inferred: there is no test file to compare it with\. Name it with target="):
+    with pytest.raises(ArgumentError, match=r"cannot be inferred: there is no test file for comparison\. Pass target="):
         infer_spec(path)
     with pytest.raises(UnknownNameError, match="Did you mean 'size'"):
         infer_spec(path, target="sise")
@@ -130,26 +130,30 @@ def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, prediction
 
 
 def test_what_cannot_be_inferred_is_refused(tmp_path: Path):
-    with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no file of a competition\. Give"):
+    with pytest.raises(
+        MissingFileError, match=r"There is no train\.csv in .* The folder contains no CSV, Parquet or JSON lines file\. Give"
+    ):
         infer_spec(tmp_path)
     (tmp_path / "train.zip").touch()
-    with pytest.raises(MissingFileError, match=r"it has no file of a competition, 'train\.zip'\. Give the folder that holds it, unpacked"):
+    with pytest.raises(
+        MissingFileError, match=r"The folder contains no CSV, Parquet or JSON lines file, 'train\.zip'\. Give the unpacked folder"
+    ):
         infer_spec(tmp_path)
     with pytest.raises(MissingFileError, match=r"There is no file or folder at 'nowhere'\."):
         infer_spec("nowhere")
     write(tmp_path, train=_ROWS | {"y": [1, 1, 1, None], "z": [1, 2, 3, 4]}, test=_TESTS)
-    with pytest.raises(ArgumentError, match=r"2 columns are in it and not in the test file.*columns: 'y', 'z'"):
+    with pytest.raises(ArgumentError, match=r"the test file lacks 2 columns of the train file.*Candidates: 'y', 'z'"):
         infer_spec(tmp_path)
-    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 different values: there is nothing to learn"):
+    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 distinct values: there is nothing to learn"):
         infer_spec(tmp_path, target="y")
-    with pytest.raises(ArgumentError, match="target names no column"):
+    with pytest.raises(ArgumentError, match="target is empty"):
         infer_spec(tmp_path, target=[])
 
 
 @pytest.mark.parametrize("mark", "\t;|")
 def test_another_delimiter_is_named(tmp_path: Path, mark: str):
     (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
-    with pytest.raises(DataError, match=r"separated by commas, and .*train\.csv' looks like one with .* begins with 'id") as caught:
+    with pytest.raises(DataError, match=r"separated by commas, but .*train\.csv' seems to use .* begins with 'id") as caught:
         infer_spec(tmp_path, target="y")
     assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
     (tmp_path / "train.csv").write_text("id,x,y\n1,2,a\n2,-1.25,b\n".replace(",", mark).replace(".", ","))

@@ -99,7 +99,7 @@ class Columns:
         if self.typical is None:
             return np.zeros((numbers.shape[0], 0), bool)
         complete = ~np.isnan(self.typical).any(axis=0)
-        return np.asarray(np.isnan(numbers[:, : len(complete)]) & complete)
+        return np.asarray(np.isnan(numbers[:, : self.typical.shape[1]]) & complete)
 
     def joined(self, table: NDArray[np.float64], texts: Sequence[Any]) -> Any:
         """Scale the result of `table` if needed, and append the text features."""

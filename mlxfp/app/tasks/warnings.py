@@ -8,9 +8,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mlxfp import select_columns, to_table
+from mlxfp.app.kaggle.estimators.dates import are_dates
+from mlxfp.app.kaggle.specs.cells import spell
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.kaggle.validation.differences import part_differences
 from mlxfp.app.kaggle.validation.folds import Folds, missing_classes
 from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 from mlxfp.app.tasks.competition_data import CompetitionData
+from mlxfp.parts import one_chunk
 
 _FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 
@@ -19,6 +24,8 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
     """Yield warnings about possibly misleading scores. `inferred` is True for an inferred spec, without column types from the user."""
     if data.mismatches:
         yield data.mismatches
+    yield from _differences(data)
+    yield from _spellings_of_classes(data.spec)
     yield from _missing_classes(data, folds)
     first = folds.assignments[0]
     if folds.forward:
@@ -35,6 +42,24 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
             f"{count:,} rows are equal to a row in another fold, in all input columns. If these are duplicates, the score is too "
             "optimistic. A group column in the spec keeps equal rows together."
         )
+
+
+def _differences(data: CompetitionData) -> Iterator[str]:
+    """Yield a warning with all differences between training and test rows, and a warning for an id with dates."""
+    spec = data.spec
+    found = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
+    if found:
+        yield "The test rows differ from the training rows:" + "".join(f"\n  {line}" for line in found)
+    if spec.id is not None and are_dates(spell(one_chunk(to_table(select_columns([spec.id])(data.rows))), spec.id)):
+        yield f"The id {spec.id!r} holds dates, which no model reads. To use the dates, copy the column under another name in all files."
+
+
+def _spellings_of_classes(spec: DatasetSpec) -> Iterator[str]:
+    plain: dict[str, str] = {}
+    for name in spec.classes:
+        other = plain.setdefault(" ".join(name.split()).casefold(), name)
+        if other != name:
+            yield f"The classes {other!r} and {name!r} differ only in spaces or case. Models learn two classes. Write both alike."
 
 
 def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:

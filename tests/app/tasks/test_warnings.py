@@ -128,3 +128,22 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     columns = "{name: size, type: categorical}"
     (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")
     assert not any("read as text" in each for each in said_of(data))
+
+
+def test_differences_between_the_files_are_said_before_training(tmp_path):
+    train = [{"id": index, "zip": ["270", "271"][index % 2], "lost": index % 5, "y": index % 2} for index in range(60)]
+    folder = competition(tmp_path / "data", train)
+    (folder / "test.csv").write_text("id,zip\n100,270.0\n101,271\n")
+    message = next(text for text in said_of(folder) if "differ" in text)
+    assert "'270.0'" in message
+    assert "'lost'" in message
+
+
+def test_classes_that_differ_in_spaces_and_an_id_of_dates_are_said(tmp_path):
+    train = [{"day": f"2024-01-{index + 1:02}", "x": "abc"[index % 3], "y": ["good", "bad", "good "][index % 3]} for index in range(30)]
+    folder = competition(tmp_path / "data", train)
+    (folder / "test.csv").write_text("day,x\n2024-03-01,a\n")
+    (folder / "sample_submission.csv").write_text("day,y\n2024-03-01,good\n")
+    messages = said_of(folder)
+    assert any("'good' and 'good '" in text or "'good ' and 'good'" in text for text in messages)
+    assert any("The id 'day' holds dates" in text for text in messages)

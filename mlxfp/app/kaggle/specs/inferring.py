@@ -14,13 +14,15 @@ from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
 from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, TargetCells, TaskKind
 from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
-from mlxfp.app.kaggle.specs.spellings import find_spelling
+from mlxfp.app.kaggle.specs.spellings import NUMBER, find_spelling
 from mlxfp.support.checks import check_text, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES
 from mlxfp.support.progress import Progress
 
 _SHOWN = 9  # maximum number of file names in a message
+_CLASSES = 20  # a target with at most 20 distinct cells may be classes
+_FEW_TEXTS = 0.1  # maximum fraction of texts in a target of numbers
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
 
@@ -78,7 +80,10 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
     cells, test, sample = tables
     assert cells is not None
     names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in tables], target)
-    train = _with_classes(as_strings(files[0], cells), names, cells)
+    train = as_strings(files[0], cells)
+    for name in names:
+        _check_numbers(files[0], train, name)
+    train = _with_classes(train, names, cells)
     id_column = _id(train, () if sample is None else sample.column_names[:1], names)
     with Progress(f"look at {files[0].name}", unit="columns", total=lambda: train.num_columns) as progress:
         columns = tuple(progress.over(_columns(train, test, {*names, id_column})))
@@ -100,6 +105,27 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         metric=kind.metrics[0],
         submission=None if sample is None else _submission(sample, names),
     )
+
+
+def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
+    """Raise `DataError` for a target of numbers with a few cells that are not, and for a target of formatted numbers."""
+    known = train[name].drop_null()
+    plain = pc.match_substring_regex(known, f"^{NUMBER}$")
+    others = len(known) - (pc.sum(plain).as_py() or 0)
+    if not others or len(known.unique()) <= _CLASSES or (others > _FEW_TEXTS * len(known) and not _are_formatted(known)):
+        return
+    numbers = pc.match_substring_regex(train[name], f"^{NUMBER}$")
+    index = pc.index(numbers, pa.scalar(False)).as_py()  # noqa: FBT003  # a value to search
+    breaks = sum(pc.sum(pc.count_substring(column.slice(0, index), "\n")).as_py() or 0 for column in train.columns)
+    raise DataError(
+        f"{others:,} of {len(known):,} cells of the target {name!r} are not plain numbers: {train[name][index].as_py()!r}, in line "
+        f"{index + 2 + breaks} of {str(path)!r}. Write numbers such as 1003.96, leave the cell empty, or declare the classes in a spec."
+    )
+
+
+def _are_formatted(texts: pa.ChunkedArray) -> bool:
+    """Return True for numbers with currency signs, percent signs, commas between digits, and question marks."""
+    return bool(pc.all(pc.match_substring_regex(texts, r"^\s*([-+]?[$€£¥]?\s*[-+]?\d[\d.,\s]*\s*[%$€£¥]?|\?)\s*$")).as_py())
 
 
 def is_train_file(path: Path) -> bool:

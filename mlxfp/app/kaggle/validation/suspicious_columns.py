@@ -58,12 +58,23 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
         cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null().value_counts()
         numbers = pc.match_substring_regex(cells.field("values"), f"^{NUMBER}$")
         counts, others = cells.field("counts"), cells.field("values").filter(pc.invert(numbers))
+        if _have_commas(cells.field("values")):
+            yield (
+                f"The column {name!r} is read as text, because numbers have a decimal comma: {cells.field('values')[0].as_py()!r}. "
+                "Write the numbers with a point, for example with pandas.read_csv(..., decimal=',')."
+            )
         count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
         if 0 < count <= _FEW_TEXTS * total:
             yield (
                 f"The column {name!r} is read as text, because {count:,} of {total:,} cells are not numbers: "
                 f"{listed(f'{text!r:.40}' for text in others.to_pylist())}. If these texts mean missing values, leave the cells empty."
             )
+
+
+def _have_commas(texts: pa.Array) -> bool:
+    """Return True if all texts are numbers and some have a decimal comma."""
+    commas = pc.match_substring_regex(texts, r"^\s*[-+]?\d+,\d+\s*$")
+    return bool(pc.any(commas).as_py()) and bool(pc.all(pc.or_(commas, pc.match_substring_regex(texts, f"^{NUMBER}$"))).as_py())
 
 
 @frozen(eq=False)

@@ -1,5 +1,6 @@
 """What can be inferred from files is inferred, and nothing else."""
 
+import csv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,27 @@ def test_the_index_of_pandas_in_a_parquet_file_is_no_column(tmp_path: Path):
         pq.write_table(pa.table(columns | index), tmp_path / f"{name}.parquet")
     spec = infer_spec(tmp_path)
     assert (spec.target, [column.name for column in spec.columns]) == (("y",), ["size", "colour"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["<1.0" if index == 15 else str(index / 3) for index in range(120)], r"1 of 120 cells of the target 'y' .*'<1\.0', in line 17"),
+        ([f"${1000 + index},5" for index in range(50)], r"50 of 50 cells .*'\$1000,5', in line 2"),
+        ([f"{index}%" for index in range(50)], r"50 of 50 cells .*'0%', in line 2"),
+        (["?" if index % 2 else str(index) for index in range(100)], r"50 of 100 cells .*'\?', in line 3"),
+    ],
+)
+def test_a_target_of_numbers_with_other_cells_is_no_target_of_classes(tmp_path, cells, message):
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["id", "x", "y"], *([index, index % 7, cell] for index, cell in enumerate(cells))])
+    with pytest.raises(DataError, match=message):
+        infer_spec(tmp_path, target="y")
+
+
+def test_lines_of_cells_with_newlines_are_counted(tmp_path):
+    rows = [["id", "x", "y"], *([index, "two\nlines" if index < 3 else "", "bad" if index == 9 else index / 3] for index in range(120))]
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    with pytest.raises(DataError, match="'bad', in line 14 of"):
+        infer_spec(tmp_path, target="y")

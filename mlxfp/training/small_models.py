@@ -40,16 +40,16 @@ def small_fit(  # noqa: PLR0913  # independent training settings
     size: int,
     seed: int = 0,
 ) -> "SmallFit":
-    """Return a `fit` function that trains a model for `steps` updates on batches of `size` rows. All folds can train in one program.
+    """Return a `fit` function to train a model for `steps` updates on batches of `size` rows. All folds can train in one program.
 
-    `prepare(rows)` learns from the training rows (means, vocabulary). It returns a function from rows to NumPy arrays by name, with one
+    `prepare(rows)` learns from the training rows (means, vocabulary) and returns a function from rows to NumPy arrays by name, with one
     entry per row; rows may lack the target. `loss(model, batch)` returns (sum, weight), as in `train_step`. `outputs(model, batch)` returns
     predictions [n] or [n, C]. Every epoch has a different order of rows. Batches may span two epochs, so every batch is full. Each fold
     starts from the weights of `model`, and `model` stays unchanged.
 
     `cross_validate(..., together=True)` stacks the parameters of all folds and trains all folds at once with `mx.vmap`. The models are
-    the same up to float precision. Training is faster if one model is too small to fill the device. `mx.vmap` does not support
-    convolutions. In MLX 0.32.4, `mx.vmap` computes `&`, `|` and `^` wrongly between integers of one fold and integers shared by all folds.
+    the same up to float precision. Training is faster if a single model is too small to fill the device. `mx.vmap` does not support
+    convolutions. In MLX 0.32.4, `mx.vmap` computes `&`, `|` and `^` wrongly between integers of a fold and integers shared by all folds.
 
     >>> import mlxfp as fp
     >>> def prepare(rows):
@@ -74,7 +74,7 @@ def small_fit(  # noqa: PLR0913  # independent training settings
 
 @frozen(eq=False, repr=False)
 class SmallFit:
-    """A function that trains a small model on a fold, built by `small_fit`.
+    """A function to train a small model on a fold, built by `small_fit`.
 
     >>> import mlxfp as fp
     >>> fit = small_fit(
@@ -102,7 +102,7 @@ class SmallFit:
         return self._trained(state, encode)
 
     def together(self, parts: Sequence[Splits]) -> tuple[Predict, ...]:
-        """Train all folds in one program. Raises `ArgumentError` for a model with operations that `mx.vmap` does not support."""
+        """Train all folds in one program. Raises `ArgumentError` for a model with operations unsupported by `mx.vmap`."""
         encodes, batches = zip(*map(self._batches, parts), strict=True)
         trees = tree_map(lambda leaf: mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)), trees_of(self.first))
         step = jit(self._step_of_all)

@@ -97,7 +97,7 @@ def resample(samples: Floats, old: int, new: int, path: str) -> Floats:
     if len(samples) * new > _MOST_SAMPLES * old:
         raise DataError(
             f"A file has too much sound for one row: {len(samples):,} samples at {old:,} per second, resampled to {new:,} per "
-            f"second, would exceed {_MOST_SAMPLES:,} samples, in {path!r}. Cut the file into shorter files, or correct its rate."
+            f"second, would exceed {_MOST_SAMPLES:,} samples, in {path!r}. Cut the file into parts, or correct the rate in its header."
         )
     resampler = _resampler(old, new)
     resampler.clear()

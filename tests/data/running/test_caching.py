@@ -421,7 +421,7 @@ def test_the_caches_of_a_folder_are_not_joined(tmp_path: Path):
 def test_marked_rows_of_a_cache_are_not_taken_for_data(tmp_path: Path):
     failing = map(lambda row: {"y": 1 // (row["x"] - 3)}, schema=pa.schema({"y": pa.int64()}))
     list(pipe(ROWS, failing, cache(tmp_path / "marked"), on_error("skip", max_rate=1)))
-    with pytest.raises(SchemaError, match=r"A cache holds rows that failed.*Put on_error before cache"):
+    with pytest.raises(SchemaError, match=r"A cache holds failed rows.*Put on_error before cache"):
         list(read_arrow(tmp_path / "marked"))
     list(pipe(ROWS, failing, on_error("skip", max_rate=1), cache(tmp_path / "well")))
     assert len(list(read_arrow(tmp_path / "well"))) == 49

@@ -102,8 +102,8 @@ def test_what_duplicates_change_is_said_at_the_end(tmp_path):
     assert numbers["without_duplicates"] < end.score.overall - 0.2
     said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
     assert said[-1] == (
-        f"The score is accuracy {numbers['without_duplicates']:.4f} without the rows that are equal to a row in another fold, and "
-        f"{end.score.overall:.4f} with them."
+        f"The score is accuracy {numbers['without_duplicates']:.4f} without rows equal to a row in another fold, and "
+        f"{end.score.overall:.4f} with all rows."
     )
     alone = configured(competition(tmp_path / "other", train[:40], spec=SPEC), "model.name=tfidf", "name=alone")
     assert not any("equal to a row" in event.message for event in fp.runs.run(alone) if isinstance(event, fp.runs.Noted))
@@ -132,10 +132,10 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
 
 def test_differences_between_the_files_are_said_before_training(tmp_path):
     train = [{"id": index, "zip": ["270", "271"][index % 2], "lost": index % 5, "y": index % 2} for index in range(60)]
-    folder = competition(tmp_path / "data", train)
-    (folder / "test.csv").write_text("id,zip\n100,270.0\n101,271\n")
+    spec = SPEC.replace("columns: [{name: x, type: text}]", "test: {name: test.csv}\ncolumns: [{name: zip, type: categorical}]")
+    folder = competition(tmp_path / "data", train, [{"id": 100, "zip": "270.0"}, {"id": 101, "zip": "271"}], spec=spec)
     message = next(text for text in said_of(folder) if "differ" in text)
-    assert "'270.0'" in message
+    assert "'270.0' for '270'" in message
     assert "'lost'" in message
 
 

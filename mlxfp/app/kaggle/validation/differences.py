@@ -49,7 +49,7 @@ def _names(spec: DatasetSpec, train: Sequence[str], test: Sequence[str]) -> Iter
             yield f"The column {name!r} is named {near[_plain(name)]!r} in the test file, and no model reads the column. Rename one."
     other = [name for name in missing if _plain(name) not in near]
     if other:
-        yield f"The test file lacks columns of the training file, which no model reads: {listed(other)}."
+        yield f"The test file lacks columns of the training file, which no model reads: {listed(map(repr, other))}."
 
 
 def _plain(text: str) -> str:

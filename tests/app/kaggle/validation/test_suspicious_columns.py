@@ -105,7 +105,7 @@ def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
 
 
 @given(
-    st.lists(st.sampled_from(["?", "unknown", "12 kg", "1,5"]), max_size=9),
+    st.lists(st.sampled_from(["?", "unknown", "12 kg", "1,5 m"]), max_size=9),
     st.lists(st.one_of(st.integers(-999, 10**9), st.floats(-1e9, 1e9)), min_size=1, max_size=60),
     st.integers(0, 70),
 )
@@ -119,6 +119,12 @@ def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, 
             f"The column 'size' is read as text, because {len(texts)} of {len(numbers) + len(texts)} cells are not numbers: "
         )
         assert all(repr(text) in message for text in texts)
+
+
+def test_numbers_with_a_decimal_comma_are_named():
+    rows = fp.from_table({"size": ["1,5", "2,25", "-3,0", "4", None]})
+    (message,) = text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="text")]), rows)
+    assert "numbers have a decimal comma: '1,5'" in message
 
 
 def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():

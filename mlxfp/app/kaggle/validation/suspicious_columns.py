@@ -74,9 +74,8 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
 def _have_commas(texts: pa.Array) -> bool:
     """Return True if all texts are numbers and most have a decimal comma."""
     commas = pc.match_substring_regex(texts, r"^\s*[-+]?\d+,\d+\s*$")
-    return 2 * (pc.sum(commas).as_py() or 0) > len(texts) > 1 and bool(
-        pc.all(pc.or_(commas, pc.match_substring_regex(texts, f"^{NUMBER}$"))).as_py()
-    )
+    numbers = pc.or_(commas, pc.match_substring_regex(texts, f"^{NUMBER}$"))
+    return 2 * (pc.sum(commas).as_py() or 0) > len(texts) > 1 and bool(pc.all(numbers).as_py())
 
 
 @frozen(eq=False)

@@ -1,5 +1,6 @@
 """Evaluation and prediction with a model and a training state, batch by batch."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -168,6 +169,12 @@ def _results(  # noqa: PLR0913  # arguments of `predict` and the compiled functi
 ) -> Iterator[Any]:
     check_types(TrainState, state=state)
     check_batches(function, batches)
+    if function == "predict" and isinstance(batches, Dataset) and batches.reorders:
+        warnings.warn(
+            "predict got shuffled batches, so the predictions are in the shuffled order. Leave shuffle out of the pipeline.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     calls = _calls(run, state, batches)
     results = _computed(calls)
     if ranks is not None and ranks.world.size > 1:

@@ -162,6 +162,11 @@ class TrainStep:
         return self._options.ranks
 
     @property
+    def accumulate(self) -> int:
+        """Number of batches per update."""
+        return self._options.accumulate
+
+    @property
     def bytes_sent(self) -> int:
         """Number of bytes that this rank sends per step for sums and parameters (see `Ranks.bytes_sent`). 0 before the first step.
 

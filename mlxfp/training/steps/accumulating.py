@@ -66,11 +66,13 @@ def all_finite(tree: Any) -> mx.array:
     return mx.stack([mx.isfinite(leaf).all() for leaf in flatten(tree)[1]]).all()
 
 
-def where_tree(condition: mx.array, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
+def where_tree(condition: mx.array | bool, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
     """Return the new tree if the condition is true, else the old tree. Leaves with indices outside `only` always come from the new tree.
 
     `tied` has the indices of leaves computed together, see `ties`.
     """
+    if condition is True:
+        return new
     structure, leaves = flatten(new)
     before = flatten(old)[1]
     pairs = enumerate(zip(leaves, before, strict=True))

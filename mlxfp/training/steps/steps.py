@@ -252,7 +252,7 @@ class TrainStep:
             sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite, summed=summed)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
         weighs = weight != 0
-        counts = weighs if finite is None else weighs & finite
+        counts = self._decided(weighs if finite is None else weighs & finite)
         buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
         if finite is not None:
             metrics["skipped"] = 1 - finite.astype(mx.float32)
@@ -265,7 +265,7 @@ class TrainStep:
         after = {**trees, "buffers": buffers, "extra": extra}
         if updates:
             if options.summed:
-                gradients, counts = mean_gradients(sums, gradients), sums["weight"] != 0
+                gradients, counts = mean_gradients(sums, gradients), self._decided(sums["weight"] != 0)
             if options.clip_norm is not None:
                 gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm, add_up=self._add_up_squares)
             after = self._updated(after, gradients, counts)
@@ -273,6 +273,13 @@ class TrainStep:
             self._bytes_sent = options.ranks.bytes_sent - before
         self._check_trees(after)
         return tree_map(with_plain_strides, after), metrics
+
+    def _decided(self, condition: mx.array) -> mx.array | bool:
+        """Return True for a true condition in a step that is not compiled. No array needs a selection then."""
+        try:
+            return condition if self._options.compile else bool(condition.item()) or condition
+        except ValueError:  # the step is part of an outer trace
+            return condition
 
     def _add_up_squares(self, squares: list[mx.array]) -> mx.array:
         ranks, shards = self._options.ranks, self._options.shards
@@ -322,7 +329,7 @@ class TrainStep:
             put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news, divided=self._parts.buffers)))
         return result, list(news)
 
-    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
+    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array | bool) -> dict[str, Any]:
         with refusing_draws(
             f"The optimizer, {type(self.optimizer).__name__}, draws random numbers, which is not supported: ranks would draw different "
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."

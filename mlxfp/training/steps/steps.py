@@ -17,6 +17,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.training.optimization.optimizers import start, update
 from mlxfp.training.steps.accumulating import (
+    Condition,
     all_finite,
     average_over_ranks,
     clip,
@@ -274,10 +275,10 @@ class TrainStep:
         self._check_trees(after)
         return tree_map(with_plain_strides, after), metrics
 
-    def _decided(self, condition: mx.array) -> mx.array | bool:
+    def _decided(self, condition: mx.array) -> Condition:
         """Return True for a true condition in a step that is not compiled. No array needs a selection then."""
         try:
-            return condition if self._options.compile else bool(condition.item()) or condition
+            return True if not self._options.compile and condition.item() else condition
         except ValueError:  # the step is part of an outer trace
             return condition
 
@@ -329,7 +330,7 @@ class TrainStep:
             put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news, divided=self._parts.buffers)))
         return result, list(news)
 
-    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array | bool) -> dict[str, Any]:
+    def _updated(self, trees: dict[str, Any], gradients: Any, counts: Condition) -> dict[str, Any]:
         with refusing_draws(
             f"The optimizer, {type(self.optimizer).__name__}, draws random numbers, which is not supported: ranks would draw different "
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."

@@ -156,7 +156,7 @@ def test_what_is_no_prompt_is_named(prompts):
 
 @pytest.mark.parametrize(
     ("stop_ids", "said"),
-    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids must be token ids, got None. Leave out")],
+    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids must be token ids, got None. Pass integers")],
 )
 def test_what_is_no_stop_is_named(stop_ids, said):
     with pytest.raises(ArgumentTypeError, match=said):

@@ -96,7 +96,9 @@ def test_a_language_model_is_trained_and_exported(texts):
     model, tokenizer = fp.models.load(folder), fp.load_tokenizer(folder)
     ids = mx.array([tokenizer.encode("the number 7 comes", special=False)])
     assert model(ids).shape == (1, ids.shape[1], tokenizer.vocab_size)
-    with pytest.raises(fp.errors.ArgumentError, match=r"A language model writes texts, .* let it write: fp\.models\.generate"):
+    with pytest.raises(
+        fp.errors.ArgumentError, match=r"A language model has no classes to predict\. .* generate text with fp\.models\.generate"
+    ):
         fp.runs.predict(end.folder, texts)
 
 

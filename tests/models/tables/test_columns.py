@@ -119,7 +119,7 @@ def test_no_rows_and_other_columns_are_refused():
         fit_columns(from_table({"x": pa.array([], pa.float64())}), numbers=["x"])
     with pytest.raises(SchemaError):
         list(COLUMNS(from_table({"size": [1.0]})))
-    with pytest.raises(SchemaError, match="Column 'age' must hold numbers"):
+    with pytest.raises(SchemaError, match="Column 'age' must contain numbers"):
         COLUMNS.schema(pa.schema({"size": pa.float64(), "age": pa.string(), "sex": pa.string(), "deck": pa.string()}))
 
 

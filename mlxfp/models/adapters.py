@@ -302,7 +302,7 @@ def _settings(adapters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings_of(module: Any) -> dict[str, Any]:
-    experts = module.lora_b.ndim == 3  # a mixture of experts has [experts, outputs, rank], other layers [rank, outputs]
+    experts = module.lora_b.ndim == 3  # lora_b of a mixture of experts is [experts, outputs, rank], otherwise [rank, outputs]
     return {
         "kind": "dora" if "m" in module else "lora",
         "rank": module.lora_b.shape[-1 if experts else 0],

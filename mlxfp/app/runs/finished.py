@@ -75,7 +75,7 @@ def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], 
     predictors = [load_predictor(models, fold) for fold in folds]
     for model in predictors:
         if isinstance(model, Predictor):
-            budget(model.recipe, rows)  # raises an error for too long rows
+            budget(model.recipe, rows)  # raises an error for rows above text.max_length
     return combine([model(rows) for model in predictors], models.combine, limit)
 
 

@@ -35,7 +35,7 @@ def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
         yield from _run_entry(plan, record, index, run_member)
         record = read_record(plan.folder) or record
     if not record.kept:
-        record.path.unlink()  # the next run tries all members again
+        record.path.unlink()  # without the record, the next run tries all members again
         raise DataError(
             f"No model of model.name=auto could be trained: {'; '.join(f'{excluded.name} {excluded.why}' for excluded in record.entries)}."
         )

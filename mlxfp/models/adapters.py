@@ -78,7 +78,7 @@ def lora(  # noqa: PLR0913
     >>> sorted({name.rsplit(".", 1)[1] for name, _ in tree_flatten(model.trainable_parameters())})
     ['lora_a', 'lora_b']
 
-    See also: `save_adapters` and `load_adapters`; `merge_adapters`, when they are trained.
+    See also: `save_adapters` and `load_adapters`; `merge_adapters` after training.
     """
     check_types(nn.Module, model=model)
     check_positive(rank=rank)

@@ -43,7 +43,7 @@ def generate(  # noqa: PLR0913
     >>> [len(new) for new in fp.models.generate(model, [[5, 6], [7]], max_tokens=3)]
     [3, 3]
 
-    See also: `Decoder.extend`, for a loop of your own.
+    See also: `Decoder.extend` for custom generation loops.
     """
     check_types(CausalLM, model=model)
     check_types(Decoder, **{"the body of the model": model.body})

@@ -43,7 +43,7 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
     ...     fp.models.load(folder)(mx.array([[5, 6, 7]])).shape
     (1, 3)
 
-    See also: `load_body`, to put another head on the body.
+    See also: `load_body` for adding another head to the body.
     """
     return _load(Path(folder), dtype, body_only=False)
 

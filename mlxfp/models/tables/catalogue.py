@@ -60,15 +60,15 @@ class QuickTraining:
 
 @frozen(kw_only=True)
 class TableModel:
-    """A network for tables: everything that runs, tuning and files know of the network.
+    """Entry of a table network in `TABLE_MODELS`: config, sizes, training defaults and search space.
 
     - `config`, `network`, `sizes`: the class of the config, the class of the network, and fields of the config by the name of a size.
       A network with a method `members` trains each of its members: see `TabM`.
     - `bins`: the number of bins of a column of numbers; 0 for none.
-    - `adapts`: True if the network takes example rows to scale its weights, and the number of training steps.
-    - `smoothing`: the smoothing of labels of classes in training, unless the metric compares probabilities.
-    - `defaults`: the training of the authors, by the sections of a run's configuration.
-    - `rates`: the rates of an optimizer of its own, which configurations name as they name the network.
+    - `adapts`: True if the constructor accepts example rows for scaling the weights, and the config the number of training steps.
+    - `smoothing`: label smoothing in training, unless the metric compares probabilities.
+    - `defaults`: the published training settings, by section of a run's configuration.
+    - `rates`: the learning rates of a special optimizer with the name of the network, or None.
     - `space`: the search space of tuning: options of a configuration with ("float" or "log" or "int", low, high) or ("choice", ...).
     - `quick`: changes for training within minutes.
 
@@ -174,7 +174,7 @@ def create_table_model(  # noqa: PLR0913
     >>> fp.models.create_table_model("realmlp", columns, fp.models.TableTarget("class", 2), size="tiny")(mx.zeros((3, 1))).shape
     (3, 2)
 
-    See also: `RealMLP` and `TabM`, for options without a name here.
+    See also: `RealMLP` and `TabM` for more options.
     """
     known = TABLE_MODELS[name]
     given = {**known.sizes[size], **({} if dropout is None else {"dropout": dropout}), **({"steps": steps} if known.adapts else {})}

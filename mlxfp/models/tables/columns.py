@@ -123,7 +123,7 @@ class TableColumns(RowWise):
     >>> [row["categories"].tolist() for row in columns(rows)]
     [[2], [0]]
 
-    See also: `TABLE_MODELS`, the networks that read these arrays.
+    See also: `TABLE_MODELS` for the networks with these inputs.
     """
 
     numbers: tuple[NumberColumn, ...] = ()
@@ -217,7 +217,7 @@ def fit_columns(
     >>> columns.numbers[0].median, columns.numbers[0].flag, columns.categories[0].values, columns.kinds
     (30.0, True, ('f', 'm'), (2, 2))
 
-    See also: `TableColumns`, what it makes.
+    See also: `TableColumns`, the type of the result.
     """
     check_types(Dataset, rows=rows)
     named = {"numbers": as_strings("numbers", numbers), "categories": as_strings("categories", categories)}

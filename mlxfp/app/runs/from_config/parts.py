@@ -229,7 +229,7 @@ def trackers_of(config: RunConfig) -> Trackers:
 
 
 def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
-    """Import the parts of the section `own`, and an own estimator in `model.name`. Raises the errors of `own_parts`."""
+    """Import the parts in the section `own` and a user-defined estimator in `model.name`. Raises the errors of `own_parts`."""
     return own_parts(list(_own_names(config)), code)
 
 

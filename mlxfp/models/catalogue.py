@@ -82,7 +82,7 @@ def create(  # noqa: PLR0913
     >>> model(mx.array([[5, 6, 7]])).shape
     (1, 2)
 
-    See also: `load` for pretrained models; the classes of bodies and heads for options without a name here.
+    See also: `load` for pretrained models; the classes of bodies and heads for more options.
     """
     config = configure(name, size=size, vocab_size=vocab_size, max_position_embeddings=max_position_embeddings, models=models)
     make = HEADS[head]

@@ -32,7 +32,7 @@ class Resolved:
 
     def origin(self, path: str) -> str:
         """Return the origin of the value at a path such as `training.epochs`."""
-        if path not in option_paths() and not path.startswith("model.arguments."):  # the names of arguments depend on a library
+        if path not in option_paths() and not path.startswith("model.arguments."):  # defined by other libraries
             raise ConfigError(f"A configuration has no option {path!r}. Give a path such as training.epochs.")
         return self.origins.get(path, "default")
 

@@ -19,7 +19,7 @@ from mlxfp.app.tasks.recipes import AnyRecipe, labelled_batches, training_batche
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ConfigError, DataError
 
-SHARE = 0.1  # of the training rows of a fold, held out for early stopping
+SHARE = 0.1  # fraction of the training rows of a fold held out for early stopping
 
 
 @frozen

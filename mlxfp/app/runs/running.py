@@ -37,8 +37,8 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     written too. To continue a stopped or killed run, run the same configuration again: the outputs are bit-identical. If the folder holds
     another run or the data have changed, `run` raises an error and changes no file.
 
-    `code` is the folder of the modules in the section `own` of the configuration. Without `code`, a configuration with own modules raises
-    an error, because a configuration from another person would execute foreign code.
+    `code` is the folder of the modules in the section `own` of the configuration. Without `code`, a configuration with such
+    modules raises an error, because a configuration from another person would execute foreign code.
 
     With `ranks` from `distributed.connect`, every process calls `run`. Each rank trains on a share of every batch, so the number of ranks
     must divide `training.size`. Rank 0 writes the files and yields the events. All ranks need access to the folder of the run and to the

@@ -76,7 +76,7 @@ class ConvNet(nn.Module):
         self.output = nn.Linear(config.hidden_sizes[-1], config.outputs)
         draw_weights(self, seed)
         for name, layer in self.named_modules():
-            if isinstance(layer, nn.Conv2d):  # He et al., "Delving Deep into Rectifiers", 2015
+            if isinstance(layer, nn.Conv2d):  # initialization of He et al., "Delving Deep into Rectifiers", 2015
                 _, height, width, channels = layer.weight.shape
                 scale = (2 / (height * width * channels)) ** 0.5
                 layer.weight = mx.random.normal(layer.weight.shape, scale=scale, key=random_key(seed, name))

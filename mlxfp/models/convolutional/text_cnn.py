@@ -32,7 +32,7 @@ class TextCNNConfig(Config):
         if not self.kernel_sizes or self.hidden_size % len(self.kernel_sizes):
             raise ArgumentError(
                 f"hidden_size must be a multiple of the number of kernel_sizes, got hidden_size={self.hidden_size} and "
-                f"kernel_sizes={self.kernel_sizes}. Change one of them."
+                f"kernel_sizes={self.kernel_sizes}. Change hidden_size or kernel_sizes."
             )
 
     @property

@@ -72,7 +72,7 @@ class RealMLP(nn.Module):
     >>> model(mx.zeros((2, 1))).shape
     (2, 3)
 
-    See also: `fit_columns`, which makes the columns; `optimizers.fading_adam` and `schedules.coslog`, for training; `predict_table`.
+    See also: `fit_columns` for the columns; `optimizers.fading_adam` and `schedules.coslog` for training; `predict_table`.
     """
 
     def __init__(self, config: RealMLPConfig, *, seed: int = 0, examples: Mapping[str, Any] | None = None) -> None:

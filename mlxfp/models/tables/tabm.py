@@ -52,7 +52,7 @@ class TabM(nn.Module):
     >>> model.members(mx.zeros((5, 1))).shape, model(mx.zeros((5, 1))).shape
     ((5, 32, 3), (5, 3))
 
-    See also: `fit_columns` with `bins`, which makes the columns; `predict_table`.
+    See also: `fit_columns` with `bins` for the columns; `predict_table`.
     """
 
     def __init__(self, config: TabMConfig, *, seed: int = 0) -> None:

@@ -113,7 +113,7 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
         if normalization is not None and len(normalization.mean) != channels:
             raise ArgumentError(
                 f"mode={mode!r} gives images with {channels} channels, but {normalization} is for {len(normalization.mean)}. "
-                "Choose another one."
+                "Choose another normalization."
             )
     check_label(label, label_kind, classes)
     if size is not None:

@@ -136,7 +136,7 @@ def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest
 
 @define
 class _Together:
-    """Work of one rank among several. Rank 0 holds the lock of the folder and writes the manifest."""
+    """Writing by one of several ranks. Rank 0 holds the lock of the folder and writes the manifest."""
 
     dataset: Dataset[Any]
     out: WrittenFolder
@@ -270,7 +270,7 @@ def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
-    """Yield the jobs of each file of `size` source rows, and the cursor after the file."""
+    """Yield the jobs of each file and the cursor at its end. A file covers `size` source rows."""
     for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
         jobs, cursors = zip(*pairs, strict=True)
         yield jobs, cursors[-1]

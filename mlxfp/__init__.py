@@ -1,6 +1,6 @@
-"""Data and training for MLX, as values and pure functions.
+"""Data pipelines and training for MLX, as values and pure functions.
 
-A pipeline is a source and stages, joined by `pipe`. It is a value: building it reads nothing, and a loop over it runs it.
+A pipeline is a source and stages, joined by `pipe`. Building a pipeline reads no data; a loop over the pipeline runs it.
 
 >>> import mlxfp as fp
 >>> rows = fp.from_examples([{"x": 1.0, "y": 0}, {"x": 2.0, "y": 1}, {"x": 3.0, "y": 1}])
@@ -17,8 +17,8 @@ A pipeline is a source and stages, joined by `pipe`. It is a value: building it 
 Families are modules: `from mlxfp.losses import cross_entropy`. `help(fp.batch)` explains one name, `dir(fp)` lists all.
 """
 
-# A public name is imported when it is first used, so `import mlxfp` loads neither MLX nor Arrow. The names and their modules are listed
-# once, in `__init__.pyi`: type checkers read that file, and so do the functions below, on the first use of a name.
+# Public names are imported on first use, so `import mlxfp` loads neither MLX nor Arrow. `__init__.pyi` is the only list of names
+# and their modules. Type checkers and the functions below read this list.
 
 from importlib import import_module
 
@@ -35,9 +35,9 @@ def __getattr__(name: str) -> object:
     else:
         names = import_module("mlxfp.support.foreign_names")
         ours = names.moved_name(name) or names.name_hint(name)
-        said = f"module 'mlxfp' has no attribute {name!r}{ours and f'. Write {ours}.'}"
-        raise AttributeError(said, name=name, obj=import_module(__name__))
-    globals()[name] = value  # the next use does not call this function
+        message = f"module 'mlxfp' has no attribute {name!r}{ours and f'. Write {ours}.'}"
+        raise AttributeError(message, name=name, obj=import_module(__name__))
+    globals()[name] = value  # cached, so this function is called once per name
     return value
 
 
@@ -46,7 +46,7 @@ def __dir__() -> list[str]:
 
 
 def _homes() -> dict[str, str]:
-    """Map every public name to the module or the package that it is imported from."""
+    """Map every public name to its module or package."""
     stub = __loader__.get_data(f"{__path__[0]}/__init__.pyi").decode()
     imports = [line.split() for line in stub.splitlines() if line.startswith("from ")]
     return {name: home for _, home, _, name, *_ in imports}

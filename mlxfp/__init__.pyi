@@ -1,5 +1,5 @@
-# The list of public names, and the only one: type checkers read it, and `__init__.py` finds a name through it.
-# To add a name, add a line. A name of a module is a value in it; a name of a package is a module in it, such as `fp.losses`.
+# The only list of public names, read by type checkers and by `__init__.py`.
+# To add a name, add a line. A name imported from a module is a value. A name imported from a package is a module, such as `fp.losses`.
 
 from mlxfp import audio as audio
 from mlxfp import collators as collators

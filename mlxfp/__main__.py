@@ -1,4 +1,4 @@
-"""`python -m mlxfp` is the command `mlxfp`."""
+"""Entry point of `python -m mlxfp`, equal to the command `mlxfp`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Sound: features of waveforms, and stages that cut them. `read_audio` reads the files."""
+"""Sound: features of waveforms, and stages that crop waveforms. `read_audio` reads the files."""
 
 from mlxfp.data.lengths.cropping import crop_waveforms
 from mlxfp.data.sound.features import log_mel

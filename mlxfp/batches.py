@@ -1,4 +1,4 @@
-"""From the parts of a dataset to batches, in one call."""
+"""Batches from the splits of a dataset in a single call."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -23,22 +23,22 @@ Encode = Callable[[Dataset[Any]], Dataset[Any]]
 
 
 @explain_call
-def train_valid_batches(  # noqa: PLR0913  # each is a plain word of what is made
+def train_valid_batches(  # noqa: PLR0913  # each argument is a plain word
     parts: Splits, collator: Collator, *, size: int, seed: int, encode: Encode | None = None, prefetched: int = 2
 ) -> Splits:
-    """Make batches of the parts of a dataset: to train on in another order each epoch, the others in their order.
+    """Return batches of dataset splits. Training batches are shuffled in each epoch; validation and test batches keep their order.
 
-    `encode` is a stage, or several in `compose`, that every part goes through first, such as `tokenize(...)`. Training batches have exactly
-    `size` rows, and the rows that are left over come in another epoch; the other parts lose no row. `prefetched` training batches are
-    prepared in advance. The result has datasets of batches in place of datasets of rows.
+    `encode` is a stage, or a `compose` of stages, applied first to every split, such as `tokenize(...)`. Training batches have
+    exactly `size` rows. An epoch skips the remaining training rows, and the skipped rows change between epochs. The other splits lose
+    no rows. `prefetched` is the number of training batches prepared in advance. The result has a dataset of batches for each split.
 
     >>> import mlxfp as fp
-    >>> parts = fp.train_valid_test(fp.from_examples([{"x": place, "label": place % 2} for place in range(50)]), seed=0)
-    >>> made = train_valid_batches(parts, fp.collators.default(), size=8, seed=0)
-    >>> [batch["x"].shape for batch in made.train], [batch["x"].shape for batch in made.valid]
+    >>> parts = fp.train_valid_test(fp.from_examples([{"x": i, "label": i % 2} for i in range(50)]), seed=0)
+    >>> batches = train_valid_batches(parts, fp.collators.default(), size=8, seed=0)
+    >>> [batch["x"].shape for batch in batches.train], [batch["x"].shape for batch in batches.valid]
     ([(8,), (8,), (8,), (8,), (8,)], [(5,)])
 
-    See also: `train_valid_test` and `Splits`, which make the parts; `language_model_batches`.
+    See also: `train_valid_test` and `Splits` for the splits; `language_model_batches`.
     """
     check_types(Splits, parts=parts)
     check_callable(collator=collator)
@@ -51,7 +51,7 @@ def train_valid_batches(  # noqa: PLR0913  # each is a plain word of what is mad
 
 
 @explain_call
-def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is made
+def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
     parts: Splits,
     tokenizer: Tokenizer,
     *,
@@ -61,22 +61,22 @@ def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is 
     column: str = "text",
     path: str | PathLike[str] | None = None,
 ) -> Splits:
-    """Make batches for a causal language model of the parts of a dataset of texts: `input_ids` and `labels`, int32[size, length].
+    """Return batches for a causal language model from splits of texts: `input_ids` and `labels`, int32[size, length].
 
-    The tokens of all texts, each followed by `eos_id`, or `sep_id` where there is no eos token, are one stream, cut into rows of `length`
-    predictions. The label at each place is the next token, and each token is predicted once; the end of a part that fills no row is left
-    out. Tokens are held in memory, or, with `path`, in files in that folder, which the next run uses again. Raises `ArgumentError` for a
-    tokenizer with neither token.
+    All texts of a split form one token stream, with `eos_id` after each text (`sep_id` if the tokenizer has no eos token). The stream
+    is cut into rows of `length` predictions. The label at each position is the next token, and each token is predicted once. Tokens
+    after the last full row are dropped. Tokens are kept in memory or, with `path`, in files in this folder for the next run. Raises
+    `ArgumentError` if the tokenizer has neither token.
 
     >>> import mlxfp as fp
-    >>> texts = fp.from_examples([{"text": f"number {place} of many short texts"} for place in range(100)])
+    >>> texts = fp.from_examples([{"text": f"number {i} of many short texts"} for i in range(100)])
     >>> tokenizer = fp.train_tokenizer(texts, kind="bpe", vocab_size=300)
-    >>> made = language_model_batches(fp.train_valid_test(texts, seed=0), tokenizer, length=16, size=4, seed=0)
-    >>> batch = next(iter(made.train))
+    >>> batches = language_model_batches(fp.train_valid_test(texts, seed=0), tokenizer, length=16, size=4, seed=0)
+    >>> batch = next(iter(batches.train))
     >>> batch["input_ids"].shape, batch["labels"][:, :-1].tolist() == batch["input_ids"][:, 1:].tolist()
     ((4, 16), True)
 
-    See also: `train_valid_batches`, for other models; `windows` and `pack`, the stages for pipelines of your own.
+    See also: `train_valid_batches` for other models; `windows` and `pack` for custom pipelines.
     """
     check_types(Splits, parts=parts)
     check_tokenizer(tokenizer=tokenizer)
@@ -86,8 +86,8 @@ def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is 
         tokenize(tokenizer, column=column, special=False),
         windows(length + 1, stride=length, separator=end, drop_last=True),
     )
-    hold = load() if path is None else cache(path)
-    rows = (None if part is None else hold(cut(part)) for part in (parts.valid, parts.test))
-    kept = Splits(hold(cut(parts.train)), *rows)
-    collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # nothing is padded
-    return train_valid_batches(kept, collator, size=size, seed=seed)
+    keep = load() if path is None else cache(path)
+    rows = (None if part is None else keep(cut(part)) for part in (parts.valid, parts.test))
+    tokens = Splits(keep(cut(parts.train)), *rows)
+    collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # no row is padded
+    return train_valid_batches(tokens, collator, size=size, seed=seed)

@@ -1,4 +1,4 @@
-"""Training one model with several machines or processes: the only file that calls `mx.distributed`."""
+"""Training one model on several machines or processes. The only module that calls `mx.distributed`."""
 
 import ctypes
 import os
@@ -34,12 +34,12 @@ def __dir__() -> list[str]:
 
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
-SEGMENTS = "_segments"  # the attribute of a layer that says which it has: MLX does not keep them
-_LIMIT = 1800.0  # seconds: as other libraries wait for ranks
-_MESSAGE = 32 * 1024**2  # bytes: arrays are joined up to this size, as MLX's own `average_gradients` joins them
-_OF_BACKENDS = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # what errors of MLX begin with that are about other ranks
-_SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 that have sum_scatter; the others end the process
-# What each backend needs in the environment, as `mlx.launch` sets it.
+SEGMENTS = "_segments"  # layer attribute for the segments, which MLX does not store
+_LIMIT = 1800.0  # seconds, the usual timeout of other libraries
+_MESSAGE = 32 * 1024**2  # bytes: arrays are joined up to this size, as in `average_gradients` of MLX
+_BACKEND_PREFIXES = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # prefixes of MLX errors about other ranks
+_SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 with sum_scatter; other backends abort the process
+# Environment variables required by each backend, set by `mlx.launch`.
 _NEEDED = {
     "ring": ("MLX_RANK", "MLX_HOSTFILE"),
     "nccl": ("MLX_RANK", "MLX_WORLD_SIZE", "NCCL_HOST_IP", "NCCL_PORT"),
@@ -49,9 +49,9 @@ _NEEDED = {
 
 @frozen(eq=False)
 class Ranks:
-    """The processes of a run, made by `connect`. `world` tells which of them this one is: `shard(world.copy, world.copies)`.
+    """The processes of a run, returned by `connect`. `world` has the index of this rank: `shard(world.copy, world.copies)`.
 
-    `backend` is what connects them: "ring", "nccl", "jaccl" or "mpi"; None: this process is alone.
+    `backend` is the communication backend: "ring", "nccl", "jaccl" or "mpi". None: this process is the only rank.
 
     >>> connect()
     Ranks(world=World(rank=0, size=1, tensor=1, pipeline=1), backend=None)
@@ -61,15 +61,15 @@ class Ranks:
     backend: str | None = field(default=None, kw_only=True)
     _group: mx.distributed.Group = field(repr=False)
     _watch: "_Watch" = field(factory=lambda: _Watch(_LIMIT), repr=False, kw_only=True)
-    _within: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # those that hold one copy of the model
-    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # those that hold the same part in each copy
+    _within: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # ranks sharing a model copy
+    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # ranks with the same shard in each copy
     _sent: list[int] = field(factory=lambda: [0], repr=False, kw_only=True)
 
     @property
     def tensor_group(self) -> mx.distributed.Group:
-        """The ranks that hold one copy of the model together, between which `shard_linear` divides layers.
+        """Ranks sharing the model copy of this rank. `shard_linear` divides layers between the ranks of this group.
 
-        Raises `ArgumentError` where each rank holds a copy of its own: see `connect(tensor=)`.
+        Raises `ArgumentError` if each rank has a complete copy: see `connect(tensor=)`.
 
         >>> connect().tensor_group.size()
         1
@@ -83,7 +83,7 @@ class Ranks:
 
     @property
     def bytes_sent(self) -> int:
-        """Number of bytes that this rank has sent. A compiled function counts once for each trace.
+        """Number of bytes sent by this rank. A compiled function counts once for each trace.
 
         The count assumes the ring algorithm: 2 (n - 1) / n of the array size for a sum over n ranks, half as much for a scattered sum.
 
@@ -94,9 +94,9 @@ class Ranks:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """End this process if the `with` block exceeds the `limit` of `connect`, as when another rank has died.
+        """End this process if the `with` block exceeds the `limit` of `connect`, for example after another rank has died.
 
-        MLX then waits in the kernel, and neither an exception nor Ctrl-C can interrupt it. If MLX detects the dead rank, its error becomes
+        MLX waits in the kernel, where neither an exception nor Ctrl-C interrupts the wait. If MLX detects the dead rank, its error becomes
         a `RankError`.
 
         >>> with connect().waiting():
@@ -109,12 +109,12 @@ class Ranks:
             try:
                 yield
             except RuntimeError as error:
-                if not str(error).startswith(_OF_BACKENDS):
+                if not str(error).startswith(_BACKEND_PREFIXES):
                     raise
-                raise self._gone(str(error)) from error
+                raise self._rank_error(str(error)) from error
 
     def working(self) -> AbstractContextManager[None]:
-        """Suspend the time limit of `waiting` for a `with` block that does not wait for other ranks.
+        """Suspend the time limit of `waiting` for a `with` block without communication.
 
         >>> with connect().waiting(), connect().working():
         ...     total = 1 + 1
@@ -122,9 +122,9 @@ class Ranks:
         return self._watch.set(watching=False) if self.world.size > 1 else nullcontext()
 
     def add_up(self, tree: Any) -> Any:
-        """Sum the arrays of a tree over all copies of the model. The sums are bit-identical on all ranks. All ranks must call it.
+        """Sum the arrays of a tree over all copies of the model. The sums are bit-identical on all ranks. Call this method on all ranks.
 
-        Arrays of one dtype share messages of up to 32 MiB. Ranks that share one model copy have equal arrays, which count once.
+        Arrays of one dtype share messages of up to 32 MiB. Ranks sharing a model copy have equal arrays, counted once.
 
         >>> connect().add_up({"loss": (mx.array(0.5), [])})
         {'loss': (array(0.5, dtype=float32), [])}
@@ -132,7 +132,7 @@ class Ranks:
         return self._added(tree, self._group if self._across is None else self._across, self.world.copies)
 
     def add_up_all(self, tree: Any) -> Any:
-        """Sum the arrays of a tree over all ranks, including ranks that share a model copy. All ranks must call it.
+        """Sum the arrays of a tree over all ranks, including ranks sharing a model copy. Call this method on all ranks.
 
         >>> connect().add_up_all(mx.array(1))
         array(1, dtype=int32)
@@ -140,7 +140,7 @@ class Ranks:
         return self._added(tree, self._group, self.world.size)
 
     def add_up_parts(self, parts: mx.array) -> mx.array:
-        """Sum an array [size, ...] over all ranks, and return the row [...] of this rank. All ranks must call it.
+        """Sum an array [size, ...] over all ranks, and return the row [...] of this rank. Call this method on all ranks.
 
         >>> connect().add_up_parts(mx.array([[1, 2]]))
         array([1, 2], dtype=int32)
@@ -153,7 +153,7 @@ class Ranks:
         return mx.distributed.sum_scatter(parts, group=self._group).reshape(parts.shape[1:])
 
     def gather_parts(self, part: mx.array) -> mx.array:
-        """Return the equal-shaped arrays of all ranks as one array [size, ...]. All ranks must call it.
+        """Return the equal-shaped arrays of all ranks as one array [size, ...]. Call this method on all ranks.
 
         >>> connect().gather_parts(mx.array([1, 2])).tolist()
         [[1, 2]]
@@ -164,7 +164,7 @@ class Ranks:
         return mx.distributed.all_gather(part[None], group=self._group)
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Return the exact numbers of every rank, in rank order. All ranks must call it with equally many numbers.
+        """Return the exact numbers of every rank, in rank order. Call this method on all ranks, with equally many numbers.
 
         >>> connect().gather([0.1, 3])
         [[0.1, 3.0]]
@@ -175,12 +175,12 @@ class Ranks:
             bits = mx.array(table.view(np.uint32))
             table = self._received(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
             if not (table[:, 0] == 1.0).all():  # a ring may omit the numbers of a dead rank without an error
-                raise self._gone("it has sent nothing")
+                raise self._rank_error("no data arrived from the rank")
         rows: list[list[float]] = table[:, 1:].tolist()
         return rows
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
-        """Return the bytes of every rank, in rank order. All ranks must call it.
+        """Return the bytes of every rank, in rank order. Call this method on all ranks.
 
         >>> connect().gather_bytes(b"of rank 0")
         [b'of rank 0']
@@ -191,22 +191,22 @@ class Ranks:
         sent = content + _digest(content)
         padded = np.zeros((1, max(sizes) + len(_digest(content))), np.uint8)
         padded[0, : len(sent)] = np.frombuffer(sent, np.uint8)
-        found = self._received(lambda: mx.distributed.all_gather(mx.array(padded), group=self._group))
-        rows = [row.tobytes() for row in found]
+        received = self._received(lambda: mx.distributed.all_gather(mx.array(padded), group=self._group))
+        rows = [row.tobytes() for row in received]
         contents = [row[:size] for row, size in zip(rows, sizes, strict=True)]
-        if any(not row.startswith(each + _digest(each)) for row, each in zip(rows, contents, strict=True)):
-            raise self._gone("it has sent nothing")  # after a rank has died, a ring may return old memory without an error
+        if any(not row.startswith(expected + _digest(expected)) for row, expected in zip(rows, contents, strict=True)):
+            raise self._rank_error("no data arrived from the rank")  # after a rank has died, a ring may return old memory without an error
         return contents
 
     def _added(self, tree: Any, group: mx.distributed.Group, size: int) -> Any:
         if size == 1:
             return tree
         structure, leaves = flatten(tree)
-        for places in _messages(leaves):
-            joined = mx.concatenate([leaves[place].reshape(-1) for place in places])
-            ends = list(accumulate(leaves[place].size for place in places))
-            for place, part in zip(places, mx.split(self._all_sum(joined, group, size), ends[:-1]), strict=True):
-                leaves[place] = part.reshape(leaves[place].shape)
+        for indices in _messages(leaves):
+            joined = mx.concatenate([leaves[index].reshape(-1) for index in indices])
+            ends = list(accumulate(leaves[index].size for index in indices))
+            for index, part in zip(indices, mx.split(self._all_sum(joined, group, size), ends[:-1]), strict=True):
+                leaves[index] = part.reshape(leaves[index].shape)
         return unflatten(structure, leaves)
 
     def _all_sum(self, array: mx.array, group: mx.distributed.Group, size: int) -> mx.array:
@@ -218,10 +218,10 @@ class Ranks:
         with self.waiting():
             return np.array(send())
 
-    def _gone(self, why: str) -> RankError:
+    def _rank_error(self, cause: str) -> RankError:
         return RankError(
-            f"Another rank is gone, so this one, rank {self.world.rank} of {self.world.size}, cannot go on: {why}. The output of that rank "
-            "says why, unless it was killed. Start all ranks again, to go on with what is written."
+            f"Another rank has ended, so rank {self.world.rank} of {self.world.size} cannot continue: {cause}. The output of that rank "
+            "shows the cause, unless the rank was killed. Start all ranks again to continue from the saved files."
         )
 
 
@@ -231,15 +231,15 @@ def _digest(content: bytes) -> bytes:
 
 def _messages(arrays: Sequence[mx.array]) -> Iterator[list[int]]:
     """Yield the indices of the arrays of each message: one dtype, and at least `_MESSAGE` bytes except in the last messages."""
-    waiting: dict[mx.Dtype, list[int]] = {}
+    pending: dict[mx.Dtype, list[int]] = {}
     sizes: dict[mx.Dtype, int] = {}
-    for place, array in enumerate(arrays):
-        waiting.setdefault(array.dtype, []).append(place)
+    for index, array in enumerate(arrays):
+        pending.setdefault(array.dtype, []).append(index)
         sizes[array.dtype] = sizes.get(array.dtype, 0) + array.nbytes
         if sizes[array.dtype] >= _MESSAGE:
             sizes[array.dtype] = 0
-            yield waiting.pop(array.dtype)
-    yield from waiting.values()
+            yield pending.pop(array.dtype)
+    yield from pending.values()
 
 
 @define(eq=False)
@@ -278,8 +278,8 @@ class _Watch:
                     return
             if monotonic() > deadline:
                 print(  # noqa: T201  # the thread that could raise an error waits in MLX
-                    f"mlxfp: this rank has waited {self.limit:g} seconds for another one, and ends: a rank has ended, or hangs. Its own "
-                    "output says why. Where a rank may take that long, as for an evaluation, pass connect(limit=...), in seconds.",
+                    f"mlxfp: this rank has waited {self.limit:g} seconds for another rank, and ends: a rank has ended or hangs. The output "
+                    "of that rank shows the cause. If a rank may need more time, as for an evaluation, pass connect(limit=...) in seconds.",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -287,12 +287,12 @@ class _Watch:
 
 
 def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1) -> Ranks:
-    """Connect the processes that `mlx.launch` started; without it, this process is the only rank.
+    """Connect the processes started by `mlx.launch`. Without `mlx.launch`, this process is the only rank.
 
-    With `tensor=n`, `shard_linear` divides each copy of the model between n adjacent ranks, which read the same rows. `tensor` is 1 or
+    With `tensor=n`, `shard_linear` divides each copy of the model between n adjacent ranks with the same rows. `tensor` is 1 or
     the number of ranks. The backend "mpi" also supports a divisor of the number of ranks.
 
-    A rank that waits longer than `limit` seconds for a dead or hanging rank ends its process with a message. MLX itself would wait
+    If a rank waits longer than `limit` seconds for a dead or hanging rank, its process ends with a message. MLX itself would wait
     forever.
 
     Pass the result to `train_step(..., ranks=...)`, and read different rows on each rank. Raises `ArgumentError` if the backend cannot
@@ -316,9 +316,9 @@ def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1)
     }
     if group.size() == 1 and others:
         raise ArgumentError(
-            "This process would be the only one, got "
-            f"{', '.join(f'{name}={value}' for name, value in others.items())} in the environment, which says that there are others. "
-            f"Start all with mlx.launch, which sets what is missing. {_all_lack()}"
+            "This process would be the only rank, got "
+            f"{', '.join(f'{name}={value}' for name, value in others.items())} in the environment, which declares other ranks. "
+            f"Start all ranks with mlx.launch, which sets the missing variables. {_all_lack()}"
         )
     world = World(group.rank(), group.size(), tensor)
     within, across = _divided(world, group)
@@ -332,9 +332,9 @@ def shard_linear(
     ranks: Ranks,
     segments: "int | Sequence[int] | Sequence[float]" = 1,
 ) -> "nn.Module":
-    """Divide a linear layer between the ranks that share one model copy, and record the division in checkpoints.
+    """Divide a linear layer between the ranks sharing a model copy, and record the division in checkpoints.
 
-    Returns a layer of `mlx.nn.layers.distributed.shard_linear` that also stores `segments`. `load_latest` can then combine the shards for
+    Returns a layer of `mlx.nn.layers.distributed.shard_linear` with the attribute `segments`. `load_latest` can combine the shards for
     another number of ranks. `segments` is a count (3 if queries, keys and values are one matrix), or the start indices or fractions of
     all segments except the first.
 
@@ -345,15 +345,15 @@ def shard_linear(
     from mlx.nn.layers import distributed
 
     check_choice(("all-to-sharded", "sharded-to-all"), sharding=sharding)
-    given = segments if isinstance(segments, int) else list(segments)
-    divided: nn.Module = distributed.shard_linear(layer, sharding, segments=given, group=ranks.tensor_group)
-    kept = given if isinstance(given, int) else tuple(given)
-    object.__setattr__(divided, SEGMENTS, kept)  # bypass Module.__setattr__, which would store the value as a parameter
+    segment_value = segments if isinstance(segments, int) else list(segments)
+    divided: nn.Module = distributed.shard_linear(layer, sharding, segments=segment_value, group=ranks.tensor_group)
+    stored = segment_value if isinstance(segment_value, int) else tuple(segment_value)
+    object.__setattr__(divided, SEGMENTS, stored)  # bypass Module.__setattr__, which would store the value as a parameter
     return divided
 
 
 def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.Group | None, mx.distributed.Group | None]:
-    """Return the group of ranks that share this model copy, and the group with the same shard of each copy. None means all ranks."""
+    """Return the group of ranks with this model copy, and the group with the same shard of each copy. None means all ranks."""
     if world.tensor in (1, world.size):
         return None, None
     try:
@@ -363,13 +363,13 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
             f"tensor={world.tensor} of {world.size} ranks needs groups of ranks, which this backend does not have: {error} Pass "
             f"tensor={world.size}, which divides one copy of the model between all ranks, or tensor=1; or start with the backend mpi."
         ) from error
-    for each in groups:  # never free the groups: MLX 0.32 frees groups after MPI has ended, which aborts the process
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    for subgroup in groups:  # never free the groups: MLX 0.32 frees groups after MPI has ended, which aborts the process
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(subgroup))
     return groups
 
 
 def _answered(backend: str, size: int) -> str | None:
-    """Return the backend that connects the ranks. MLX does not report it: for "any", the first backend with a complete environment."""
+    """Return the communication backend. MLX does not report the choice for "any": the first backend with a complete environment."""
     if size == 1 or backend != "any":
         return None if size == 1 else backend
     return next((name for name in _NEEDED if not _unset(name)), "mpi")
@@ -388,6 +388,6 @@ def _lacks(backend: str) -> str:
     """Return the missing environment of a backend as text with a final space, or an empty string."""
     unset = _unset(backend)
     hosts = os.environ.get("MLX_HOSTFILE")
-    gone = f"MLX_HOSTFILE is {hosts!r}, and there is no such file. " if hosts and not Path(hosts).is_file() else ""
+    missing_file = f"MLX_HOSTFILE is {hosts!r}, but this file does not exist. " if hosts and not Path(hosts).is_file() else ""
     named = ", ".join(unset)
-    return f"{f'Not set in the environment: {named}. ' if unset else ''}{gone}"
+    return f"{f'Not set in the environment: {named}. ' if unset else ''}{missing_file}"

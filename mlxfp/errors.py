@@ -1,4 +1,4 @@
-"""Errors: every error of this library derives from `MlxfpError` and from the built-in class that fits."""
+"""Errors: every error of mlxfp derives from `MlxfpError` and from the matching built-in class."""
 
 from mlxfp.support.errors import (
     ArgumentError,

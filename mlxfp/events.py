@@ -1,4 +1,4 @@
-"""Events: frozen values of what happens in a run, and checkpoints."""
+"""Events: frozen values for the events of a run, and checkpoints."""
 
 from mlxfp.training.loop import events as _events
 from mlxfp.training.loop.checkpoints import Checkpoint

@@ -1,4 +1,4 @@
-"""What `fp.images` is; its parts are in `mlxfp.data.images`."""
+"""The namespace `fp.images`, with the public names of `mlxfp.data.images`."""
 
-from mlxfp.data.images import *  # noqa: F403  # all that is public there
-from mlxfp.data.images import __all__, __dir__, __doc__  # noqa: F401  # and what it says of itself
+from mlxfp.data.images import *  # noqa: F403  # all public names
+from mlxfp.data.images import __all__, __dir__, __doc__  # noqa: F401  # the docstring of the package

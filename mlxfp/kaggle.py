@@ -1,4 +1,4 @@
-"""Competitions: specs of data sets, folds and scores, estimators, ensembles, submissions, and tasks that join them to models."""
+"""Competitions: dataset specs, folds, scores, estimators, ensembles, submissions, and tasks for models."""
 
 from mlxfp.app import kaggle as _kaggle
 from mlxfp.app import tasks as _tasks

@@ -1,4 +1,4 @@
-"""What `fp.observers` is; its parts are in `mlxfp.training.observers`."""
+"""The namespace `fp.observers`, with the public names of `mlxfp.training.observers`."""
 
-from mlxfp.training.observers import *  # noqa: F403  # all that is public there
-from mlxfp.training.observers import __all__, __dir__, __doc__  # noqa: F401  # and what it says of itself
+from mlxfp.training.observers import *  # noqa: F403  # all public names
+from mlxfp.training.observers import __all__, __dir__, __doc__  # noqa: F401  # the docstring of the package

@@ -1,4 +1,4 @@
-"""Optimizers: any `mlx.optimizers.Optimizer` as two pure functions, groups of parameters, a table by name, and averaged weights."""
+"""Optimizers: any `mlx.optimizers.Optimizer` as two pure functions, parameter groups, optimizers by name, and averaged weights."""
 
 from mlxfp.training.optimization import optimizers as _optimizers
 from mlxfp.training.optimization.optimizers import *  # noqa: F403  # the names of `__all__`

@@ -1,6 +1,7 @@
 """Tools for authors of sources and stages: traits, combinators, and columns, rows and random keys of chunks.
 
-Rows carry two hidden columns: `__row__`, int64, the number of the row in the source, and `__key__`, uint64, the hash of epoch and row.
+Rows have two hidden columns: `__row__`, int64, the index of the row in the source, and `__key__`, uint64, the hash of epoch and
+row.
 """
 
 from mlxfp.core.chunks import Example, one_chunk, row_keys, set_column, set_field, source_rows

@@ -1,6 +1,7 @@
-"""Where work is done: what `write` takes as `on=`. All but `ranks`, which is connected by MLX, are in `mlxfp.data.running.runners`.
+"""Runners for the argument `on=` of `write`: values that choose threads, processes, ranks, Ray or Spark for the work.
 
-A runner is a value; how many workers it has changes how long the work takes, never what comes out.
+The number of workers changes the duration of the work, never the result. All runners except `ranks`, which requires MLX, are in
+`mlxfp.data.running.runners`.
 """
 
 from mlxfp.data.running.pools import Pool
@@ -16,13 +17,13 @@ def __dir__() -> list[str]:
 
 
 def ranks(*, limit: float = 60.0) -> Runner:
-    """Share the work between the processes that `mlx.launch` started, on one machine or several; all of them must make the same call.
+    """Divide the work between the processes started by `mlx.launch`, on one or several machines. All processes must make the same call.
 
-    Rank r of n writes the files r, r + n, r + 2n and so on; rank 0 writes the manifest when all have done theirs, and all return it. The
-    folder must be one that all machines see. Where a stage has a state, rank 0 writes all files, and the others wait. Ranks tell each
-    other all the time that they are there: where one fails or has died, the others raise `RankError`, and where one has not answered
-    for `limit` seconds, the others end their processes with a message. Call it again to go on. Without `mlx.launch` this process is
-    the only rank.
+    Rank r of n writes the files r, r + n, r + 2n and so on. Rank 0 writes the manifest after all files, and all ranks return the
+    manifest. All machines must share the folder. If a stage has a state, rank 0 writes all files and the other ranks wait. Ranks
+    exchange signs of life. If a rank fails or dies, the other ranks raise `RankError`. If a rank does not answer for `limit` seconds,
+    the other ranks end their processes with a message. Repeat the call to continue. Without `mlx.launch`, this process is the only
+    rank.
 
     >>> ranks()
     runners.ranks()
@@ -33,6 +34,6 @@ def ranks(*, limit: float = 60.0) -> Runner:
 
 
 def _connected(limit: float) -> Pool:
-    from mlxfp.distributed import connect  # MLX, which other runners do not need
+    from mlxfp.distributed import connect  # imports MLX, which other runners do not need
 
     return RankPool(connect(limit=limit))

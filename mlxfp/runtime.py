@@ -1,8 +1,8 @@
-"""The backend and device that MLX uses, and a fast BLAS for it on Linux without a GPU.
+"""Backend and device of MLX, and a fast BLAS for MLX on Linux without a GPU.
 
-The MLX wheel for Linux CPU multiplies matrices with the reference BLAS, on one core and without vector instructions.
-OpenBLAS is twenty to thirty times faster if it is loaded before MLX, which is what `use_fast_blas` does.
-`python -m mlxfp.runtime` calls it and prints the resulting backend, BLAS and speed.
+The MLX wheel for Linux CPU multiplies matrices with the reference BLAS, on one core and without vector instructions. OpenBLAS is
+twenty to thirty times faster if loaded before MLX. `use_fast_blas` loads OpenBLAS. `python -m mlxfp.runtime` calls
+`use_fast_blas` and prints backend, BLAS and speed.
 """
 
 import os
@@ -29,9 +29,9 @@ def __dir__() -> list[str]:
 
 @frozen
 class Runtime:
-    """The version, backend and device of MLX, the library that multiplies matrices on the CPU, and whether this library is slow.
+    """Version, backend and device of MLX, the BLAS library for the CPU, and `slow=True` for the reference BLAS.
 
-    `memory` is how many bytes MLX takes at most before it waits or gives back what it keeps for reuse.
+    `memory` is the memory limit of MLX in bytes. At the limit, MLX waits or frees cached buffers.
 
     >>> print(Runtime(mlx="0.32.4", backend="cpu", device="cpu", blas="libopenblas.so.0", slow=False, memory=16 * 2**30))
     mlx      0.32.4
@@ -52,20 +52,22 @@ class Runtime:
         remark = "  (the reference BLAS: slow)" if self.slow else ""
         lines = {"mlx": self.mlx, "backend": self.backend, "device": self.device, "blas": f"{self.blas}{remark}"}
         lines["memory"] = f"{self.memory / 2**30:.1f} GiB at most"
-        return "\n".join(f"{name:9}{said}" for name, said in lines.items())
+        return "\n".join(f"{name:9}{text}" for name, text in lines.items())
 
 
 def use_fast_blas(*, threads: int | None = None) -> None:
-    """Make MLX on Linux CPU multiply matrices with OpenBLAS, on `threads` cores.
+    """Load OpenBLAS for matrix products of MLX on Linux CPU, with `threads` threads.
 
-    Call it before anything imports `mlx.core`. It loads the system's OpenBLAS (`libopenblas0` on Debian), or that of the wheel
-    scipy-openblas32, which the extra `cpu` installs. This wheel gives its functions other names, so three C functions are compiled once
-    into the user's cache folder (`$XDG_CACHE_HOME/mlxfp`, else `~/.cache/mlxfp`). A second call does nothing, nor does any call on macOS
-    or with CUDA. If it is called too late, or OpenBLAS is not available, a `RuntimeWarning` tells what to do, and MLX stays slow.
+    Call this function before any import of `mlx.core`. The function loads the OpenBLAS of the system (`libopenblas0` on Debian),
+    otherwise the wheel scipy-openblas32 from the extra `cpu`. The wheel renames its functions, so three C functions are compiled once
+    into the cache folder of the user (`$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`). A second call has no effect. Calls on
+    macOS or with CUDA have no effect either. If the call is too late or OpenBLAS is missing, a `RuntimeWarning` names the remedy, and
+    MLX stays slow.
 
-    Without `threads`, `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` in the environment says how many. Where nothing says it, OpenBLAS takes
-    all cores that other programs leave free: its threads wait by spinning, so more of them are slower by an order of magnitude. A
-    `RuntimeWarning` names the number where it is not that of all cores, because the last digits of results may depend on it.
+    Without `threads`, the environment variable `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` sets the number of threads. Without these
+    variables, OpenBLAS uses the cores that other programs leave idle. Its threads wait by spinning, so more threads than idle cores
+    are slower by an order of magnitude. If the number is below the number of cores, a `RuntimeWarning` shows the number, because the
+    last digits of results may depend on it.
 
     >>> use_fast_blas(threads=1)
 
@@ -76,24 +78,24 @@ def use_fast_blas(*, threads: int | None = None) -> None:
     if sys.platform != "linux":
         return
     if "mlx.core" in sys.modules:
-        missing: str | None = "mlx.core was imported before it. Call it first, at the top of the program."
+        missing: str | None = "mlx.core was imported earlier. Call use_fast_blas() first, at the top of the program."
     else:
-        chosen, word = (threads, None) if threads or any(os.environ.get(name) for name in THREAD_VARIABLES) else _by_load()
-        missing = load_openblas(chosen)
-        if word and not missing:
-            warnings.warn(word, RuntimeWarning, stacklevel=2)
+        thread_count, warning = (threads, None) if threads or any(os.environ.get(name) for name in THREAD_VARIABLES) else _by_load()
+        missing = load_openblas(thread_count)
+        if warning and not missing:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
     if missing and report().slow:
         warnings.warn(f"use_fast_blas() changed nothing: {missing}", RuntimeWarning, stacklevel=2)
 
 
 def _by_load() -> tuple[int | None, str | None]:
-    """Return with how many threads OpenBLAS is faster than by itself, and a sentence that says so."""
+    """Return the number of OpenBLAS threads for the current load and a warning, or (None, None) if all cores are idle."""
     free, cores = free_cores()
     if free == cores:
         return None, None
     return free, (
         f"OpenBLAS multiplies matrices with {free} of {cores} threads, because other programs keep the other cores busy. Results may "
-        "differ in their last digits from those with another number, so to continue a run bit for bit, name it: "
+        "differ in their last digits from results with another number of threads. To continue a run bit for bit, set the number: "
         f"use_fast_blas(threads={free})."
     )
 
@@ -101,7 +103,7 @@ def _by_load() -> tuple[int | None, str | None]:
 def report() -> Runtime:
     """Return the version, backend and device of MLX, and its BLAS.
 
-    Raises `MissingExtraError` if MLX is installed without a backend, which is what plain `pip install mlx` does on Linux.
+    Raises `MissingExtraError` if MLX is installed without a backend, as after `pip install mlx` on Linux.
 
     >>> report().backend in ("metal", "cuda", "cpu")
     True
@@ -124,7 +126,7 @@ def report() -> Runtime:
 
 
 def measure_matmul(*, size: int = 1024) -> float:
-    """Measure the speed of a float32 product of two square matrices, in GFLOP/s: the best of five runs.
+    """Return the speed of a float32 product of two square matrices in GFLOP/s, the best of five runs.
 
     >>> measure_matmul(size=64) > 0
     True
@@ -139,30 +141,30 @@ def measure_matmul(*, size: int = 1024) -> float:
 
 @cache  # once per process
 def warn_if_slow() -> None:
-    """Warn, once per process, if MLX multiplies matrices with the reference BLAS.
+    """Warn once per process if MLX multiplies matrices with the reference BLAS.
 
     >>> warn_if_slow()
     """
-    now = report()
-    if now.slow:
+    runtime = report()
+    if runtime.slow:
         warnings.warn(
-            f"MLX multiplies matrices with the reference BLAS here ({now.blas}), about 20 times slower than OpenBLAS. "
-            "Call mlxfp.runtime.use_fast_blas() before anything imports mlx.core; if OpenBLAS is missing, it tells what to install.",
+            f"MLX multiplies matrices with the reference BLAS here ({runtime.blas}), about 20 times slower than OpenBLAS. "
+            "Call mlxfp.runtime.use_fast_blas() before anything imports mlx.core; if OpenBLAS is missing, its warning names the package.",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 def show_progress(mode: Literal["auto", "always", "never"]) -> None:
-    """Say when progress is shown on standard error: of reading, `load`, `cache`, `write`, tokenizers, folds, trials, uploads and training.
+    """Set when progress is shown on standard error: reading, `load`, `cache`, `write`, tokenizers, folds, trials, uploads and training.
 
-    - `"auto"`, as without a call: on terminals and in notebooks, a bar for what takes longer than two seconds. Commands and
-      `observers.progress` also write lines into logs.
-    - `"always"`: lines into logs, too, after two seconds and then every thirty.
-    - `"never"`: nothing.
+    - `"auto"` (default): a bar on terminals and in notebooks for work longer than two seconds. Commands and `observers.progress` also
+      write lines to logs.
+    - `"always"`: also lines to logs, after two seconds and then every thirty seconds.
+    - `"never"`: no progress.
 
-    It sets the environment variable `MLXFP_PROGRESS` (`1`: always, `0`: never), which programs that this one starts inherit. Only the main
-    thread shows anything, and of several ranks the first one.
+    The function sets the environment variable `MLXFP_PROGRESS` (`1`: always, `0`: never), which child processes inherit. Only the
+    main thread of the first rank shows progress.
 
     >>> show_progress("never")
     >>> os.environ.pop("MLXFP_PROGRESS")

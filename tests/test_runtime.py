@@ -127,7 +127,7 @@ def test_mlx_is_fast_once_it_is_asked_for_first():
 def test_asking_after_mlx_was_imported_says_that_it_is_too_late():
     run = fresh("import mlx.core; fp.runtime.use_fast_blas(); print(fp.runtime.report().slow)")
     assert run.stdout.strip() == "True"
-    assert "mlx.core was imported before it. Call it first" in run.stderr
+    assert "mlx.core was imported earlier. Call use_fast_blas() first" in run.stderr
 
 
 @pytest.mark.usefixtures("reference_wheel")
@@ -287,7 +287,7 @@ def test_the_shim_is_built_once_and_only_for_this_user(tmp_path):
 def test_nothing_is_loaded_from_where_others_can_write(tmp_path, part, mode):
     library = _shim(tmp_path / "cache")
     (library if part == "file" else library.parent).chmod(mode)
-    with pytest.raises(PermissionError, match=r"can be written by others.*set XDG_CACHE_HOME"):
+    with pytest.raises(PermissionError, match=r"is writable by others.*set XDG_CACHE_HOME"):
         _shim(tmp_path / "cache")
 
 

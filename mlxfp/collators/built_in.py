@@ -1,4 +1,4 @@
-"""What a built-in collator states about itself: the tasks that it is for, the columns that have a role in them, and its arguments."""
+"""Descriptions of the built-in collators: their tasks, column roles and arguments."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 @frozen(kw_only=True)
 class Setting:
-    """What `for_task` knows when it makes a collator: a `TaskSpec`, with the column of every role, and its own arguments."""
+    """Input of `for_task` to a collator factory: a `TaskSpec` with the column of every role, the tokenizer and the data columns."""
 
     modality: str
     kind: str
@@ -20,17 +20,15 @@ class Setting:
     classes: int | None
     length: int | None
     given_tokenizer: Tokenizer | None
-    columns: tuple[str, ...]  # of the rows to collate; empty if unknown
+    columns: tuple[str, ...]  # columns of the rows to collate; empty if unknown
     seed: int
     collators: Mapping[str, Callable[..., Collator]]
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer; raises `ArgumentError` if none was given."""
+        """Tokenizer. Raises `ArgumentError` if there is none."""
         if self.given_tokenizer is None:
-            raise ArgumentError(
-                f"A {self.kind} task of {self.modality} needs tokenizer=, which says how to pad and how many ids there are."
-            )
+            raise ArgumentError(f"A {self.kind} task of {self.modality} needs tokenizer= for the pad id and the vocabulary size.")
         return self.given_tokenizer
 
     def label_arguments(self) -> dict[str, Any]:
@@ -44,16 +42,16 @@ class Setting:
 
 @frozen
 class BuiltIn:
-    """A built-in collator. The file of each collator ends with one, and `task_specs` lists them all."""
+    """Description of a built-in collator. Each collator file ends with a description; `task_specs` lists all descriptions."""
 
     name: str
     make: Callable[..., Collator]
     tasks: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)  # (modality, kind)
-    roles: Mapping[str, str | None] = field(factory=dict, kw_only=True)  # of columns, each with its usual column (None: usually none)
-    reads_tokens: bool = field(default=False, kw_only=True)  # rows must have `input_ids`
+    roles: Mapping[str, str | None] = field(factory=dict, kw_only=True)  # usual column of each role; None: no usual column
+    reads_tokens: bool = field(default=False, kw_only=True)  # True: rows need `input_ids`
     arguments: Callable[[Setting], dict[str, Any]] = field(default=lambda setting: {}, kw_only=True)
 
 
 def labelled(modality: str) -> tuple[tuple[str, str], ...]:
-    """Return the tasks of a modality that have a label."""
+    """Return the tasks of a modality with a label."""
     return (modality, "classification"), (modality, "regression")

@@ -1,4 +1,4 @@
-"""The collator for causal language models, which predict each token from the previous tokens."""
+"""Collator for causal language models, which predict each token from earlier tokens."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Arrays, Collator, Numbers, at_place, ids_in, ids_of, integer_lists, names_of
+from mlxfp.collators.columns import Arrays, Collator, Numbers, at_row, ids_in, ids_of, integer_lists, names_of
 from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
 from mlxfp.core.chunks import Schema
@@ -18,7 +18,7 @@ from mlxfp.support.errors import DataError
 
 
 @explain_call
-def causal(  # noqa: PLR0913  # all have defaults but one, and are named
+def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
     *,
     pad_id: int,
     prompt_mask: str | None = None,
@@ -31,17 +31,18 @@ def causal(  # noqa: PLR0913  # all have defaults but one, and are named
     side: Side = "right",
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for causal language models, from token ids in `input_ids`.
+    """Return the collator for causal language models, for token ids in `input_ids`.
 
-    A row of n tokens gives n - 1 predictions: `input_ids` int32[B, L] are all its tokens but the last, `labels` int32[B, L] all but the
-    first, so the label at each place is the token that follows. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding. Labels are
-    `ignore_index` on padding, and where the label is a token of the prompt: `prompt_mask` names a column of lists that are true, or not 0,
-    on the tokens of the prompt. `packed=True` is for rows that `pack` made: the batch also holds `segment_ids` and `positions` int32[B, L]
-    (0 on padding), and no token is predicted from another document. Columns in `carry` are added as by `text`.
+    A row of n tokens gives n - 1 predictions. `input_ids` int32[B, L] contains all tokens except the last; `labels` int32[B, L] contains
+    all tokens except the first, so each label is the next token. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding. Labels are
+    `ignore_index` on padding and on prompt tokens. `prompt_mask` names a column of lists, true (or not 0) on the tokens of the prompt.
 
-    L is `length` if given; else the smallest of `lengths` that is enough for the group; else the number of predictions of the longest row,
-    rounded up to `pad_multiple`. So rows have at most `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly.
-    Raises `DataError` for a longer row, an id that is not below `vocab_size`, and columns whose lists differ in length.
+    `packed=True` is for rows from `pack`: the batch also contains `segment_ids` and `positions` int32[B, L] (0 on padding), and no token is
+    predicted from another document. Columns in `carry` are added to the batch, as in `text`.
+
+    L is `length` if given, else the smallest sufficient length in `lengths`, else the largest number of predictions, rounded up to
+    `pad_multiple`. Rows may have up to `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly. Raises
+    `DataError` for a longer row, an id outside `vocab_size`, and columns with lists of different lengths.
 
     >>> collator = causal(pad_id=0, prompt_mask="prompt")
     >>> batch = collator([{"input_ids": [5, 6, 7, 8], "prompt": [1, 1, 0, 0]}, {"input_ids": [5, 9], "prompt": [0, 0]}])
@@ -76,7 +77,7 @@ class _Causal(Padded):
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        labels = np.roll(ids, -1)  # of each place the next token; the last place of a row has none, and is left out
+        labels = np.roll(ids, -1)  # The label of each token is the next token. The last label of a row is meaningless and is removed later.
         ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
             np.putmask(labels[:-1], aligned_values(examples, self.prompt_mask, ends, _NAME)[1:] != 0, self.ignore_index)
@@ -91,10 +92,10 @@ class _Causal(Padded):
         alone = not (self.packed or self.prompt_mask or self.carry)
         if not alone or not integer_lists(schema.field("input_ids").type):
             return None
-        length = cache(self._even_length)  # a small batch takes most of its time for calls
+        length = cache(self._even_length)  # The cache saves function calls, which dominate the time of a small batch.
 
         def inputs(ids: Numbers) -> Numbers:
-            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # a view, which MLX copies as quickly as numpy would
+            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # This is a view: MLX copies it as fast as NumPy would.
             return pad_even(shifted, length(shifted.shape[1]), self.pad_id, self.side)
 
         def labels(ids: Numbers) -> Numbers:
@@ -110,13 +111,14 @@ class _Causal(Padded):
     def _even_length(self, size: int) -> int:
         length = self.fit(size)
         if length is None:
-            raise DataError("The rows are too long.")  # each group by itself says which
+            raise DataError("The rows are too long.")  # `collate` then collates each group separately, and that error names the row.
         return length
 
-    def too_long(self, examples: Examples, place: int, count: int) -> DataError:
+    def too_long(self, examples: Examples, row: int, count: int) -> DataError:
         return DataError(
-            f"{at_place(examples, 'input_ids', place, _NAME)} has {count + 1} tokens, so {count} predictions, "
-            f"more than the length of {self.lengths[-1]}. Cut rows with tokenize(max_length={self.longest}) or windows, or pad to more."
+            f"{at_row(examples, 'input_ids', row, _NAME)} has {count + 1} tokens, so {count} predictions, "
+            f"more than the length of {self.lengths[-1]}. "
+            f"Cut rows with tokenize(max_length={self.longest}) or windows, or pad to a larger length."
         )
 
 

@@ -1,4 +1,4 @@
-"""The collator of another library's collate function."""
+"""Collator for the collate functions of other libraries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,18 +19,18 @@ from mlxfp.support.errors import ArgumentError, DataError
 
 @explain_call
 def foreign(function: Callable[[list[dict[str, Any]]], Any], *, names: Sequence[str] = ()) -> Collator:
-    """Make a collator of a collate function written for another library, such as those of transformers and of torch's `DataLoader`.
+    """Return a collator for a collate function of another library, for example of transformers or of torch's `DataLoader`.
 
-    `function` gets a list of plain dicts, one for each example, with lists for columns of lists and numpy arrays for tensors. It returns a
-    mapping of arrays and lists of texts; a tuple or a single array needs `names`, one for each part. Arrays may be those of numpy, torch,
-    JAX or MLX on any device, and become `mx.array`: int64 becomes int32, float64 float32, other dtypes stay; nested names are joined by a
-    dot. Every column is read.
+    `function` gets a list of dicts, one per example, with lists for list columns and NumPy arrays for tensors. It returns a mapping of
+    arrays and lists of texts. For a tuple or a single array, `names` gives a name per part. Arrays of NumPy, torch, JAX or MLX on any
+    device become `mx.array`: int64 becomes int32, float64 becomes float32, other dtypes stay. Nested names are joined by dots. All
+    columns are read.
 
-    It must be pure. The cursors of a pipeline are saved with a fingerprint, which an object that holds a tokenizer of transformers does not
-    have: call it in a function `collate`, and name the version of that, as in `collate.__fingerprint__ = "v1"`.
+    `function` must be pure. Saved cursors need a fingerprint of `function`. An object with a tokenizer of transformers has none: call the
+    object inside a function `collate` and set a version, as in `collate.__fingerprint__ = "v1"`.
 
-    Raises `ArgumentTypeError` for a result that is none of these, `ArgumentError` for names that do not fit it, and `DataError`
-    for a number beyond 32 bits and for arrays that hold no numbers.
+    Raises `ArgumentTypeError` for other results, `ArgumentError` for `names` of another length, and `DataError` for a number beyond 32 bits
+    and for arrays of other values than numbers.
 
     >>> import numpy as np
     >>> def pad(examples):
@@ -55,23 +55,23 @@ class _Foreign(Part):
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         __tracebackhide__ = True
         if not len(examples):
-            raise DataError("A collator was given an empty group. A batch needs at least one example.")
+            raise DataError("A collator needs at least one example, got an empty group.")
         batch = self.function([dict(example) for example in examples])
         return {name: self._converted(name, part) for name, part in named_arrays(self._named(batch)).items()}
 
     def _named(self, batch: Any) -> Any:
-        """Name the parts of a tuple."""
+        """Return a mapping with the names of a tuple's parts."""
         parts = (batch,) if is_array(type(batch)) else batch
         if not isinstance(parts, tuple | list):
             if self.names:
                 raise ArgumentError(
-                    f"names= are for the parts of a tuple, but {brief(self.function)} returned {type(batch).__name__}. Leave names= out."
+                    f"names= is only for tuples, but {brief(self.function)} returned {type(batch).__name__}. Remove names=."
                 )
             return batch
         if len(parts) != len(self.names):
             raise ArgumentError(
-                f"collators.foreign needs a name for each part of what {brief(self.function)} returns: {len(parts)} in a "
-                f'{type(batch).__name__}, got names={list(self.names)}. As in foreign(function, names=("x", "y")).'
+                f"collators.foreign needs a name for each part of the result of {brief(self.function)}: {len(parts)} in a "
+                f'{type(batch).__name__}, got names={list(self.names)}. Example: foreign(function, names=("x", "y")).'
             )
         return dict(zip(self.names, parts, strict=True))
 
@@ -82,10 +82,10 @@ class _Foreign(Part):
             return tuple(part.tolist())
         if part.dtype.kind not in "biufc":
             raise DataError(
-                f"{name!r} of what {brief(self.function)} returns must hold numbers or texts, got an array of {part.dtype}. "
-                "Rows of different lengths must be padded."
+                f"{name!r} in the result of {brief(self.function)} must be numbers or texts, got an array of {part.dtype}. "
+                "Pad rows of different lengths."
             )
-        return mx.array(narrow(part, lambda at: f"Element {at} of {name!r} of what {brief(self.function)} returns"))
+        return mx.array(narrow(part, lambda at: f"Element {at} of {name!r} in the result of {brief(self.function)}"))
 
 
 FOREIGN = BuiltIn("foreign", foreign)

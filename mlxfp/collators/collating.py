@@ -1,4 +1,4 @@
-"""The `collate` stage, from groups to batches of MLX arrays."""
+"""Stage `collate`: from groups to batches of MLX arrays."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -27,10 +27,10 @@ from mlxfp.support.errors import ArgumentTypeError, MlxfpError
 def collate(
     collator: Callable[[Examples], dict[str, Any]] | Callable[[list[dict[str, Any]]], dict[str, Any]],
 ) -> Callable[[Dataset[Examples]], Dataset[Batch]]:
-    """Turn every group into one batch with `collator`, a pure function from a sequence of examples to a dict of `mx.array`.
+    """Turn every group into a batch with `collator`, a pure function from a sequence of examples to a dict of `mx.array`.
 
-    The stage evaluates the arrays, so a lazy array never leaves the thread that made it. The values of the dict are `mx.array` or tuples of
-    strings; others raise `ArgumentTypeError`. An exception gains a note with the source rows of the group.
+    The stage evaluates the arrays, so a lazy array never leaves its thread. Values of the dict are `mx.array` or tuples of strings; other
+    values raise `ArgumentTypeError`. An exception gains a note with the source rows of the group.
 
     >>> import mlxfp as fp
     >>> import mlx.core as mx
@@ -42,19 +42,19 @@ def collate(
     return _Collate(collator)
 
 
-_BYTES_AT_ONCE = 1 << 20  # of rows that are gathered before their batches are made: so many stay in the cache of a core
-_BYTES_OF_A_STACK = 1 << 17  # of rows of one size, the same; between 64 KB and 256 KB the time hardly differs
-_ROWS_OF_EACH = 64  # of the chunks of a table that are gathered at once, at least: with fewer, the cost of each chunk counts
+_BYTES_AT_ONCE = 1 << 20  # Size of the rows gathered before their batches are created. 1 MB fits into the cache of a core.
+_BYTES_OF_A_STACK = 1 << 17  # The same for rows of equal size. The time hardly changes between 64 KB and 256 KB.
+_ROWS_OF_EACH = 64  # Minimum number of rows gathered per chunk of a table. With fewer rows, the cost per chunk dominates.
 
 
 @frozen(repr=False)
 class _Collate(Stage):
-    collator: Any  # a function from a sequence of examples to a batch, which may be `Choosing`
+    collator: Any  # function from a sequence of examples to a batch, possibly `Choosing`
     accepts = frozenset({"groups"})
     emits = "batches"
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
-        __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython: a traceback then ends in the user's function.
         group = Examples(chunk)
         try:
             batch = self.collator(group)
@@ -79,11 +79,11 @@ class _Collate(Stage):
             columns_read=self.collator.uses if isinstance(self.collator, Choosing) else None,
             length=identity,
             fuse=self._fused,
-            advice="A collator of your own is faster with whole columns, from Examples.column, than row after row.",
+            advice="A user-defined collator is faster with whole columns (Examples.column) than row by row.",
         )
 
-    def stored(self, batch: Batch, like: Schema | None) -> RecordBatch:
-        return to_chunk(batch, like)
+    def stored(self, batch: Batch, schema: Schema | None) -> RecordBatch:
+        return to_chunk(batch, schema)
 
     def restored(self, row: RecordBatch) -> Batch:
         return to_batch(row)
@@ -99,7 +99,7 @@ class _Collate(Stage):
 
 @frozen(repr=False)
 class _CollateCuts(Stage):
-    """A grouping stage and the `collate` after it in one: the columns of many groups are read at once, and batches cut from them."""
+    """Fusion of a grouping stage and `collate`. Columns of many groups are read at once, and batches are cut from them."""
 
     grouping: Grouping
     collate: _Collate
@@ -124,46 +124,49 @@ class _CollateCuts(Stage):
 
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
-            made: Iterable[Any] = repeat(None)
-            with suppress(MlxfpError):  # a group has a mistake, which is reported when it is the turn of that group
-                made = self.collate.collator.batches(Examples(rows), ends)
-            for (first, stop), batch in zip(pairwise(ends), made, strict=False):
+            batches: Iterable[Any] = repeat(None)
+            with suppress(MlxfpError):  # Ignore the error of an invalid group here. It is raised again when the run reaches this group.
+                batches = self.collate.collator.batches(Examples(rows), ends)
+            for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # collate the group by itself: that works, or raises an error about the right row
+                else:  # Collating the group separately either succeeds or raises an error that names the row.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:
         collator, counted = self.collate.collator, self.grouping.missing(None) is not None
         arrays = collator.arrays(schema) if counted else None
-        return None if arrays is None else _CollatePlaces(self.grouping, self.collate, holder, arrays)
+        return None if arrays is None else _CollateReferences(self.grouping, self.collate, holder, arrays)
 
     def __repr__(self) -> str:
         return f"{self.grouping!r}, {self.collate!r}"
 
 
 @frozen(repr=False)
-class _CollatePlaces(_CollateCuts):
-    """The same for places of rows in a table in memory. The state holds rows, as that of the stages as they were written."""
+class _CollateReferences(_CollateCuts):
+    """Variant of `_CollateCuts` for references to rows of an in-memory table.
+
+    The state contains rows, as the state of the unfused stages.
+    """
 
     holder: Any
     arrays: Arrays
-    idle: list[Stack] = field(factory=list, init=False, eq=False)  # with memory for a batch, which no run uses at the moment
+    idle: list[Stack] = field(factory=list, init=False, eq=False)  # unused stacks, which own the memory for a batch
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)
         cuts: Iterable[Cuts] = ()
         if begun:
             state, cuts = self.grouping.cut(state, self._gathered(chunk.slice(0, begun)))
-        left, later = self.grouping.cut(None, chunk.slice(begun))
-        return state if left is None else self._gathered(left), chain(self._batches(cuts), self._late_batches(later))
+        rest, later = self.grouping.cut(None, chunk.slice(begun))
+        return state if rest is None else self._gathered(rest), chain(self._batches(cuts), self._late_batches(later))
 
     def _late_batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         stack = self._stack()
         return self._batches(self._pieces(cuts)) if stack is None else self._stacked(stack, cuts)
 
     def _pieces(self, cuts: Iterable[Cuts]) -> Iterator[Cuts]:
-        """Gather the rows of several groups: from a table in many chunks, as each chunk costs something, and rows of different lengths."""
+        """Yield gathered rows with their group bounds. Several groups are gathered at once, because each chunk of the table adds a cost."""
         size = self._size
         together = max(1, _ROWS_OF_EACH * len(self.holder.rows.chunks) // size, self._groups_in(_BYTES_AT_ONCE)) * size
         for chunk, ends in cuts:
@@ -174,10 +177,10 @@ class _CollatePlaces(_CollateCuts):
     def _stacked(self, stack: Stack, cuts: Iterable[Cuts]) -> Iterator[Any]:
         together = self._groups_in(_BYTES_OF_A_STACK)
         for chunk, ends in cuts:
-            places = source_rows(chunk).copy()  # numpy copies indices that are read-only, in each take
+            indices = source_rows(chunk).copy()  # Copy the indices, because NumPy would copy a read-only array in each `take`.
             for begin in range(0, len(ends) - 1, together):
                 some = ends[begin : begin + together + 1]
-                batches = stack(places[some[0] : some[-1]], [end - some[0] for end in some])
+                batches = stack(indices[some[0] : some[-1]], [end - some[0] for end in some])
                 for (first, stop), batch in zip(pairwise(some), batches, strict=True):
                     if batch is not None:
                         yield batch
@@ -187,7 +190,7 @@ class _CollatePlaces(_CollateCuts):
 
     def _stack(self) -> Stack | None:
         try:
-            return self.idle.pop()  # of those that several threads may use, each is taken once
+            return self.idle.pop()  # `pop` is atomic, so two threads never share a stack.
         except IndexError:
             read, most = self.holder.rows.reader, self._groups_in(_BYTES_OF_A_STACK) * self._size
             return stacking(self.arrays, lambda name: read(name, most), self.collate.collator.finished)
@@ -197,25 +200,25 @@ class _CollatePlaces(_CollateCuts):
         return self.grouping.missing(None) or 1
 
     def _groups_in(self, size: int) -> int:
-        """Return how many groups have so many bytes; at least one."""
+        """Return the number of groups with a total of `size` bytes, at least 1."""
         first = self.holder.rows.chunks[0]()
         fitting: int = size * first.num_rows // (1 + first.nbytes) // self._size
         return max(1, fitting)
 
     def _gathered(self, chunk: RecordBatch) -> RecordBatch:
-        places, epoch = source_rows(chunk), chunk.column(EPOCH)[0].as_py()
-        return number_as(self.holder.take(epoch, places), epoch, places)
+        indices, epoch = source_rows(chunk), chunk.column(EPOCH)[0].as_py()
+        return number_as(self.holder.take(epoch, indices), epoch, indices)
 
 
-_FOREIGN = "Results of a collate function of another library become such a dict in fp.collators.foreign(function)."
+_FOREIGN = "For a collate function of another library use fp.collators.foreign(function)."
 
 
 def _check(batch: object, collator: object) -> None:
     if not isinstance(batch, dict):
-        raise ArgumentTypeError(f"A collator returns a dict of mx.array, got {type(batch).__name__} from {brief(collator)}. {_FOREIGN}")
+        raise ArgumentTypeError(f"A collator must return a dict of mx.array, got {type(batch).__name__} from {brief(collator)}. {_FOREIGN}")
     for name, value in batch.items():
         if not isinstance(value, mx.array | tuple):
             raise ArgumentTypeError(
-                f"A collator returns mx.array values, got {type(value).__name__} for {name!r} from {brief(collator)}. "
+                f"A collator must return mx.array values, got {type(value).__name__} for {name!r} from {brief(collator)}. "
                 f"Wrap it: mx.array(...). {_FOREIGN}"
             )

@@ -1,8 +1,7 @@
-"""Reading the columns of a group as numpy arrays.
+"""Conversion of the columns of a group to NumPy arrays.
 
-All collators read columns with these functions, so a view and a list of mappings give the same batch, and messages about mistakes in the
-data are alike. Numbers have the 32 bits that MLX computes in: integers become int32, floats float32; only tensors keep smaller types, such
-as the uint8 of images.
+All collators read columns with these functions, so a view and a list of mappings give the same batch and the same error messages.
+Numbers have the 32 bits of MLX: integers become int32, floats float32. Only tensors keep smaller types, such as uint8 for images.
 """
 
 from abc import abstractmethod
@@ -30,31 +29,31 @@ Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 Batch = dict[str, Any]
 Arrays = Mapping[str, tuple[str, Callable[[Numbers], Numbers]]]
-GROUP = "group"  # what messages call the rows that a collator is given
+GROUP = "group"  # name of a collator's input in messages
 
 
 class Prepared(NamedTuple):
-    """What workers may do of a collator: stages that change columns of a group, and the collator of what comes out."""
+    """Split of a collator: stages that workers can run on columns of a group, and the collator of the resulting group."""
 
     columns: tuple[str, ...]
-    stages: tuple[RowWise, ...]  # from modules that do without MLX
+    stages: tuple[RowWise, ...]  # defined in modules without MLX
     collator: Collator
 
 
 class Choosing(Part):
-    """A collator with declared columns."""
+    """Collator with declared columns."""
 
     __slots__ = ()
-    optional_columns: tuple[str, ...] = ()  # of the columns that it uses, those that may be missing
+    optional_columns: tuple[str, ...] = ()  # columns in `uses` that may be missing
 
     @property
     @abstractmethod
     def uses(self) -> tuple[str, ...] | None:
-        """The columns that the batch, or a message, depends on; None: all."""
+        """Columns that affect the batch or error messages; None: all columns."""
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """Name in messages."""
         return f"collators.{type(self).__name__.lstrip('_').lower()}"
 
     def check(self, schema: pa.Schema) -> None:
@@ -62,48 +61,48 @@ class Choosing(Part):
         check_columns([name for name in self.uses or () if name not in self.optional_columns], schema.names, self.name)
 
     def prepared(self, schema: pa.Schema) -> Prepared | None:
-        """Return what workers may do for groups of this schema, with the same batches; None: what they would save is little."""
+        """Return the part of the work that workers can do for groups of this schema, or None if workers would save little."""
         return None
 
 
 class Cutting(Choosing):
-    """A collator that reads the columns of many groups at once, from which `collate` then cuts batches."""
+    """Collator that reads the columns of many groups at once. `collate` cuts batches from the columns."""
 
     __slots__ = ()
 
     @abstractmethod
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
-        """Yield the batch of the examples between each two neighbouring `ends`; None for a group that has to be collated by itself."""
+        """Yield the batch between each pair of adjacent `ends`, or None for a group that must be collated separately."""
 
     def arrays(self, schema: pa.Schema) -> Arrays | None:
-        """Say for each array of a batch from which column it is made, and how where the rows of that have one size; None: not so.
+        """Return the source column and a function for each array of a batch, or None if this is impossible.
 
-        The numbers are those that `Rows.reader` reads. Where the function raises an error of ours, the group is collated by itself, so
-        that the error names the row.
+        The function converts the values of `Rows.reader` (rows of equal size) to the array. If it raises an error of mlxfp, the group is
+        collated separately to name the row.
         """
         return None
 
     def finished(self, batch: Batch) -> Batch:
-        """Return the batch with what MLX computes of its arrays, evaluated: a lazy array must not leave the thread that made it."""
+        """Return the batch after computations in MLX. The arrays are evaluated, because a lazy array must not leave its thread."""
         return batch
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
-    """Return a view of a non-empty group: an `Examples` as it is, a list of mappings converted to Arrow.
+    """Return a view of a non-empty group. A list of mappings is converted to Arrow.
 
-    Rows of a view keep their types, source rows and keys; for other mappings, types are inferred from all of them.
+    Rows of a view keep their types, source rows and keys. For other mappings, types are inferred from all mappings.
     """
     if not len(examples):
-        raise DataError("A collator was given an empty group. A batch needs at least one example.")
+        raise DataError("A collator needs at least one example, got an empty group.")
     if isinstance(examples, Examples):
         return examples
-    for place, example in enumerate(examples):
+    for index, example in enumerate(examples):
         if not isinstance(example, Mapping):
             raise ArgumentTypeError(
-                f"A collator takes mappings, got {type(example).__name__} at place {place} of the group: {example!r:.60}."
+                f"A collator takes mappings, got {type(example).__name__} at index {index} of the group: {example!r:.60}."
             )
     rows = [example if isinstance(example, Row) else None for example in examples]
-    numbers = [place if row is None else row.number for place, row in enumerate(rows)]
+    numbers = [index if row is None else row.number for index, row in enumerate(rows)]
     chunk = from_rows(examples, _shared_schema(rows), numbers)
     if any(row is not None for row in rows):
         known = pa.array([-1 if row is None else row.number for row in rows], pa.int64())
@@ -113,49 +112,51 @@ def as_view(examples: Sequence[Example]) -> Examples:
 
 
 def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
-    """Return a column; raise `DataError` naming the first row without a value."""
+    """Return a column. Raises `DataError` for the first row without a value."""
     if name in HIDDEN or examples.chunk.schema.get_field_index(name) < 0:
         check_columns([name], examples.names, wanted_by)
     return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP)
 
 
 def names_of(*columns: str | None) -> tuple[str, ...]:
-    """Return all non-None names."""
+    """Return all names except None."""
     return tuple(name for name in columns if name is not None)
 
 
-def at_place(examples: Examples, name: str, place: int, wanted_by: str) -> str:
-    """Begin a message about the value of a column in one row of a group; it names the file of the row, if that is known."""
-    return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, place, of=GROUP)}{file_of(examples.chunk, name, place)}"
+def at_row(examples: Examples, name: str, row: int, wanted_by: str) -> str:
+    """Return the beginning of an error message about a value in one row of a group, with the file of the row if known."""
+    return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, row, of=GROUP)}{file_of(examples.chunk, name, row)}"
 
 
 def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
-    """Return a column of lists of numbers, or of tensors with one axis, as (values of all rows, end to end; ends int64[B + 1]).
+    """Return a column of number lists, or of tensors with one axis, as (concatenated values, row bounds int64[B + 1]).
 
     The values are int32, float32 or bool.
     """
     column = column_of(examples, name, wanted_by)
     if not (is_list_like(column.type) or is_tensor(column.type, axes=1)):
-        cure = " Put tokenize before batch." if name == "input_ids" else " Make lists of it with map."
+        cure = " Put tokenize before batch." if name == "input_ids" else " Convert it to lists with map."
         cure = cure if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.{cure}")
     values, ends = read_lists(column)
-    if pa.types.is_null(values.type):  # the lists of a group that are all empty, in a list of mappings
+    if pa.types.is_null(values.type):  # In a list of mappings, a column of only empty lists has the type null.
         values = values.cast(pa.int32())
     check_values((values, ends), examples.chunk, name, wanted_by, of=GROUP)
     if not is_number_or_bool(values.type):
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.")
-    return _to_32_bits(values.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, row_of(ends, at), wanted_by)), ends
+    return _to_32_bits(values.to_numpy(zero_copy_only=False), lambda at: at_row(examples, name, row_of(ends, at), wanted_by)), ends
 
 
 def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.float32], Ends]:
-    """Return a column of lists of vectors of one size, or of tensors with two axes: (float32[sum of lengths, size], ends int64[B + 1])."""
+    """Return a column of lists of equally long vectors, or of tensors with two axes: (float32[total, size], bounds int64[B + 1])."""
     column = column_of(examples, name, wanted_by)
     if is_tensor(column.type, axes=2):
         plain = column.to_numpy_ndarray()
         return plain.reshape(-1, plain.shape[2]).astype(np.float32, copy=False), np.arange(len(plain) + 1) * plain.shape[1]
     if not (is_list_like(column.type) and is_list_like(column.type.value_type) and is_number(column.type.value_type.value_type)):
-        raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of lists of numbers, got {column.type}. Make it with log_mel.")
+        raise SchemaError(
+            f"{wanted_by}: column {name!r} must hold lists of lists of numbers, got {column.type}. Create the column with log_mel."
+        )
     vectors, ends = read_lists(column)
     check_values((vectors, ends), examples.chunk, name, wanted_by, of=GROUP)
     values, vector_ends = read_lists(vectors)
@@ -164,16 +165,16 @@ def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[n
     size = int(sizes[0]) if len(sizes) else getattr(vectors.type, "list_size", 1)
     differing = np.flatnonzero(sizes != size)
     if len(differing):
-        place = row_of(ends, int(differing[0]))
+        row = row_of(ends, int(differing[0]))
         raise DataError(
-            f"{at_place(examples, name, place, wanted_by)} has a vector of {sizes[differing[0]]} values, and the first one of the group "
-            f"has {size}. Make all with one log_mel."
+            f"{at_row(examples, name, row, wanted_by)} has a vector of {sizes[differing[0]]} values, but the first vector of the group "
+            f"has {size}. Create all vectors with the same log_mel."
         )
     return values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False).reshape(-1, size), ends
 
 
 def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
-    """Return a column of integer lists as (values int32[sum of lengths], ends int64[B + 1])."""
+    """Return a column of integer lists as (values int32[sum of lengths], bounds int64[B + 1])."""
     values, ends = ragged_of(examples, name, wanted_by)
     if values.dtype != np.int32:
         kind = examples.column(name).type
@@ -182,14 +183,14 @@ def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.
 
 
 def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
-    """Return a column of numbers as int32[B], float32[B] or bool[B], of lists of one length as [B, length].
+    """Return a column of numbers as int32[B], float32[B] or bool[B], and a column of equally long lists as [B, length].
 
-    Fixed-shape tensors become [B, ...] of their dtype, 64 bits made 32. Raises `DataError` for lists of different lengths.
+    Fixed-shape tensors become [B, ...] of their dtype; 64-bit dtypes become 32-bit. Raises `DataError` for lists of different lengths.
     """
     column = column_of(examples, name, wanted_by)
     if is_tensor(column.type):
         plain = column.to_numpy_ndarray()
-        return narrow(plain, lambda at: at_place(examples, name, at * len(plain) // plain.size, wanted_by))
+        return narrow(plain, lambda at: at_row(examples, name, at * len(plain) // plain.size, wanted_by))
     if is_list_like(column.type):
         values, ends = ragged_of(examples, name, wanted_by)
         lengths = np.diff(ends)
@@ -197,77 +198,77 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
         differing = np.flatnonzero(lengths != first)
         if len(differing):
             raise DataError(
-                f"{at_place(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, the first one of the group "
-                f"{first}, and rows of one length are needed here. Pad them before batch."
+                f"{at_row(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, but the first row of the "
+                f"group has {first}. All rows need the same length: pad them before batch."
             )
         return values.reshape(len(lengths), first)
     if not is_number_or_bool(column.type):
-        cure = " Number its values with map." if is_text(value_type(column.type)) else ""
+        cure = " Convert its values to numbers with map." if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.{cure}")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    return _to_32_bits(column.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, at, wanted_by))
+    return _to_32_bits(column.to_numpy(zero_copy_only=False), lambda at: at_row(examples, name, at, wanted_by))
 
 
 def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wanted_by: str) -> Numbers:
-    """Return the labels of a group, int32 for kind "class", below `classes` if that is given, and float32 for kind "value".
+    """Return the labels of a group: int32 below `classes` (if given) for kind "class", float32 for kind "value".
 
-    They are [B], or [B, ...] where each example has several.
+    The shape is [B], or [B, ...] for several labels per example.
     """
     plain = numbers_of(examples, name, wanted_by)
-    return as_labels(plain, kind, classes, lambda place: at_place(examples, name, place * len(plain) // plain.size, wanted_by))
+    return as_labels(plain, kind, classes, lambda flat_index: at_row(examples, name, flat_index * len(plain) // plain.size, wanted_by))
 
 
 def as_labels(plain: Numbers, kind: str, classes: int | None, at: Callable[[int], str]) -> Numbers:
-    """Make labels of numbers, as `labels_of` does; `at` begins a message about the number with a flat index."""
+    """Convert numbers to labels, as `labels_of` does. `at` returns the start of a message about the number with a flat index."""
     if kind == "value":
         return plain.astype(np.float32, copy=False)
     if plain.dtype.kind == "f":
         whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
-        _refuse(~whole_numbers, plain, at, 'which is not a class: a whole number is needed. For regression, give label_kind="value"')
+        _refuse(~whole_numbers, plain, at, 'which is not a class (an integer). For regression use label_kind="value"')
     whole = plain.astype(np.int32, copy=False)
     if classes is not None:
-        why = f"outside the {classes} classes 0 to {classes - 1}. Correct the data, or give the right number of classes"
-        _refuse(whole.view(np.uint32) >= classes, whole, at, why)  # as unsigned, negative ones are large
+        why = f"outside the {classes} classes 0 to {classes - 1}. Correct the data, or set the right number of classes"
+        _refuse(whole.view(np.uint32) >= classes, whole, at, why)  # viewed as unsigned, negative numbers exceed `classes` as well
     return whole
 
 
 def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
-    """Return the key of each example, uint64[B]. One that is not from a pipeline gets a key from its values, the same in each epoch."""
+    """Return the key of each example, uint64[B]. Examples from outside a pipeline get a key from their values, the same in each epoch."""
     index = examples.chunk.schema.get_field_index(KEY)
     column = None if index < 0 else examples.chunk.column(index)
     if column is not None and not column.null_count:
         keys: Keys = column.to_numpy()
         return keys
     lengths = np.diff(ends)
-    each = fold_in_rows(fold_into_rows(values.astype(np.uint64), "value"), places_within(lengths))
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(each)])
-    made = fold_in_rows(sums[ends[1:]] - sums[ends[:-1]], lengths)
+    value_keys = fold_in_rows(fold_into_rows(values.astype(np.uint64), "value"), places_within(lengths))
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(value_keys)])
+    content_keys = fold_in_rows(sums[ends[1:]] - sums[ends[:-1]], lengths)
     if column is None:
-        return made
-    return np.where(column.is_null().to_numpy(zero_copy_only=False), made, column.fill_null(0).to_numpy())
+        return content_keys
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), content_keys, column.fill_null(0).to_numpy())
 
 
 def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
-    """Return token ids as `lists_of` does; raise `DataError` naming the place of the first id that is not below `vocab_size`."""
+    """Return token ids, as `lists_of` does. Raises `DataError` with the position of the first id outside `vocab_size`."""
     ids, ends = lists_of(examples, name, wanted_by)
     if vocab_size is None or _in_vocabulary(ids, vocab_size):
         return ids, ends
-    at = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
-    place = row_of(ends, at)
+    index = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
+    row = row_of(ends, index)
     raise DataError(
-        f"{at_place(examples, name, place, wanted_by)} has the id {ids[at]} as token {at - ends[place]}, outside the vocabulary of "
-        f"{vocab_size}. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+        f"{at_row(examples, name, row, wanted_by)} has the id {ids[index]} as token {index - ends[row]}, outside the vocabulary of size "
+        f"{vocab_size}. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
     )
 
 
 def integer_lists(kind: pa.DataType) -> bool:
-    """Whether `ids_of` reads columns of this type."""
+    """Return True for column types that `ids_of` reads."""
     return is_list_like(kind) and bool(pa.types.is_integer(kind.value_type))
 
 
 def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
-    """Return token ids of rows of one length, int32[N, length], as `ids_of` does; its `DataError` does not name the place."""
+    """Return token ids of equally long rows, int32[N, length], as `ids_of` does. Its `DataError` does not contain the position."""
     small = ids if ids.dtype == np.int32 else _to_32_bits(ids, unnamed)
     if vocab_size is not None and not _in_vocabulary(small, vocab_size):
         raise DataError(f"An id is outside the vocabulary of {vocab_size}.")
@@ -275,13 +276,13 @@ def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
 
 
 def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
-    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # as unsigned, negative ones are large
+    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # viewed as unsigned, negative ids are large as well
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
-    """Make 64-bit numbers 32-bit, which is what MLX computes in.
+    """Convert 64-bit numbers to 32 bits, the precision of MLX.
 
-    Raises `DataError` for a number that does not fit; `at` begins a message about the value with a flat index.
+    Raises `DataError` for a number out of range. `at` returns the start of a message about the value with a flat index.
     """
     if plain.dtype == np.float64:
         with np.errstate(over="ignore"):
@@ -292,9 +293,9 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 
 
 def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
-    """Return what makes the array of `numbers_of` from the `fixed_values` of rows; None for a type whose rows differ in size.
+    """Return a function that converts rows of equal size to the array of `numbers_of`, or None if rows of this type can differ in size.
 
-    It raises `DataError` for the same numbers, without naming the row.
+    Unlike `numbers_of`, errors of the function do not name the row.
     """
     if is_tensor(kind):
         in_order = list(kind.permutation or ()) == sorted(kind.permutation or ())
@@ -305,9 +306,9 @@ def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
     return identity if (kind.value_type if listed else kind) in (pa.int32(), pa.float32()) else partial(_to_32_bits, at=unnamed)
 
 
-def unnamed(place: int) -> str:
-    """Begin a message about a number of a row that is not known."""
-    return f"value {place}"
+def unnamed(index: int) -> str:
+    """Return the beginning of an error message about a number in an unknown row."""
+    return f"value {index}"
 
 
 def _tensors(shape: tuple[int, ...], values: Numbers) -> Numbers:
@@ -321,7 +322,7 @@ def is_number_or_bool(kind: pa.DataType) -> bool:
 
 
 def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
-    """Return the common schema of rows that all come from views and still have its columns; None for other rows."""
+    """Return the common schema of rows from views with unchanged columns, or None for other rows."""
     first = rows[0]
     if first is None:
         return None
@@ -331,7 +332,7 @@ def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
 
 
 def _to_32_bits(plain: Numbers, at: Callable[[int], str]) -> Numbers:
-    """Make integers int32 and floats float32."""
+    """Convert integers to int32 and floats to float32."""
     if plain.dtype.kind in "iu":
         return plain.astype(np.int32, copy=False) if plain.dtype.itemsize < 4 else _int32(plain, at)
     return narrow(plain, at).astype(np.float32, copy=False) if plain.dtype.kind == "f" else plain

@@ -1,4 +1,4 @@
-"""The collator of several collators."""
+"""Combination of several collators."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +17,9 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 @explain_call
 def multimodal(collators: Sequence[Collator]) -> Collator:
-    """Make the collator that joins the batches of several collators, each of its own columns of the same examples.
+    """Return a collator that merges the batches of several collators. Each collator reads its columns of the same examples.
 
-    Raises `ArgumentError` if the batches of two collators have an array of the same name: only one of them may have labels, for instance.
+    Raises `ArgumentError` if two collators create an array of the same name. For example, only a single collator may create labels.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -30,9 +30,9 @@ def multimodal(collators: Sequence[Collator]) -> Collator:
     """
     if not isinstance(collators, Sequence):
         raise ArgumentTypeError(f"collators must be a list of collators, got {type(collators).__name__}. Write multimodal([...]).")
-    for place, collator in enumerate(collators):
-        check_callable(**{f"collator {place} of multimodal": collator})
-    if len(collators) < 2:  # one alone needs no combining
+    for index, collator in enumerate(collators):
+        check_callable(**{f"collator {index} of multimodal": collator})
+    if len(collators) < 2:
         raise ArgumentError(f"multimodal combines at least two collators, got {len(collators)}.")
     return _Multimodal(tuple(collators))
 
@@ -53,28 +53,29 @@ class _Multimodal(Choosing):
 
     def prepared(self, schema: Schema) -> Prepared | None:
         parts: tuple[Any, ...] = self.collators
-        found: list[Prepared | None] = [each.prepared(schema) if isinstance(each, Choosing) else None for each in parts]
-        columns = tuple(concat(each.columns for each in found if each is not None))
+        prepared_parts: list[Prepared | None] = [part.prepared(schema) if isinstance(part, Choosing) else None for part in parts]
+        columns = tuple(concat(part.columns for part in prepared_parts if part is not None))
         readers = [getattr(collator, "uses", None) or schema.names for collator in self.collators]
-        if not columns or any(sum(name in names for names in readers) > 1 for name in columns):  # which another one reads as it is
+        # A column read by two collators must stay unchanged.
+        if not columns or any(sum(name in names for names in readers) > 1 for name in columns):
             return None
-        rest = [collator if each is None else each.collator for collator, each in zip(self.collators, found, strict=True)]
-        return Prepared(columns, tuple(concat(each.stages for each in found if each is not None)), _Multimodal(tuple(rest)))
+        rest = [collator if part is None else part.collator for collator, part in zip(self.collators, prepared_parts, strict=True)]
+        return Prepared(columns, tuple(concat(part.stages for part in prepared_parts if part is not None)), _Multimodal(tuple(rest)))
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
         batch: dict[str, Any] = {}
-        givers: dict[str, Collator] = {}
+        sources: dict[str, Collator] = {}
         for collator in self.collators:
-            made = collator(view)
-            twice = next((name for name in made if name in givers), None)
-            if twice is not None:
+            arrays = collator(view)
+            duplicate = next((name for name in arrays if name in sources), None)
+            if duplicate is not None:
                 raise ArgumentError(
-                    f"Two collators of multimodal give {twice!r}: {brief(givers[twice])} and {brief(collator)}. "
-                    "Leave it out of one of them, or wrap one in a function that renames it."
+                    f"Two collators of multimodal create {duplicate!r}: {brief(sources[duplicate])} and {brief(collator)}. "
+                    "Remove it from one of them, or rename it in a wrapper function."
                 )
-            givers |= dict.fromkeys(made, collator)
-            batch |= made
+            sources |= dict.fromkeys(arrays, collator)
+            batch |= arrays
         return batch
 
 

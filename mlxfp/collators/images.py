@@ -1,4 +1,4 @@
-"""The vision collator: a group of images becomes one normalised array."""
+"""Vision collator: from a group of images to a normalized array."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -45,7 +45,7 @@ def _floats(values: Sequence[float]) -> tuple[float, ...]:
 
 @frozen
 class Normalization:
-    """The mean and the standard deviation of each channel, for images with values from 0 to 1.
+    """Mean and standard deviation of each channel, for images with values from 0 to 1.
 
     >>> Normalization(mean=[0.5], std=[0.25])
     Normalization(mean=(0.5,), std=(0.25,))
@@ -58,10 +58,10 @@ class Normalization:
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
             raise ArgumentError(f"Images have 1 or 3 channels, got {len(self.mean)} means and {len(self.std)} standard deviations.")
         if min(self.std) <= 0:
-            raise ArgumentError(f"Every std must be above 0, got {self.std}. Leave out channels that never change.")
+            raise ArgumentError(f"Every std must be above 0, got {self.std}. Remove constant channels.")
 
 
-# ImageNet: the values that torchvision's pretrained models use. CIFAR-10 and MNIST: of all pixels of their training images.
+# ImageNet: values of the pretrained models of torchvision. CIFAR-10 and MNIST: computed from all pixels of the training images.
 NORMALIZATIONS: Registry[Normalization] = Registry(
     "normalization",
     {
@@ -73,7 +73,7 @@ NORMALIZATIONS: Registry[Normalization] = Registry(
 
 
 @explain_call
-def vision(  # noqa: PLR0913  # all have defaults, and are named
+def vision(  # noqa: PLR0913  # keyword-only, with defaults
     *,
     image: str = "image",
     normalization: Normalization | None = None,
@@ -84,18 +84,19 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
     classes: int | None = None,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for images.
+    """Return the collator for images.
 
-    The column `image` holds what the stages of `fp.images` give: tensors uint8 [H, W] or [H, W, C] with C = 1 or 3, or pixels of different
-    sizes. It may also hold float tensors, or files such as JPEG and PNG, as `binary` or in a field `bytes`, as in Hugging Face datasets,
-    which are decoded as `images.decode` does (extra `vision`). The batch holds `images` float32[B, H, W, C], the order of axes of MLX's
-    convolutions; `labels` and the columns in `carry` are as for `text`.
+    The column `image` contains the results of the stages of `fp.images`: tensors uint8 [H, W] or [H, W, C] with C = 1 or 3, or pixels of
+    different sizes. Float tensors are also allowed, and encoded files such as JPEG and PNG, as `binary` or in a field `bytes` (as in
+    Hugging Face datasets). Files are decoded as by `images.decode` (extra `vision`). The batch contains `images` float32[B, H, W, C], the
+    axis order of MLX convolutions. `labels` and the columns in `carry` are the same as for `text`.
 
-    Pixels are copied to MLX as they are, and MLX scales uint8 to 0 to 1; floats stay as they are. Then `normalization` subtracts the mean
-    and divides by the standard deviation of each channel. `mode` converts all images to RGB or to grey, as `images.decode`, and `size`,
-    (height, width), resizes them as `images.resize`: as stages, both can be done by the workers of `prefetch`. Raises `DataError` for a
-    file that cannot be decoded or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels, and for images of different sizes or channels, naming
-    the row and the file.
+    MLX scales uint8 pixels to 0 to 1 after the copy; floats stay unchanged. `normalization` then subtracts the mean and divides by the
+    standard deviation of each channel. `mode` converts all images to RGB or grey, as `images.decode` does. `size`, (height, width), resizes
+    all images, as `images.resize` does. Workers of `prefetch` can do both earlier, as stages.
+
+    Raises `DataError` with the row and the file for a file that cannot be decoded or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels, and
+    for images of different sizes or channels.
 
     >>> collator = vision(normalization=NORMALIZATIONS["mnist"], label="digit")
     >>> batch = collator([{"image": np.zeros((28, 28), np.uint8), "digit": 7}])
@@ -111,12 +112,13 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
         channels = CHANNELS[mode]
         if normalization is not None and len(normalization.mean) != channels:
             raise ArgumentError(
-                f"mode={mode!r} gives images with {channels} channels, and {normalization} is for {len(normalization.mean)}."
+                f"mode={mode!r} gives images with {channels} channels, but {normalization} is for {len(normalization.mean)}. "
+                "Choose another one."
             )
     check_label(label, label_kind, classes)
     if size is not None:
         size = as_size(size)
-        pillow(_NAME)  # raise now, and not at the first batch, if Pillow is missing
+        pillow(_NAME)  # If Pillow is missing, raise the error now, not at the first batch.
     return _Vision(image, normalization, mode, size, label, label_kind, classes, as_strings("carry", carry))
 
 
@@ -152,13 +154,13 @@ class _Vision(Stacking):
 
     def arrays(self, schema: Schema) -> Arrays | None:
         kinds = {name: schema.field(name).type for name in {self.image, *names_of(self.label), *self.carry} & {*schema.names}}
-        made: dict[str, Any] = {name: (name, fixed_numbers(kind)) for name, kind in kinds.items()}
-        if not is_tensor(kinds.get(self.image)) or not all(make for _, make in made.values()):
+        converters: dict[str, Any] = {name: (name, fixed_numbers(kind)) for name, kind in kinds.items()}
+        if not is_tensor(kinds.get(self.image)) or not all(make for _, make in converters.values()):
             return None
         arrays: dict[str, Any] = {"images": (self.image, partial(self._images, tuple(kinds[self.image].shape)))}
         if self.label is not None:
-            arrays["labels"] = (self.label, partial(self._labels, made[self.label][1]))
-        return arrays | {name: made[name] for name in self.carry}
+            arrays["labels"] = (self.label, partial(self._labels, converters[self.label][1]))
+        return arrays | {name: converters[name] for name in self.carry}
 
     def _images(self, shape: tuple[int, ...], values: Numbers) -> Numbers:
         return self._checked(self._prepared(values.reshape(len(values), *shape)))
@@ -171,33 +173,34 @@ class _Vision(Stacking):
         return images if self.size is None else all_resized(images, self.size, _NAME)
 
     def _pixels(self, view: Examples) -> Pixels:
-        """Return the images as uint8 or float [B, H, W, C], all of one size."""
+        """Return the images as uint8 or float [B, H, W, C], all of the same size."""
         column = column_of(view, self.image, _NAME)
         if is_tensor(column.type):
             return self._prepared(column.to_numpy_ndarray())
         if not (encoded_in(column.type) or mode_of(column.type)):
             raise SchemaError(
                 f"{_NAME}: column {self.image!r} must hold tensors uint8 or float [H, W] or [H, W, C], or encoded images as binary, "
-                f"got {column.type}. numpy arrays of one shape become tensors in from_examples and from_table."
+                f"got {column.type}. NumPy arrays of equal shape become tensors in from_examples and from_table."
             )
         return self._stacked.pixels(view.chunk)
 
     def _checked(self, images: Pixels) -> Pixels:
-        """Return the images, as many bytes as they had; raise `DataError` if the normalization is for others."""
+        """Return the images. Raises `DataError` if the normalization has another number of channels."""
         if self.normalization is not None and len(self.normalization.mean) != images.shape[3]:
             raise DataError(
-                f"{_NAME}: the images in column {self.image!r} have {images.shape[3]} channels, and {self.normalization} is for "
+                f"{_NAME}: the images in column {self.image!r} have {images.shape[3]} channels, but {self.normalization} is for "
                 f"{len(self.normalization.mean)}. Choose another normalization, or give "
                 f'mode="{"grey" if len(self.normalization.mean) == 1 else "rgb"}".'
             )
         return images
 
     def finished(self, batch: Batch) -> Batch:
-        """Make floats of the pixels where the arrays are: a quarter of the bytes was copied there."""
+        """Convert pixels to floats on the device, because uint8 pixels have a quarter of the bytes to copy."""
         images = batch["images"]
         count, height, width, channels = images.shape
         full = 255 if images.dtype == mx.uint8 else 1
-        rows = images.reshape(count * height, width * channels).astype(mx.float32)  # as MLX is slow if the last axis is as short as 3
+        # MLX is slow for arrays with a short last axis, such as 3.
+        rows = images.reshape(count * height, width * channels).astype(mx.float32)
         if self.normalization is None:
             rows = rows / full
         else:
@@ -217,12 +220,12 @@ def _along(values: Any, width: int) -> mx.array:
 
 
 def _four_axes(pixels: Pixels, name: str) -> Pixels:
-    """Return tensors as [B, H, W, C], or raise `SchemaError`."""
+    """Return tensors as [B, H, W, C]. Raises `SchemaError` for other shapes and types."""
     images = pixels[..., None] if pixels.ndim == 3 else pixels
     if images.ndim != 4 or images.shape[3] not in (1, 3):
         raise SchemaError(
             f"{_NAME}: an image in column {name!r} must be [H, W] or [H, W, C] with 1 or 3 channels, got {list(pixels.shape[1:])}. "
-            "Channels are the last axis; where they are the first, move them with map and np.moveaxis(image, 0, -1)."
+            "Channels must be the last axis: move a first axis with map and np.moveaxis(image, 0, -1)."
         )
     if images.dtype != np.uint8 and images.dtype.kind != "f":
         raise SchemaError(f"{_NAME}: an image in column {name!r} must be uint8 or float, got {images.dtype}.")

@@ -1,4 +1,4 @@
-"""The collator for masked language models, with the hidden tokens as labels."""
+"""Collator for masked language models: the hidden tokens become labels."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
@@ -24,7 +24,7 @@ Ids = NDArray[np.int32]
 
 
 @explain_call
-def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
+def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     *,
     pad_id: int,
     mask_id: int,
@@ -41,17 +41,16 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     type_ids: bool = False,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for masked language models: it hides tokens of `input_ids`, and the labels are the hidden tokens.
+    """Return the collator for masked language models. It hides tokens of `input_ids`, and the labels are the hidden tokens.
 
-    Each token is chosen with probability `rate`, never one of `special_ids`, `pad_id` or `mask_id`. Of the chosen ones, 80 % become
-    `mask_id`, 10 % a random token that is not special, and 10 % stay (Devlin et al., "BERT", 2019, section 3.1). With `continuations`, the
-    ids of tokens that continue a word, whole words are chosen (BERT's "whole word masking" of 2019).
+    Each token is chosen with probability `rate`, except `special_ids`, `pad_id` and `mask_id`. Of the chosen tokens, 80 % are replaced by
+    `mask_id`, 10 % by a random non-special token, and 10 % stay unchanged (Devlin et al., "BERT", 2019, section 3.1). With `continuations`,
+    the ids of tokens that continue a word, whole words are chosen (BERT's "whole word masking" of 2019).
 
-    The batch is that of `text`, with `labels` int32[B, L]: the original id at chosen places, `ignore_index` at all others.
+    The batch is the same as for `text`, with `labels` int32[B, L]: the original id at chosen positions, `ignore_index` elsewhere.
 
-    The choice depends on `seed`, the example and the epoch, not on the batch, its padding or its order. Examples that do not come from a
-    pipeline have no epoch; for them it depends on `seed` and their tokens. Raises `DataError` for an id that is not below `vocab_size`, and
-    the errors that `text` raises.
+    The choice depends on `seed`, the example and the epoch, but not on the batch, its padding or its order. For examples from outside a
+    pipeline, the choice depends on `seed` and the tokens. Raises `DataError` for an id outside `vocab_size`, and the errors of `text`.
 
     >>> collator = masked(pad_id=0, mask_id=1, special_ids={0, 1, 2}, vocab_size=30, seed=0, rate=0.3)
     >>> batch = collator([{"input_ids": [2, 10, 11, 12, 13, 14, 2]}, {"input_ids": [2, 20, 21, 2]}])
@@ -71,7 +70,7 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
         for number in ids:
             check_integer(**{f"an id of {name}": number})
             if not 0 <= number < vocab_size:
-                raise ArgumentError(f"{name} holds {number}, outside the vocabulary of {vocab_size}. Take both from one tokenizer.")
+                raise ArgumentError(f"{name} holds {number}, outside the vocabulary of {vocab_size}. Take both from the same tokenizer.")
     if len({*special_ids, pad_id, mask_id} & set(range(vocab_size))) == vocab_size:
         raise ArgumentError(f"All {vocab_size} ids of the vocabulary are special, so there is nothing to mask.")
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
@@ -83,11 +82,10 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
 
 @explain_call
 def continuations(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of the tokens that continue the word of the token before them, for `masked(continuations=...)`.
+    """Return the ids of tokens that continue the word of the previous token, for `masked(continuations=...)`.
 
-    In a WordPiece vocabulary these are the tokens with the prefix `##`; in byte-level and SentencePiece vocabularies the tokens that do not
-    begin with a space, so punctuation belongs to the word that it touches, as in RoBERTa. Raises `ArgumentError` for a vocabulary that does
-    not tell where words begin.
+    In a WordPiece vocabulary, these tokens have the prefix `##`. In byte-level and SentencePiece vocabularies, they do not begin with a
+    space, so punctuation belongs to the adjacent word, as in RoBERTa. Raises `ArgumentError` if the vocabulary does not mark word starts.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a hat, a cat"}]), kind="wordpiece", vocab_size=20)
@@ -96,15 +94,19 @@ def continuations(tokenizer: Tokenizer) -> frozenset[int]:
     [('a', False), ('h', False), ('##at', True)]
     """
     check_tokenizer(tokenizer=tokenizer)
-    own, found = engine(tokenizer.json), read_configuration(tokenizer.json)
-    kind = found.kind
+    tokenizer_engine, configuration = engine(tokenizer.json), read_configuration(tokenizer.json)
+    kind = configuration.kind
     if kind is None:
         raise ArgumentError(
-            f"The vocabulary does not say where words begin: got a {found.model.get('type')} model with the parts "
-            f"{sorted(found.part_types) or 'none'}. Give the ids of the tokens that continue a word yourself, or mask single tokens."
+            f"The vocabulary does not mark word starts: got a {configuration.model.get('type')} model with the parts "
+            f"{sorted(configuration.part_types) or 'none'}. Pass the ids of continuing tokens yourself, or mask single tokens."
         )
-    added = own.get_added_tokens_decoder()
-    return frozenset(number for token, number in own.get_vocab().items() if number not in added and kind.continues(token, found.model))
+    added = tokenizer_engine.get_added_tokens_decoder()
+    return frozenset(
+        number
+        for token, number in tokenizer_engine.get_vocab().items()
+        if number not in added and kind.continues(token, configuration.model)
+    )
 
 
 @frozen(repr=False)
@@ -136,12 +138,12 @@ class _Masked(Padded):
         return Columns(self, examples, ends, ragged, single)
 
     def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
-        """Return the tokens to show and the labels, int32[N] each, for the tokens of all rows, end to end."""
+        """Return the masked tokens and the labels, int32[N] each, for the concatenated tokens of all rows."""
         firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
-        places = _place_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
+        position_keys = _position_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
         within = places_within(lengths)
-        # The upper half of the bits chooses, the lower half replaces.
-        tokens = fold_into_rows(np.repeat(keys, lengths) ^ places[within], "token")
+        # The upper half of the random bits chooses tokens, the lower half chooses replacements.
+        tokens = fold_into_rows(np.repeat(keys, lengths) ^ position_keys[within], "token")
         deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]
         chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
         draws, hidden = (tokens[chosen] & _LOWER).astype(np.int64), ids[chosen]
@@ -153,7 +155,7 @@ class _Masked(Padded):
         return shown, labels
 
     def _word_starts(self, ids: Ids, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the place where the word of each token begins. A word ends with its row and before a special token."""
+        """Return the position of the first token of each token's word. A word ends at the end of its row and before a special token."""
         special = ~self._ordinary[ids]
         begins = special | ~self._continuing[ids]
         begins[1:] |= special[:-1]
@@ -182,14 +184,14 @@ _HALF, _LOWER = np.uint64(32), np.uint64(2**32 - 1)
 
 
 @lru_cache(maxsize=32)
-def _place_keys(seed: int, count: int) -> Keys:
-    """Return one key for each place in a row: uint64[count]."""
+def _position_keys(seed: int, count: int) -> Keys:
+    """Return a key for each position in a row: uint64[count]."""
     return fold_in_rows(fold_in(0, "masked", seed), np.arange(count))
 
 
 def _table(ids: Collection[int], vocab_size: int) -> NDArray[np.bool_]:
     table = np.zeros(vocab_size, np.bool_)
-    table[[number for number in ids if 0 <= number < vocab_size]] = True  # a pad id may lie outside
+    table[[number for number in ids if 0 <= number < vocab_size]] = True  # A padding id may lie outside the vocabulary.
     return table
 
 

@@ -1,4 +1,4 @@
-"""Padding ragged rows to a rectangle with whole-column numpy."""
+"""Padding of ragged rows to rectangles, with NumPy on whole columns."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -19,44 +19,44 @@ Side = Literal["left", "right"]
 
 
 def check_padding(*, length: int | None, pad_multiple: int, side: str = "right", lengths: Sequence[int] = ()) -> tuple[int, ...]:
-    """Check the arguments about padding, which collators share, and return the fixed lengths to pad to; none: to the longest row."""
+    """Check the common padding arguments of collators. Return the allowed padded lengths; empty means the longest row."""
     check_positive(pad_multiple=pad_multiple, **({} if length is None else {"length": length}))
     check_choice(("left", "right"), side=side)
     if length is not None and pad_multiple != 1:
-        raise ArgumentError(f"A fixed length needs no pad_multiple, got length={length} and pad_multiple={pad_multiple}. Give one of them.")
+        raise ArgumentError(f"A fixed length needs no pad_multiple, got length={length} and pad_multiple={pad_multiple}. Give only one.")
     if not len(lengths):
         return () if length is None else (length,)
     check_lengths(lengths)
     if length is not None or pad_multiple != 1:
-        raise ArgumentError(f"lengths={list(lengths)} are all lengths to pad to. Leave out length and pad_multiple.")
+        raise ArgumentError(f"lengths={list(lengths)} already gives all padded lengths. Remove length and pad_multiple.")
     return tuple(lengths)
 
 
-def padded_places(
+def padded_mask(
     ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int, cut: str | None = None
 ) -> NDArray[np.bool_]:
-    """Return the `real_places` of a group in its common length; if a row is too long, raise `DataError`: `at` says where row i is.
+    """Return the mask of values for a group at its padded length, as `real_mask` does. Raises `DataError` if a row is too long.
 
-    `cut` is what cuts rows, for the message.
+    `at` returns the location of a row for the message. `cut` names a function that shortens rows, for the message.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
     if length is None:
         raise too_long(at(int(rows.argmax())), int(rows.max()), lengths[-1], cut)
-    return real_places(ends, length, "right")
+    return real_mask(ends, length, "right")
 
 
 @lru_cache(maxsize=1024)
 def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) -> int | None:
-    """Return the first of `lengths` that is enough, None if none is; without `lengths`, `longest` rounded up to `pad_multiple`."""
-    return next((each for each in lengths if each >= longest), None) if lengths else padded_length(longest, pad_multiple)
+    """Return the first sufficient element of `lengths`, or None. Without `lengths`, return `longest` rounded up to `pad_multiple`."""
+    return next((length for length in lengths if length >= longest), None) if lengths else padded_length(longest, pad_multiple)
 
 
 def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataError:
-    """Return the error for a row of `count` values, which names what cuts rows."""
+    """Return the error for a row of `count` values. `cut` names a function that shortens rows."""
     return DataError(
-        f"{at} has {count} values, more than the length of {most} to pad to. "
-        f"Cut the rows before batch, as {cut or f'tokenize(max_length={most})'} does, or pad to a larger length."
+        f"{at} has {count} values, more than the padded length of {most}. "
+        f"Cut the rows before batch with {cut or f'tokenize(max_length={most})'}, or pad to a larger length."
     )
 
 
@@ -65,31 +65,31 @@ def padded_length(longest: int, multiple: int) -> int:
     return max(1, -(-longest // multiple)) * multiple
 
 
-def real_places(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
-    """Return the mask bool[B, length] of the values after padding, for row ends int64[B + 1]."""
-    return places_of((ends[1:] - ends[:-1]).astype(np.int32)[:, None], length, side)
+def real_mask(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
+    """Return the mask of values (True) and padding (False), bool[B, length], for row bounds int64[B + 1]."""
+    return mask_of_counts((ends[1:] - ends[:-1]).astype(np.int32)[:, None], length, side)
 
 
-def places_of(counts: NDArray[np.int32], length: int, side: Side) -> NDArray[np.bool_]:
-    """Return the mask bool[B, length] of the values after padding, for `counts` values in each row, int32[B, 1]."""
-    places = _places(length)
-    real: NDArray[np.bool_] = places < counts if side == "right" else places >= length - counts
+def mask_of_counts(counts: NDArray[np.int32], length: int, side: Side) -> NDArray[np.bool_]:
+    """Return the mask of values (True) and padding (False), bool[B, length], for `counts` values per row, int32[B, 1]."""
+    positions = _positions(length)
+    real: NDArray[np.bool_] = positions < counts if side == "right" else positions >= length - counts
     return real
 
 
 @lru_cache(maxsize=64)
-def _places(length: int) -> NDArray[np.int32]:
+def _positions(length: int) -> NDArray[np.int32]:
     return np.arange(length, dtype=np.int32)
 
 
 def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDArray[Any]:
-    """Lay out the values of all rows, end to end, at the real places: [B, length, ...] of the values' dtype, `fill` at others."""
+    """Write the concatenated values of all rows to the True positions of `real`: [B, length, ...]. Other positions get `fill`."""
     shape = (*real.shape, *values.shape[1:])
     if len(values) == real.size:  # no row is padded
         return values.reshape(shape)
     if fill:
         out = np.empty(shape, values.dtype)
-        out.fill(fill)  # np.full takes twice the time for small arrays
+        out.fill(fill)  # For small arrays, np.full takes twice the time.
     else:
         out = np.zeros(shape, values.dtype)
     out[real] = values
@@ -97,7 +97,7 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
 
 
 def pad_even(values: NDArray[Any], length: int, fill: float, side: Side) -> NDArray[Any]:
-    """Pad rows of one length, [B, N], to [B, length]; of this length already, they stay as they are, which may be a view."""
+    """Pad equally long rows [B, N] to [B, length]. Rows of this length stay unchanged and may be a view."""
     rows, size = values.shape
     if size == length:
         return values
@@ -113,13 +113,13 @@ def mask_even(rows: int, size: int, length: int, side: Side) -> NDArray[np.int32
 
 
 def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> NDArray[Any]:
-    """Pad each row to its own length, `lengths` int64[N], and put the rows end to end: [sum of lengths] of the values' dtype, below 2 GB.
+    """Pad each row to its length in `lengths`, int64[N]. Return the concatenated rows, with fewer than 2 GB in total.
 
-    The result equals that of `pad_rows` for each group of rows of one length, in a third of the time for many small groups.
+    The result equals `pad_rows` for each group of equally long rows, in a third of the time for many small groups.
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any() and counts.sum() == len(values):  # the rows are in order, so nothing lies between them
+    if not missing.any() and counts.sum() == len(values):  # The rows are in order and without gaps.
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")
@@ -132,20 +132,20 @@ def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np
     """Return the mask of `pad_end_to_end`, int32[sum of lengths]: 1 for values, 0 for padding."""
     if np.array_equal(counts, lengths):
         return np.ones(counts.sum(), np.int32)
-    first = counts if side == "right" else lengths - counts  # how many times the first number, before the other
+    first = counts if side == "right" else lengths - counts  # number of leading positions with the first value
     most = _power(lengths)
-    both, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
-    pieces = Pieces(len(counts))  # each row is a slice of `both`
-    pieces.put(slice(None), pa.py_buffer(both), (most - first) * width, lengths * width)
+    halves, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
+    pieces = Pieces(len(counts))  # Each row of the mask is a slice of `halves`.
+    pieces.put(slice(None), pa.py_buffer(halves), (most - first) * width, lengths * width)
     return np.frombuffer(pieces.joined()[1], np.int32)
 
 
 def _power(numbers: NDArray[np.int64]) -> int:
-    """Return a power of two that is not below any of the numbers."""
+    """Return a power of two of at least the largest number."""
     return 1 << max(0, int(numbers.max()) - 1).bit_length()
 
 
 @lru_cache(maxsize=64)
 def _halves(dtype: np.dtype[Any], first: float, second: float, size: int) -> NDArray[Any]:
-    """Return `size` times the first number, then `size` times the second."""
+    """Return `size` copies of the first number, then `size` copies of the second."""
     return np.repeat(np.array([first, second], dtype), size)

@@ -1,4 +1,4 @@
-"""The collator for columns of any kind, which has no required arguments."""
+"""Default collator for columns of any type, without required arguments."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import Arrays, Collator, Numbers, as_view, column_of, fixed_numbers, is_number_or_bool, numbers_of, ragged_of
-from mlxfp.collators.padding import mask_even, pad_even, pad_rows, padded_length, real_places
+from mlxfp.collators.padding import mask_even, pad_even, pad_rows, padded_length, real_mask
 from mlxfp.collators.stacking import Stacking
 from mlxfp.core.chunks import HIDDEN, Example, Schema
 from mlxfp.core.examples import Examples
@@ -20,13 +20,14 @@ from mlxfp.support.errors import SchemaError
 
 
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
-    """Make the collator that puts every column into the batch: numbers and tensors are stacked, and lists are padded.
+    """Return a collator that puts every column into the batch: numbers and tensors are stacked, lists are padded.
 
-    Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L], `pad_id` on padding, with a second array
-    int32[B, L] named `<column>_mask`, 1 on values and 0 on padding; L is the length of the longest row, rounded up to `pad_multiple`.
-    Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings. The type of a column alone decides
-    which arrays it gives, so all batches have the same arrays. Raises `SchemaError` for columns of other types, and for examples without
-    columns.
+    Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L] with `pad_id` on padding, and a second array
+    `<column>_mask` int32[B, L] with 1 on values and 0 on padding. L is the length of the longest row, rounded up to `pad_multiple`.
+    Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings.
+
+    The arrays depend only on the column types, so all batches have the same arrays. Raises `SchemaError` for columns of other types, and
+    for examples without columns.
 
     >>> batch = default()([{"x": [1, 2], "y": 0.5, "name": "a"}, {"x": [3], "y": 1.5, "name": "b"}])
     >>> batch["x"].tolist(), batch["x_mask"].tolist(), batch["y"].tolist(), batch["name"]
@@ -47,12 +48,12 @@ class _Default(Stacking):
 
     def arrays(self, schema: Schema) -> Arrays | None:
         fields = [field for field in schema if field.name not in HIDDEN]
-        made = [pair for field in fields for pair in self._arrays(field)]
-        arrays = {name: (column, make) for name, column, make in made}
-        return arrays if arrays and len(arrays) == len(made) and all(make for *_, make in made) else None
+        entries = [pair for field in fields for pair in self._arrays(field)]
+        arrays = {name: (column, make) for name, column, make in entries}
+        return arrays if arrays and len(arrays) == len(entries) and all(make for *_, make in entries) else None
 
     def _arrays(self, field: pa.Field) -> Iterator[tuple[str, str, Any]]:
-        """Yield the arrays of a column, each with the column and what makes it of `fixed_values`, or None if nothing does."""
+        """Yield the arrays of a column: name, column, and a function from `fixed_values` to the array (None if impossible)."""
         if not is_list_like(field.type):
             yield field.name, field.name, fixed_numbers(field.type)
             return
@@ -70,11 +71,11 @@ class _Default(Stacking):
             raise SchemaError(f"{_NAME} needs at least one column, got examples without any.")
         batch: dict[str, Any] = {}
         for name in names:
-            made = self._column(view, name)
-            taken = next((each for each in made if each != name and each in names), None)
-            if taken is not None:
-                raise SchemaError(f"{_NAME}: the mask of column {name!r} would replace the column {taken!r}. Rename that one.")
-            batch |= made
+            arrays = self._column(view, name)
+            clash = next((key for key in arrays if key != name and key in names), None)
+            if clash is not None:
+                raise SchemaError(f"{_NAME}: the mask of column {name!r} would replace the column {clash!r}. Rename this column.")
+            batch |= arrays
         return batch
 
     def _column(self, view: Examples, name: str) -> dict[str, Any]:
@@ -86,10 +87,10 @@ class _Default(Stacking):
         if not is_list_like(kind):
             raise SchemaError(
                 f"{_NAME} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
-                f"Turn it into one of these before batch, or leave it out with drop_columns([{name!r}])."
+                f"Turn it into one of these before batch, or remove it with drop_columns([{name!r}])."
             )
         values, ends = ragged_of(view, name, _NAME)
-        real = real_places(ends, padded_length(int(np.diff(ends).max()), self.pad_multiple), "right")
+        real = real_mask(ends, padded_length(int(np.diff(ends).max()), self.pad_multiple), "right")
         return {name: mx.array(pad_rows(values, real, self.pad_id)), f"{name}_mask": mx.array(real.astype(np.int32))}
 
 

@@ -1,4 +1,4 @@
-"""The collator for preference learning, from a chosen and a rejected answer to each prompt."""
+"""Collator for preference learning, with a chosen and a rejected answer per prompt."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,9 +8,9 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, ids_of
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_row, ids_of
 from mlxfp.collators.cutting import carried
-from mlxfp.collators.padding import check_padding, fitting_length, pad_rows, real_places
+from mlxfp.collators.padding import check_padding, fitting_length, pad_rows, real_mask
 from mlxfp.core.arrow.ragged import Ends, ends_of
 from mlxfp.core.chunks import Example
 from mlxfp.core.examples import Examples
@@ -20,7 +20,7 @@ from mlxfp.text.encoding.framing import gather
 
 
 @explain_call
-def preference(  # noqa: PLR0913  # all have defaults but one, and are named
+def preference(  # noqa: PLR0913  # keyword-only, all but one with defaults
     *,
     pad_id: int,
     prompt: str = "prompt",
@@ -33,15 +33,15 @@ def preference(  # noqa: PLR0913  # all have defaults but one, and are named
     pad_multiple: int = 1,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for `losses.dpo`: token ids of a `prompt`, and of a `chosen` and a `rejected` answer to it.
+    """Return the collator for `losses.dpo`, for token ids of a `prompt` and of its `chosen` and `rejected` answers.
 
-    The batch holds `chosen_input_ids`, `chosen_attention_mask`, `chosen_labels`, and the same three of `rejected`, all int32[B, L]. They
-    are what `causal` makes of the prompt with the answer behind it: `labels` are the tokens that follow, `ignore_index` on the prompt and
-    on padding, which is on the right. So both answers are scored in one call of a model, of 2B rows. Columns in `carry` are added as by
-    `text`, such as log-probabilities under a reference model, computed once.
+    The batch contains `chosen_input_ids`, `chosen_attention_mask`, `chosen_labels`, and the same arrays for `rejected`, all int32[B, L]. As
+    in `causal`, the prompt is followed by the answer, and `labels` are the next tokens, with `ignore_index` on the prompt and on padding.
+    Padding is on the right. A single call of a model with 2B rows can score both answers. Columns in `carry` are added as in `text`, for
+    example precomputed log-probabilities of a reference model.
 
-    L is `length` if given; else the smallest of `lengths` that is enough for both answers of the group; else that of the longest, rounded
-    up to `pad_multiple`. Raises `DataError` for a row that is longer, and for an id that is not below `vocab_size`, naming the row.
+    L is `length` if given, else the smallest of `lengths` that is sufficient for all answers of the group, else the largest number of
+    predictions, rounded up to `pad_multiple`. Raises `DataError` with the row for a longer row, and for an id outside `vocab_size`.
 
     >>> collator = preference(pad_id=0)
     >>> batch = collator([{"prompt": [5, 6], "chosen": [7, 8, 2], "rejected": [9, 2]}])
@@ -85,26 +85,26 @@ class _Preference(Choosing):
         length = self._length(view, counts)
         batch: dict[str, Any] = {}
         for name, (ids, ends) in zip(("chosen", "rejected"), answers.values(), strict=True):
-            batch |= {f"{name}_{part}": values for part, values in self._laid(prompts, prompt_ends, ids, ends, length).items()}
+            batch |= {f"{name}_{part}": values for part, values in self._arranged(prompts, prompt_ends, ids, ends, length).items()}
         return batch | carried(view, self.carry, _NAME)
 
     def _length(self, view: Examples, counts: dict[str, Any]) -> int:
-        longest = max(int(each.max()) for each in counts.values()) - 1
+        longest = max(int(lengths.max()) for lengths in counts.values()) - 1
         length = fitting_length(max(0, longest), self.lengths, self.pad_multiple)
         if length is None:
-            column = next(column for column, each in counts.items() if each.max() == longest + 1)
+            column = next(column for column, lengths in counts.items() if lengths.max() == longest + 1)
             raise DataError(
-                f"{at_place(view, column, int(counts[column].argmax()), _NAME)} has {longest + 1} tokens with its prompt, so {longest} "
-                f"predictions, more than the length of {self.lengths[-1]}. Cut or leave out such rows, or pad to a larger length."
+                f"{at_row(view, column, int(counts[column].argmax()), _NAME)} has {longest + 1} tokens with its prompt, so {longest} "
+                f"predictions, more than the length of {self.lengths[-1]}. Cut or remove such rows, or pad to a larger length."
             )
         return length
 
-    def _laid(self, prompts: Any, prompt_ends: Ends, ids: Any, ends: Ends, length: int) -> dict[str, mx.array]:
-        """Join prompts and answers, and lay them out as inputs, a mask and labels, int32[B, length] each."""
+    def _arranged(self, prompts: Any, prompt_ends: Ends, ids: Any, ends: Ends, length: int) -> dict[str, mx.array]:
+        """Join prompts and answers. Return inputs, mask and labels, int32[B, length] each."""
         starts = np.stack([prompt_ends[:-1], len(prompts) + ends[:-1]], axis=1).ravel()
         lengths = np.stack([np.diff(prompt_ends), np.diff(ends)], axis=1)
         joined, rows = gather(np.concatenate([prompts, ids]), starts, lengths.ravel()), ends_of(lengths.sum(axis=1))
-        real = real_places(rows, length + 1, "right")
+        real = real_mask(rows, length + 1, "right")
         tokens = pad_rows(joined, real, self.pad_id)
         silent = ~real | (np.arange(length + 1) < lengths[:, :1])
         predicted = real[:, 1:].astype(np.int32)

@@ -1,4 +1,4 @@
-"""The collator for encoder-decoder models: the source, and the target both as inputs and as labels."""
+"""Collator for encoder-decoder models: the target serves as decoder input and as labels."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,9 +10,9 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, ids_of
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_row, ids_of
 from mlxfp.collators.cutting import carried
-from mlxfp.collators.padding import pad_rows, padded_places
+from mlxfp.collators.padding import pad_rows, padded_mask
 from mlxfp.core.chunks import Example
 from mlxfp.core.examples import Examples
 from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call
@@ -20,7 +20,7 @@ from mlxfp.support.errors import ArgumentError
 
 
 @explain_call
-def seq2seq(  # noqa: PLR0913  # two texts, each with its length
+def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
     *,
     pad_id: int,
     start_id: int,
@@ -32,14 +32,14 @@ def seq2seq(  # noqa: PLR0913  # two texts, each with its length
     pad_multiple: int = 1,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for encoder-decoder models, from token ids in `input_ids` and in the column `target`.
+    """Return the collator for encoder-decoder models, for token ids in `input_ids` and in the column `target`.
 
-    The batch holds `input_ids` and `attention_mask` int32[B, L] of the source, and of the target `labels`, `decoder_input_ids` and
-    `decoder_attention_mask` int32[B, T]. `labels` are the target's tokens, `ignore_index` on padding; `decoder_input_ids` are the same
-    shifted right after `start_id`, so at each place the decoder has seen the tokens before the label (Sutskever et al., 2014).
+    The batch contains `input_ids` and `attention_mask` int32[B, L] of the source. For the target, it contains `labels`, `decoder_input_ids`
+    and `decoder_attention_mask` int32[B, T]. `labels` are the tokens of the target, with `ignore_index` on padding. `decoder_input_ids` are
+    the same tokens, shifted right by `start_id`, so the decoder sees only the tokens before each label (Sutskever et al., 2014).
 
-    L and T are `length` and `target_length` if given, else the longest rows rounded up to `pad_multiple`. Raises `DataError` for a row
-    that is longer, and for an id that is not below `vocab_size`, naming the row.
+    L and T are `length` and `target_length` if given, else the longest row lengths, rounded up to `pad_multiple`. Raises `DataError` with
+    the row for a longer row, and for an id outside `vocab_size`.
 
     >>> collator = seq2seq(pad_id=0, start_id=1)
     >>> batch = collator([{"input_ids": [5, 6], "labels": [7, 8, 2]}, {"input_ids": [5], "labels": [9, 2]}])
@@ -53,8 +53,8 @@ def seq2seq(  # noqa: PLR0913  # two texts, each with its length
     sizes = {"vocab_size": vocab_size, "length": length, "target_length": target_length}
     check_positive(pad_multiple=pad_multiple, **{name: size for name, size in sizes.items() if size is not None})
     if pad_multiple != 1 and None not in (length, target_length):
-        raise ArgumentError(f"Fixed lengths need no pad_multiple, got pad_multiple={pad_multiple}. Leave it or a length out.")
-    fixed, target_fixed = (() if each is None else (each,) for each in (length, target_length))
+        raise ArgumentError(f"Fixed lengths need no pad_multiple, got pad_multiple={pad_multiple}. Remove pad_multiple or a length.")
+    fixed, target_fixed = (() if number is None else (number,) for number in (length, target_length))
     carry = as_strings("carry", carry)
     return _Seq2seq(pad_id, start_id, target, vocab_size, ignore_index, fixed, target_fixed, pad_multiple, carry)
 
@@ -77,8 +77,8 @@ class _Seq2seq(Choosing):
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
-        ids, real = self._laid(view, "input_ids", self.lengths)
-        labels, real_labels = self._laid(view, self.target, self.target_lengths)
+        ids, real = self._arranged(view, "input_ids", self.lengths)
+        labels, real_labels = self._arranged(view, self.target, self.target_lengths)
         decoder = np.full(real_labels.shape, self.start_id, np.int32)
         decoder[:, 1:] = pad_rows(labels, real_labels, self.pad_id)[:, :-1]
         batch = {
@@ -90,11 +90,11 @@ class _Seq2seq(Choosing):
         }
         return batch | carried(view, self.carry, _NAME)
 
-    def _laid(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Read a column of token ids: (ids of all rows, end to end; their places in the batch, bool[B, L])."""
+    def _arranged(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Return the concatenated token ids of all rows, and the mask of their positions in the batch, bool[B, L]."""
         ids, ends = ids_of(view, column, self.vocab_size, _NAME)
-        at = partial(at_place, view, column, wanted_by=_NAME)
-        return ids, padded_places(ends, at, lengths=lengths, pad_multiple=self.pad_multiple)
+        at = partial(at_row, view, column, wanted_by=_NAME)
+        return ids, padded_mask(ends, at, lengths=lengths, pad_multiple=self.pad_multiple)
 
 
 _NAME = "collators.seq2seq"
@@ -102,7 +102,8 @@ _NAME = "collators.seq2seq"
 
 def _for_task(setting: Setting) -> dict[str, Any]:
     tokenizer = setting.tokenizer
-    start = next((role for role in ("bos", "cls") if getattr(tokenizer, f"{role}_token") is not None), "pad")  # T5 starts with padding
+    # Without a BOS or CLS token, the decoder starts with the padding token, as in T5.
+    start = next((role for role in ("bos", "cls") if getattr(tokenizer, f"{role}_token") is not None), "pad")
     ids = {"start_id": getattr(tokenizer, f"{start}_id"), "target": setting.roles["target"]}
     return {**setting.token_arguments(), **ids, "target_length": setting.length}
 

@@ -1,4 +1,4 @@
-"""Collators of columns whose rows have one size: their arrays are the values of many rows as they lie in memory."""
+"""Collators for columns with rows of equal size. Values of many rows are contiguous in memory and become arrays at once."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -14,21 +14,21 @@ from mlxfp.core.chunks import Schema
 from mlxfp.core.examples import Examples
 from mlxfp.support.errors import MlxfpError
 
-Values = Callable[[Any], Numbers]  # the values of rows of one column, of the rows in a slice or with these numbers
-_view: Any = memoryview  # MLX takes two thirds of the time to copy from a buffer as from the array itself
+Values = Callable[[Any], Numbers]  # returns the values of a column, for a slice of rows or for row indices
+_view: Any = memoryview  # MLX copies from a buffer in two thirds of the time of an array.
 
 
 class Stacking(Cutting):
-    """A collator that can make arrays of whole columns of numbers and tensors, without looking at rows."""
+    """Collator that converts whole columns of numbers and tensors to arrays, without a loop over rows."""
 
     __slots__ = ()
 
     @abstractmethod
     def arrays(self, schema: Schema) -> Arrays | None:
-        """Say so from the types of columns alone: `fixed_values` are then what is read."""
+        """Return the source column and a function for each array of a batch, determined by the column types alone."""
 
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[Batch | None]:
-        """Cut batches from columns that lie in memory."""
+        """Cut batches from columns in memory."""
         stack = stacking(self.arrays(examples.chunk.schema) or {}, lambda name: _sliced(examples, name), self.finished)
         if stack is None:
             return repeat(None, len(ends) - 1)
@@ -37,38 +37,38 @@ class Stacking(Cutting):
 
 @frozen(eq=False)
 class Stack:
-    """Makes batches of rows; made by `stacking`. Of columns, it has what reads one; of arrays, the name, the column and what makes it."""
+    """Function from rows to batches, created by `stacking`. Contains a reader for each column and a function for each array."""
 
     columns: dict[str, Values]
     arrays: Sequence[tuple[str, str, Callable[[Numbers], Numbers]]]
     finished: Callable[[Batch], Batch]
 
     def __call__(self, rows: Any, ends: Sequence[int]) -> Iterator[Batch | None]:
-        """Yield a batch for each group of the rows, which are read together; None for a group that has to be collated by itself."""
+        """Yield a batch for each group of the rows, or None for a group that must be collated separately. All groups are read at once."""
         try:
-            found = {column: read(rows) for column, read in self.columns.items()}
-            made = [(name, make(found[column])) for name, column, make in self.arrays]
-        except MlxfpError:  # of one of the groups
+            values = {column: read(rows) for column, read in self.columns.items()}
+            arrays = [(name, make(values[column])) for name, column, make in self.arrays]
+        except MlxfpError:  # The error belongs to a single group, so each group is tried separately.
             for first, stop in pairwise(ends):
                 yield from (None,) if len(ends) == 2 else self(rows[first:stop], (0, stop - first))
             return
         for first, stop in pairwise(ends):
             try:
-                batch: Batch | None = self.finished({name: mx.array(_view(numbers[first:stop])) for name, numbers in made})
+                batch: Batch | None = self.finished({name: mx.array(_view(numbers[first:stop])) for name, numbers in arrays})
             except MlxfpError:
                 batch = None
             yield batch
 
 
 def stacking(arrays: Arrays, values: Callable[[str], Values | None], finished: Callable[[Batch], Batch]) -> Stack | None:
-    """Return what makes batches of rows.
+    """Return a function from rows to batches.
 
-    `values` returns what reads a column; where it is None for one, as for a column with nulls, the result is None.
+    `values` returns a reader for a column. If a reader is None, for example for a column with nulls, the result is None.
     """
     columns = {column: values(column) for column, _ in arrays.values()}
     if not columns or None in columns.values():
         return None
-    return Stack(columns, [(name, column, make) for name, (column, make) in arrays.items()], finished)  # type: ignore[arg-type]  # none is None
+    return Stack(columns, [(name, column, make) for name, (column, make) in arrays.items()], finished)  # type: ignore[arg-type]  # no reader is None
 
 
 def _sliced(examples: Examples, name: str) -> Values | None:

@@ -1,4 +1,4 @@
-"""Batches as rows of Arrow tables: a row for each batch, and a tensor of any shape in each column."""
+"""Storage of batches in Arrow tables: a row per batch, and a column of tensors of any shape per array."""
 
 from typing import Any
 
@@ -10,31 +10,32 @@ from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.stages import Batch
 from mlxfp.support.errors import ArgumentError
 
-_TENSOR = {b"ARROW:extension:name": b"arrow.variable_shape_tensor", b"ARROW:extension:metadata": b"{}"}  # of Arrow's specification
-_DTYPE = b"mlx"  # the key of what an array is; Arrow has no bfloat16 and no complex numbers, and packs eight booleans into a byte
+# Metadata from the Arrow specification.
+_TENSOR = {b"ARROW:extension:name": b"arrow.variable_shape_tensor", b"ARROW:extension:metadata": b"{}"}
+_DTYPE = b"mlx"  # Metadata key of the MLX dtype. Arrow has no bfloat16 and no complex numbers, and packs eight booleans into a byte.
 _STORED_AS = {mx.bool_: mx.uint8, mx.bfloat16: mx.uint16, mx.complex64: mx.uint64}
-_SCALAR = pa.array([[]], pa.list_(pa.int32(), 0))  # the shape of an array without axes
+_SCALAR = pa.array([[]], pa.list_(pa.int32(), 0))  # shape of an array without axes
 
 
-def to_chunk(batch: Batch, like: Schema | None) -> RecordBatch:
-    """Return a batch as one row: a tensor for each array, in Arrow's layout `variable_shape_tensor`, and a list of strings for each tuple.
+def to_chunk(batch: Batch, schema: Schema | None) -> RecordBatch:
+    """Return a batch as a row: a tensor per array, in the Arrow layout `variable_shape_tensor`, and a list of strings per tuple.
 
-    Raises `ArgumentError` where its schema is not `like`, that of the batches before it.
+    Raises `ArgumentError` if the schema differs from `schema`, the schema of earlier batches.
     """
     fields, columns = zip(*(_column(name, value) for name, value in batch.items()), strict=True) if batch else ((), ())
-    schema = pa.schema(fields)
-    if like is not None and not schema.equals(like, check_metadata=True):
+    batch_schema = pa.schema(fields)
+    if schema is not None and not batch_schema.equals(schema, check_metadata=True):
         raise ArgumentError(
-            f"cache keeps batches of one kind: the same names, dtypes and numbers of axes. Got {_said(schema)} after {_said(like)}. "
-            "Let the collator return the same for every group, or keep the batches in memory with load()."
+            "All batches of a cache need the same names, dtypes and numbers of axes. "
+            f"Got {_described(batch_schema)} after {_described(schema)}. Return the same arrays for every group, or use load()."
         )
-    return pa.RecordBatch.from_arrays(list(columns), schema=schema)
+    return pa.RecordBatch.from_arrays(list(columns), schema=batch_schema)
 
 
 def to_batch(chunk: RecordBatch) -> Batch:
     """Return the batch stored in a row."""
     batch = {field.name: _value(field, getattr(chunk[at], "storage", chunk[at])) for at, field in enumerate(chunk.schema)}
-    mx.eval(batch)  # evaluate here, because lazy arrays belong to this thread
+    mx.eval(batch)  # Lazy arrays belong to their thread, so they are evaluated here.
     return batch
 
 
@@ -55,7 +56,7 @@ def _value(field: pa.Field, column: pa.Array) -> Any:
         return tuple(column[0].as_py())
     data, shape = column.field("data"), column.field("shape")
     array = mx.array(data.values.to_numpy(zero_copy_only=True).reshape(shape[0].as_py()))
-    dtype = next((each for each in _STORED_AS if _name(each) == field.metadata[_DTYPE]), None)
+    dtype = next((candidate for candidate in _STORED_AS if _name(candidate) == field.metadata[_DTYPE]), None)
     return array if dtype is None else array.view(dtype)
 
 
@@ -63,7 +64,7 @@ def _name(dtype: mx.Dtype) -> bytes:
     return str(dtype).removeprefix("mlx.core.").encode()
 
 
-def _said(schema: Schema) -> str:
+def _described(schema: Schema) -> str:
     def kind(field: pa.Field) -> str:
         if field.metadata is None:
             return "strings"

@@ -1,4 +1,4 @@
-"""Collators by name, and by task: which kind of data, what to learn from it, and which columns hold what."""
+"""Collators by name and by task. A task is a modality, a kind of learning, and the roles of columns."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ from mlxfp.support.errors import ArgumentError, SchemaError, unknown_name
 from mlxfp.support.registries import Registry
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
-# A new collator is a file of its own and a name here.
+# A new collator needs a new file and an entry here.
 BUILT_IN = (
     waveforms.AUDIO,
     causal_lm.CAUSAL,
@@ -41,12 +41,12 @@ BUILT_IN = (
     token_labels.TOKENS,
     images.VISION,
 )
-COLLATORS: Registry[Callable[..., Collator]] = Registry("collator", {each.name: each.make for each in BUILT_IN})
+COLLATORS: Registry[Callable[..., Collator]] = Registry("collator", {collator.name: collator.make for collator in BUILT_IN})
 TASK_COLLATORS = {task: collator for collator in BUILT_IN for task in collator.tasks}  # by (modality, kind)
 
 
 def _pairs(columns: Any) -> tuple[tuple[str, str], ...]:
-    if isinstance(columns, tuple):  # from attrs.evolve, or the default
+    if isinstance(columns, tuple):  # The value comes from `attrs.evolve`, or is the default.
         return columns
     check_types(Mapping, columns=columns)
     return tuple(sorted(columns.items()))
@@ -54,12 +54,12 @@ def _pairs(columns: Any) -> tuple[tuple[str, str], ...]:
 
 @frozen
 class TaskSpec:
-    """What a task is. `collators.for_task` and `train_valid_test` take it.
+    """Description of a task, for `collators.for_task` and `train_valid_test`.
 
-    `modality` is "text", "vision", "audio" or "multimodal" (a text and an image). `kind` is "classification" or "regression", and for text
-    also "causal", "masked" or "seq2seq". `columns` maps the roles of the task to columns that do not have the usual name: the roles are
-    `label`, `image` and `waveform` (usually in a column of the same name), `target` (usually `labels`) and `prompt_mask` (usually none).
-    `classes` is the number of classes. `length` is the length of the longest row of tokens, samples or frames; images have none.
+    `modality` is "text", "vision", "audio" or "multimodal" (text and image). `kind` is "classification" or "regression", and for text
+    also "causal", "masked" or "seq2seq". `columns` maps roles to column names that differ from the usual names. The roles are `label`,
+    `image` and `waveform` (usual column: the same name), `target` (usual column: `labels`) and `prompt_mask` (no usual column). `classes`
+    is the number of classes. `length` is the maximum row length in tokens, samples or frames; images have no length.
 
     >>> TaskSpec("text", "classification", columns={"label": "Survived"}, classes=2).column("label")
     'Survived'
@@ -92,14 +92,14 @@ class TaskSpec:
         if self.length is not None:
             check_positive(length=self.length)
             if self.modality == "vision":
-                raise ArgumentError(f"Images have no length, got length={self.length}. vision(size=(height, width)) brings them to a size.")
+                raise ArgumentError(f"Images have no length, got length={self.length}. vision(size=(height, width)) resizes images.")
 
     def column(self, role: str) -> str | None:
-        """Return the column that has a role, None where there is none. Raises `UnknownNameError` for a role that the task does not have."""
+        """Return the column of a role, or None if the role has no column. Raises `UnknownNameError` for a role outside the task."""
         return dict(self.columns).get(role, self._usual_column(role))
 
     def _usual_column(self, role: str) -> str | None:
-        """Return the usual column of a role; raise `UnknownNameError` unless the task has it."""
+        """Return the usual column of a role. Raises `UnknownNameError` for a role outside the task."""
         known = TASK_COLLATORS[self.modality, self.kind].roles
         if role not in known:
             raise unknown_name(f"role of a column in a {self.kind} task of {self.modality}", role, known)
@@ -125,16 +125,15 @@ def for_task(
     seed: int = 0,
     collators: Mapping[str, Callable[..., Collator]] = COLLATORS,
 ) -> Collator:
-    """Make the collator that a task needs.
+    """Return the collator for a task.
 
-    A causal, masked or seq2seq task gets the collator of that name, other tasks the one named like their modality. Columns, classes and
-    length come from the task; ids and the size of the vocabulary come from `tokenizer`, which every task with text needs; `schema`, that
-    of the rows to collate, tells whether they have token types and whether they are packed. `seed` is the seed of masks. All other
-    arguments keep their defaults; change one with `attrs.evolve`, as in `evolve(for_task(task), normalization=NORMALIZATIONS["cifar10"])`.
-    To use a collator of your own, pass `collators=COLLATORS | {"vision": mine}`: it is called with the arguments that ours would get.
+    Causal, masked and seq2seq tasks get the collator of the same name. Other tasks get the collator named like their modality. Columns,
+    classes and length come from the task. Token ids and the vocabulary size come from `tokenizer`, required for tasks with text. `schema`
+    is the schema of the rows to collate; it shows if rows have token types or are packed. `seed` is the seed of masks. Other arguments keep
+    their defaults; change them with `attrs.evolve`, as in `evolve(for_task(task), normalization=NORMALIZATIONS["cifar10"])`. To use your
+    own collator, pass `collators=COLLATORS | {"vision": mine}`: `mine` is called with the arguments of the built-in collator.
 
-    Raises `ArgumentError` if a tokenizer is needed and not given; with `schema`, `SchemaError` for a missing column and for class labels
-    that are text.
+    Raises `ArgumentError` if a required tokenizer is missing. With `schema`, raises `SchemaError` for a missing column and for text labels.
 
     >>> for_task(TaskSpec("vision", "classification", columns={"label": "digit"}, classes=10))
     vision(label='digit', classes=10)
@@ -158,8 +157,8 @@ def for_task(
     )
     arguments = collator.arguments(setting)
     if schema is not None:
-        wanted = [*(["input_ids"] if collator.reads_tokens else []), *(column for column in setting.roles.values() if column is not None)]
-        check_columns(wanted, schema.names, "for_task")
+        needed = [*(["input_ids"] if collator.reads_tokens else []), *(column for column in setting.roles.values() if column is not None)]
+        check_columns(needed, schema.names, "for_task")
         label = setting.roles.get("label")
         if label is not None and is_text(value_type(schema.field(label).type)):
             raise SchemaError(

@@ -1,4 +1,4 @@
-"""The text collator: token lists to padded batches."""
+"""Text collator: from token lists to padded batches."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -17,7 +17,7 @@ LabelKind = Literal["class", "value"]
 
 
 @explain_call
-def text(  # noqa: PLR0913  # all have defaults but one, and are named
+def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     *,
     pad_id: int,
     column: str = "input_ids",
@@ -33,20 +33,21 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
     type_ids: bool = False,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for tokenized text: the columns that `tokenize` makes become one padded batch.
+    """Return the collator for tokenized text: columns from `tokenize` become a padded batch.
 
-    The batch holds `input_ids` int32[B, L] and `attention_mask` int32[B, L], which is 1 on tokens and 0 on padding (after `pad`, the values
-    of its column `attention_mask`). With `type_ids`, it holds `token_type_ids` int32[B, L], 0 on padding; with `label`, `labels` int32[B]
-    for `label_kind="class"` or float32[B] for "value". Columns in `carry` keep their names: numbers become arrays [B], tensors and lists of
-    one length arrays [B, ...], and text a tuple of B strings. Labels may also be tensors or lists of one length, as for several classes.
+    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L], 1 on tokens and 0 on padding (after `pad`, the values of
+    the column `attention_mask`). With `type_ids`, it contains `token_type_ids` int32[B, L], 0 on padding. With `label`, it contains
+    `labels`: int32[B] for `label_kind="class"`, float32[B] for "value". Labels may also be tensors or equally long lists, for example
+    several labels per example. Columns in `carry` keep their names: numbers become arrays [B], tensors and equally long lists arrays [B,
+    ...], and text a tuple of B strings.
 
-    `column` names the ids where they are in another one, as `tokenize(into=)` says, and `prefix` begins the names of the padded arrays. So
-    `multimodal` joins two texts of a row, such as the pairs of `losses.contrastive`. The columns `attention_mask` and `token_type_ids`
-    belong to `input_ids`: another `column` has the mask of its own ids, and no token types.
+    `column` names another column of ids, as from `tokenize(into=)`, and `prefix` is put before the names of the padded arrays. `multimodal`
+    can thus join two texts of a row, such as the pairs of `losses.contrastive`. The columns `attention_mask` and `token_type_ids` belong to
+    `input_ids`; another `column` gets the mask of its own ids, and no token types.
 
-    L is `length` if given; else the smallest of `lengths` that is enough for the group; else the length of the longest row, rounded up to
-    `pad_multiple`. MLX compiles a step for each shape, so few shapes are fast. Raises `DataError` for a longer row, a null, a class label
-    that is not a whole number or not below `classes`, and an id that is not below `vocab_size`, naming the row.
+    L is `length` if given, else the smallest of `lengths` that is sufficient for the group, else the length of the longest row, rounded
+    up to `pad_multiple`. MLX compiles a step per shape, so fewer shapes are faster. Raises `DataError` with the row for a longer row, a
+    null, a class label that is not an integer below `classes`, and an id outside `vocab_size`.
 
     >>> import mlxfp as fp
     >>> collator = fp.collators.text(pad_id=0, label="y")
@@ -63,7 +64,7 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
     check_text(column=column)
     check_types(str, prefix=prefix)
     if type_ids and column != _IDS:
-        raise ArgumentError(f"type_ids=True reads token_type_ids, which belong to {_IDS!r}, and column={column!r}. Leave out one of them.")
+        raise ArgumentError(f"token_type_ids belong to {_IDS!r}, got type_ids=True and column={column!r}. Remove one of them.")
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
@@ -107,14 +108,14 @@ _IDS = "input_ids"
 
 
 def check_label(label: str | None, label_kind: str, classes: int | None) -> None:
-    """Check the arguments about labels, which several collators share."""
+    """Check the label arguments, common to several collators."""
     check_text(**({} if label is None else {"label": label}))
     check_choice(("class", "value"), label_kind=label_kind)
     if classes is not None:
         check_positive(classes=classes)
         if label is None or label_kind == "value":
             raise ArgumentError(
-                f"classes={classes} is the number of class labels, and there are none: label={label!r}, label_kind={label_kind!r}."
+                f"classes={classes} needs class labels, got label={label!r}, label_kind={label_kind!r}. Add label=, or remove classes."
             )
 
 

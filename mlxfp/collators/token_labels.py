@@ -1,4 +1,4 @@
-"""The collator for classifying tokens: labels for each token, from labels of words or of spans of characters; and spans from labels."""
+"""Collator for token classification: token labels from word labels or from character spans, and spans from labels."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import GROUP, Collator, at_place, column_of, ids_of, lists_of, names_of
+from mlxfp.collators.columns import GROUP, Collator, at_row, column_of, ids_of, lists_of, names_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, aligned_values, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, check_values, read_lists, row_of
@@ -25,7 +25,7 @@ _SCHEMES = ("first", "all", "bio")
 
 
 @explain_call
-def tokens(  # noqa: PLR0913  # where the labels are, and what text takes too
+def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     *,
     pad_id: int,
     scheme: Scheme,
@@ -41,25 +41,26 @@ def tokens(  # noqa: PLR0913  # where the labels are, and what text takes too
     type_ids: bool = False,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for classifying tokens: that of `text`, with `labels` int32[B, L], one for each token.
+    """Return the collator for token classification: the batch of `text`, with `labels` int32[B, L], a label per token.
 
-    The labels come from one of two columns. `words` names one with a list of labels, one for each word of the row; `word_ids`, which
-    `tokenize` makes of a column of words, says which word a token belongs to. `spans` names one with a list of spans,
-    `{"start": 6, "end": 11, "label": 1}`, in characters of the text, which do not overlap; `tokenize(offsets=True)` says where tokens are.
-    A token that touches two spans belongs to the first. Special tokens and padding have the label `ignore_index`.
+    Labels come from word labels or from spans. `words` names a column with a list of labels, one per word; the column `word_ids` (from
+    `tokenize` on a column of words) gives the word of each token. `spans` names a column with a list of non-overlapping spans,
+    `{"start": 6, "end": 11, "label": 1}`, in characters of the text; `tokenize(offsets=True)` gives the characters of each token. A token
+    that touches two spans belongs to the first span. Special tokens and padding have the label `ignore_index`.
 
     | scheme | of words | of spans |
     | --- | --- | --- |
-    | "first" | the first token of a word has its label, its other tokens `ignore_index` | - |
-    | "all" | all tokens of a word have its label | all tokens of a span have its label, those outside 0 |
-    | "bio" | labels are tags; only the first token of a word begins an entity | a span of label k begins with 2k - 1, and goes on with 2k |
+    | "first" | first token of a word: label of the word; other tokens: `ignore_index` | - |
+    | "all" | all tokens of a word: label of the word | all tokens of a span: label of the span; other tokens: 0 |
+    | "bio" | labels are tags; only the first token of a word begins an entity | span of label k: first token 2k - 1, other tokens 2k |
 
-    In "bio" tag 0 is outside, 2k - 1 begins an entity of kind k, and 2k is inside it, in CoNLL-2003: O, B-PER, I-PER, B-ORG and so on
-    (Ramshaw and Marcus, "Text Chunking using Transformation-Based Learning", 1995). The labels of spans are 1 and more; those of words are
-    0 and more, or `ignore_index`. `classes` is the number of labels that a token may have, the `outputs` of a `TokenClassifier`.
+    In "bio", tag 0 is outside of entities, tag 2k - 1 begins an entity of kind k, and tag 2k continues it. In CoNLL-2003, the tags are
+    O, B-PER, I-PER, B-ORG and so on (Ramshaw and Marcus, "Text Chunking using Transformation-Based Learning", 1995). Labels of spans are at
+    least 1; labels of words are at least 0, or `ignore_index`. `classes` is the number of possible token labels, equal to `outputs` of a
+    `TokenClassifier`.
 
-    Raises `DataError` for a span that is empty or overlaps another, for a word without a label, and for a label that is not one, naming
-    the row; otherwise what `text` raises.
+    Raises `DataError` with the row for an empty or overlapping span, a word without a label, and an invalid label. Also raises the errors
+    of `text`.
 
     >>> collator = tokens(pad_id=0, spans="names", scheme="bio")
     >>> row = {"input_ids": [2, 7, 8, 9, 3], "token_starts": [0, 0, 4, 8, 0], "token_ends": [0, 3, 8, 11, 0]}  # [CLS] Ada Love ##lace [SEP]
@@ -76,8 +77,7 @@ def tokens(  # noqa: PLR0913  # where the labels are, and what text takes too
     check_text(**{name: column for name, column in (("words", words), ("spans", spans)) if column is not None})
     if (words is None) == (spans is None):
         raise ArgumentError(
-            "tokens takes its labels from one column: words=, with a label for each word, or spans=, "
-            f"got words={words!r} and spans={spans!r}."
+            f"tokens needs either words= (column with a label per word) or spans=, got words={words!r} and spans={spans!r}."
         )
     if spans is not None and scheme == "first":
         raise ArgumentError('scheme="first" is for labels of words, got spans. Choose "all" or "bio".')
@@ -92,13 +92,15 @@ def tokens(  # noqa: PLR0913  # where the labels are, and what text takes too
 def character_spans(
     text: str, labels: Sequence[int], starts: Sequence[int], ends: Sequence[int], *, scheme: Literal["all", "bio"]
 ) -> list[dict[str, int]]:
-    """Turn the labels of the tokens of a text into spans of characters, `{"start": 6, "end": 11, "label": 1}`, in their order.
+    """Return the character spans, `{"start": 6, "end": 11, "label": 1}`, in order, for the token labels of a text.
 
-    `labels` are those of one row, as a model predicts them and as `tokens(spans=..., scheme=...)` makes them; `starts` and `ends` are
-    its columns `token_starts` and `token_ends`. All four have one length; what follows the last token, such as padding, is left out with
-    `labels[: len(row["token_starts"])]`. Tokens without text, which are special, count for nothing, and white space at the ends of a span
-    is left out, because some tokenizers put the space before a word into its token. With "bio", an entity that no tag begins is one all the
-    same: it begins where the kind changes. Raises `ArgumentError` for lists of different lengths.
+    `labels` are the labels of a row, predicted by a model or created by `tokens(spans=..., scheme=...)`. `starts` and `ends` are the
+    columns `token_starts` and `token_ends` of the row. All lists need the same length; remove padding with `labels[:
+    len(row["token_starts"])]`.
+
+    Special tokens without text are ignored. White space at the ends of a span is removed, because some tokenizers include the space
+    before a word in its token. With "bio", an entity without a begin tag starts where the kind changes. Raises `ArgumentError` for lists
+    of different lengths.
 
     >>> character_spans("by Ada Lovelace", [-100, 0, 1, 2, 2, -100], [0, 0, 2, 6, 11, 0], [0, 2, 6, 11, 15, 0], scheme="bio")
     [{'start': 3, 'end': 15, 'label': 1}]
@@ -108,24 +110,25 @@ def character_spans(
     tags, firsts, lasts = (np.asarray(values, np.int64) for values in (labels, starts, ends))
     if not len(tags) == len(firsts) == len(lasts):
         raise ArgumentError(
-            f"A text has one label, start and end for each token, got {len(tags)} labels, {len(firsts)} starts and {len(lasts)} ends. "
-            'Leave out padding: labels[: len(row["token_starts"])].'
+            f"character_spans needs one label, start and end per token, got {len(tags)} labels, {len(firsts)} starts, {len(lasts)} ends. "
+            'Remove padding: labels[: len(row["token_starts"])].'
         )
     written = lasts > firsts
     tags, firsts, lasts = tags[written], firsts[written], lasts[written]
     kinds = np.maximum(0, (tags + 1) // 2 if scheme == "bio" else tags)
     begins = np.diff(kinds, prepend=0) != 0
     if scheme == "bio":
-        begins |= (tags % 2 == 1) & (firsts >= np.append(0, lasts)[:-1])  # the bytes of one character are several tokens
-    places = np.flatnonzero(begins | (kinds == 0))
-    found = []
-    for place, after in pairwise([*places, len(kinds)]):
-        start, end = int(firsts[place]), int(lasts[after - 1])
+        # A single character can span several tokens, which must not begin several entities.
+        begins |= (tags % 2 == 1) & (firsts >= np.append(0, lasts)[:-1])
+    bounds = np.flatnonzero(begins | (kinds == 0))
+    spans = []
+    for first, stop in pairwise([*bounds, len(kinds)]):
+        start, end = int(firsts[first]), int(lasts[stop - 1])
         part = text[start:end]
-        if kinds[place] and part.strip():
+        if kinds[first] and part.strip():
             start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
-            found.append({"start": start, "end": end, "label": int(kinds[place])})
-    return found
+            spans.append({"start": start, "end": end, "label": int(kinds[first])})
+    return spans
 
 
 @frozen(repr=False)
@@ -145,9 +148,9 @@ class _Tokens(Padded):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        places = ("token_starts", "token_ends") if self.words is None else ("word_ids",)
+        positions = ("token_starts", "token_ends") if self.words is None else ("word_ids",)
         types = ("token_type_ids",) if self.type_ids else ()
-        return "input_ids", MASK, *types, *places, *names_of(self.words, self.spans), *self.carry
+        return "input_ids", MASK, *types, *positions, *names_of(self.words, self.spans), *self.carry
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
@@ -159,15 +162,15 @@ class _Tokens(Padded):
     def _of_words(self, examples: Examples, column: str, ends: Ends) -> Labels:
         numbers = aligned_values(examples, "word_ids", ends, _NAME, integers=True)
         given, bounds = lists_of(examples, column, _NAME)
-        self._check_classes(given, lambda at: at_place(examples, column, row_of(bounds, at), _NAME), known=self.ignore_index)
+        self._check_classes(given, lambda at: at_row(examples, column, row_of(bounds, at), _NAME), known=self.ignore_index)
         rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
         inside = numbers >= 0
         counts = np.diff(bounds)[rows]
         if (missing := inside & (numbers >= counts)).any():
-            place = int(np.argmax(missing))
+            token = int(np.argmax(missing))
             raise DataError(
-                f"{at_place(examples, column, int(rows[place]), _NAME)} has {counts[place]} labels, and word_ids name word "
-                f"{numbers[place]}. Give each word a label, and number words from 0."
+                f"{at_row(examples, column, int(rows[token]), _NAME)} has {counts[token]} labels, but word_ids contains word "
+                f"{numbers[token]}. Give each word a label, and number words from 0."
             )
         labels = np.full(len(numbers), self.ignore_index, np.int32)
         labels[inside] = given[(bounds[rows] + numbers)[inside]]
@@ -187,13 +190,13 @@ class _Tokens(Padded):
         labels = np.where(written, np.int32(0), np.int32(self.ignore_index))
         if not len(spans.labels):
             return labels
-        # One number line for all rows: each has its own stretch, so one search finds the spans of all tokens.
+        # Each row gets a separate range of a common number line, so that a single search finds the spans of all tokens.
         stretch = int(max(stops.max(initial=0), starts.max(initial=0), spans.ends.max())) + 1
         rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
         owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-        place = np.searchsorted(owners * stretch + spans.ends, rows * stretch + starts, side="right")
-        span = np.minimum(place, len(spans.labels) - 1)
-        inside = written & (place < len(spans.labels)) & (owners[span] == rows) & (spans.starts[span] < stops)
+        index = np.searchsorted(owners * stretch + spans.ends, rows * stretch + starts, side="right")
+        span = np.minimum(index, len(spans.labels) - 1)
+        inside = written & (index < len(spans.labels)) & (owners[span] == rows) & (spans.starts[span] < stops)
         kinds = spans.labels[span[inside]]
         if self.scheme == "bio":
             kinds = 2 * kinds - _changes(np.where(inside, span, -1), ends)[inside]
@@ -201,57 +204,57 @@ class _Tokens(Padded):
         return labels
 
     def _read_spans(self, examples: Examples, column: str) -> tuple["_Spans", Ends]:
-        """Read the spans of all rows in the order of their starts, and where those of each row end: int64[B + 1]."""
-        found = column_of(examples, column, _NAME)
-        kind = found.type.value_type if is_list_like(found.type) else found.type
-        if not is_list_like(found.type) or not (pa.types.is_null(kind) or {"start", "end", "label"} <= _fields(kind)):
+        """Return the spans of all rows, sorted by start within each row, and the row bounds int64[B + 1]."""
+        lists = column_of(examples, column, _NAME)
+        kind = lists.type.value_type if is_list_like(lists.type) else lists.type
+        if not is_list_like(lists.type) or not (pa.types.is_null(kind) or {"start", "end", "label"} <= _fields(kind)):
             raise SchemaError(
                 f"{_NAME}: column {column!r} must hold lists of objects with integers start, end and label, "
-                f"got {found.type}. Make it with map."
+                f"got {lists.type}. Create such a column with map."
             )
-        values, bounds = read_lists(found)
+        values, bounds = read_lists(lists)
         check_values((values, bounds), examples.chunk, column, _NAME, of=GROUP)
         if not len(values):
             return _Spans(*(np.zeros(0, np.int64) for _ in range(3))), bounds
         starts, ends, labels = (_integers(examples, column, values, name, bounds) for name in ("start", "end", "label"))
         owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
 
-        def at(place: int) -> str:
-            return at_place(examples, column, int(owners[place]), _NAME)
+        def at(index: int) -> str:
+            return at_row(examples, column, int(owners[index]), _NAME)
 
         if (wrong := (starts < 0) | (ends <= starts)).any():
-            place = int(np.argmax(wrong))
+            index = int(np.argmax(wrong))
             raise DataError(
-                f"{at(place)} has a span from {starts[place]} to {ends[place]}, which holds no character. The end is one more than the "
-                "place of the last character."
+                f"{at(index)} has a span from {starts[index]} to {ends[index]}, without any character. The end is the index after the last "
+                "character."
             )
         if (wrong := labels < 1).any():
-            place = int(np.argmax(wrong))
-            raise DataError(f"{at(place)} has a span of label {labels[place]}. Number the kinds of spans from 1; 0 is outside of spans.")
+            index = int(np.argmax(wrong))
+            raise DataError(f"{at(index)} has a span with label {labels[index]}. Span labels start at 1; 0 means outside of spans.")
         self._check_classes(2 * labels if self.scheme == "bio" else labels, at)
         order = np.lexsort((starts, owners))
         starts, ends, labels = starts[order], ends[order], labels[order]
         if (wrong := (owners[1:] == owners[:-1]) & (starts[1:] < ends[:-1])).any():
-            place = int(np.argmax(wrong))
-            pair = f"{starts[place]} to {ends[place]} and {starts[place + 1]} to {ends[place + 1]}"
-            raise DataError(f"{at(place)} has spans that overlap: {pair}. A token has one label: keep one of them with map.")
+            index = int(np.argmax(wrong))
+            pair = f"{starts[index]} to {ends[index]} and {starts[index + 1]} to {ends[index + 1]}"
+            raise DataError(f"{at(index)} has overlapping spans: {pair}. A token has only one label: remove one of the spans with map.")
         return _Spans(starts, ends, labels), bounds
 
     def _check_classes(self, labels: NDArray[Any], at: Callable[[int], str], *, known: int | None = None) -> None:
-        """Raise `DataError` for a label that is negative or not below `classes`, unless it is `known`."""
+        """Raise `DataError` for a negative label or a label outside `classes`. The label `known` is always allowed."""
         wrong = (labels < 0) & (labels != known) if self.classes is None else ((labels < 0) | (labels >= self.classes)) & (labels != known)
         if wrong.any():
-            place = int(np.argmax(wrong))
+            index = int(np.argmax(wrong))
             most = " and more" if self.classes is None else f" to {self.classes - 1}"
             raise DataError(
-                f"{at(place)} gives the label {labels[place]}, and labels of tokens are 0{most}. Correct the data, or give "
+                f"{at(index)} has the label {labels[index]}, but token labels are 0{most}. Correct the data, or give "
                 "the right number of classes."
             )
 
 
 @frozen(eq=False)
 class _Spans:
-    """Spans of several rows, row after row: int64[N] each."""
+    """Concatenated spans of several rows: int64[N] each."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -270,7 +273,7 @@ def _changes(numbers: NDArray[Any], ends: Ends) -> NDArray[np.bool_]:
 
 
 def _fields(kind: pa.DataType) -> set[str]:
-    fields = [kind.field(place) for place in range(kind.num_fields)] if pa.types.is_struct(kind) else []
+    fields = [kind.field(index) for index in range(kind.num_fields)] if pa.types.is_struct(kind) else []
     return {field.name for field in fields if pa.types.is_integer(field.type)}
 
 

@@ -1,4 +1,4 @@
-"""The audio collator: waveforms become padded samples or spectrograms."""
+"""Audio collator: from waveforms to padded samples or spectrograms."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from mlxfp.collators.columns import (
     Collator,
     Prepared,
     as_view,
-    at_place,
+    at_row,
     labels_of,
     names_of,
     numbers_of,
@@ -23,7 +23,7 @@ from mlxfp.collators.columns import (
     vectors_of,
 )
 from mlxfp.collators.cutting import carried
-from mlxfp.collators.padding import check_padding, pad_rows, padded_places
+from mlxfp.collators.padding import check_padding, pad_rows, padded_mask
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.chunks import Example, Schema
@@ -37,7 +37,7 @@ from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 
 
 @explain_call
-def audio(  # noqa: PLR0913  # all have defaults, and are named
+def audio(  # noqa: PLR0913  # keyword-only, with defaults
     *,
     waveform: str = "waveform",
     rate: str | None = "rate",
@@ -51,21 +51,23 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     pad_multiple: int = 1,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for sound of one channel.
+    """Return the collator for sound with a single channel.
 
-    The column `waveform` holds lists or tensors [T]: floats, which stay as they are, or 16-bit samples, which are divided by 32768. The
-    batch holds `waveforms` float32[B, T] or, with `spectrogram`, `features` float32[B, T, mels], both 0 on padding; `lengths` int32[B], the
-    number of samples or frames of each row; and `mask` int32[B, T], 1 on these and 0 on padding. `labels` and `carry` are as for `text`.
+    The column `waveform` contains lists or tensors [T]: floats, which stay unchanged, or 16-bit samples, which are divided by 32768. The
+    batch contains `waveforms` float32[B, T] or, with `spectrogram`, `features` float32[B, T, mels], both 0 on padding. `lengths` int32[B]
+    is the number of samples or frames of each row. `mask` int32[B, T] is 1 on samples or frames and 0 on padding. `labels` and `carry` are
+    the same as for `text`.
 
-    `features` names a column of frames, lists [T] of lists [mels], to take in place of waveforms: `log_mel` makes it before `batch`, where
-    `prefetch(workers=)` spreads the work over the cores. The batch is the same as with its `spectrogram` here.
+    `features` names a column of frames, lists [T] of lists [mels], to use instead of waveforms. Create the column with `log_mel` before
+    `batch`, so that `prefetch(workers=)` can distribute the work. The batch is the same as with `spectrogram`.
 
-    T is `length` if given; else the smallest of `lengths` that is enough for the group; else the length of the longest row, rounded up to
-    `pad_multiple`. All of these count samples or, with `spectrogram` or `features`, frames. Raises `DataError` for a longer waveform, which
-    `crop_waveforms` cuts, and for integers beyond 16 bits, naming the row.
+    T is `length` if given, else the smallest of `lengths` that is sufficient for the group, else the length of the longest row, rounded
+    up to `pad_multiple`. The unit is samples or, with `spectrogram` or `features`, frames. Raises `DataError` with the row for a longer
+    waveform (`crop_waveforms` shortens waveforms) and for integers beyond 16 bits.
 
-    `rate` names the column of sample rates, as `read_audio` makes it. Where the rows have it, the waveforms of a batch must have one rate,
-    and that of `spectrogram`; `DataError` names the first row with another one, and its file. None: rates are not compared.
+    `rate` names the column of sample rates, as from `read_audio`. If this column exists, all waveforms of a batch need the same rate,
+    equal to the rate of `spectrogram`. Otherwise `DataError` names the first row with another rate, and its file. With `rate=None`, rates
+    are not compared.
 
     >>> batch = audio()([{"waveform": [0.5, -0.5, 0.25]}, {"waveform": [1.0]}])
     >>> batch["waveforms"].tolist(), batch["lengths"].tolist()
@@ -80,9 +82,7 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     check_types((LogMel, type(None)), spectrogram=spectrogram)
     check_types((str, type(None)), features=features)
     if spectrogram is not None and features is not None:
-        raise ArgumentError(
-            f"A spectrogram is of waveforms, and features={features!r} are spectrograms already. Leave out spectrogram, or features."
-        )
+        raise ArgumentError(f"features={features!r} already contains spectrograms. Remove spectrogram or features.")
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple)
     return _Audio(waveform, rate, spectrogram, features, label, label_kind, classes, fixed, pad_multiple, as_strings("carry", carry))
@@ -106,7 +106,7 @@ class _Audio(Choosing):
         return self._column, *names_of(self.label), *self.carry, *self.optional_columns
 
     @property
-    def optional_columns(self) -> tuple[str, ...]:  # type: ignore[override]  # read only, as it is in the base class
+    def optional_columns(self) -> tuple[str, ...]:  # type: ignore[override]  # read only, as in the base class
         return *names_of(self.rate), PATH
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
@@ -115,8 +115,8 @@ class _Audio(Choosing):
         self._check_rates(view)
         if self.spectrogram is not None:
             values, ends = self.spectrogram.frames(values, ends)
-        at = partial(at_place, view, self._column, wanted_by=_NAME)
-        real = padded_places(ends, at, lengths=self.lengths, pad_multiple=self.pad_multiple, cut=self._cut())
+        at = partial(at_row, view, self._column, wanted_by=_NAME)
+        real = padded_mask(ends, at, lengths=self.lengths, pad_multiple=self.pad_multiple, cut=self._cut())
         batch = {
             "waveforms" if values.ndim == 1 else "features": mx.array(pad_rows(values, real, 0)),
             "lengths": mx.array(np.diff(ends).astype(np.int32)),
@@ -137,7 +137,7 @@ class _Audio(Choosing):
         return self.waveform if self.features is None else self.features
 
     def _cut(self) -> str | None:
-        """Name the stage that cuts waveforms to the longest length, in samples: n of them have 1 + n // hop frames."""
+        """Return the call of `crop_waveforms` for the maximum length, in samples: n samples have 1 + n // hop frames."""
         if not self.lengths:
             return None
         if self.features is not None:
@@ -152,9 +152,9 @@ class _Audio(Choosing):
         wanted = rates[0] if self.spectrogram is None else self.spectrogram.rate
         wrong = np.flatnonzero(rates != wanted)
         if len(wrong):
-            other = "the first one of the group has" if self.spectrogram is None else "the spectrogram is for"
+            other = "the first row of the group has" if self.spectrogram is None else "the spectrogram is for"
             raise DataError(
-                f"{at_place(view, self.rate, int(wrong[0]), _NAME)} is {rates[wrong[0]]}, and {other} {wanted} samples per second. Read "
+                f"{at_row(view, self.rate, int(wrong[0]), _NAME)} is {rates[wrong[0]]}, and {other} {wanted} samples per second. Read "
                 f"all files at one rate, read_audio(folder, rate={wanted})."
             )
 
@@ -163,11 +163,11 @@ _NAME = "collators.audio"
 
 
 def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
-    """Return the samples of all waveforms, end to end, and the ends; integers are scaled to -1 to 1."""
+    """Return the concatenated samples of all waveforms, and the row bounds. Integers are scaled to -1 to 1."""
     values, ends = ragged_of(view, name, _NAME)
     if values.dtype == np.bool_:
         raise SchemaError(f"{_NAME}: column {name!r} must hold floats or 16-bit samples, got {view.column(name).type}.")
-    return as_samples(values, ends, partial(at_place, view, name, wanted_by=_NAME)), ends
+    return as_samples(values, ends, partial(at_row, view, name, wanted_by=_NAME)), ends
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:

@@ -28,9 +28,9 @@ Indices = NDArray[np.int64]
 ROW = "__row__"
 KEY = "__key__"
 HIDDEN = (ROW, KEY)
-EPOCH = "__epoch__"  # hidden column of late gathering, next to `__row__` (see `InTable` in `sources.py`)
+EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
 
-LEAF_BITS = 44  # joined datasets: low bits of `__row__` for the row, above them the index of the leaf source
+LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` are the row and the high bits the leaf source
 CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
@@ -53,14 +53,14 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
     return chunk.append_column(ROW, number_array(rows)).append_column(KEY, number_array(keys))
 
 
-def number_joined(chunk: RecordBatch, place: int, leaf: int) -> RecordBatch:
-    """Mark rows as rows of dataset `place` of several joined datasets. `leaf` is the index of the first leaf source of the dataset.
+def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
+    """Mark rows as rows of dataset `index` of several joined datasets. `leaf` is the index of the first leaf source of the dataset.
 
     The keys become distinct from the keys of the other datasets, and `__row__` includes the leaf index.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
-    return set_column(chunk, KEY, number_array(fold_into_rows(row_keys(chunk), "joined", place)))
+    return set_column(chunk, KEY, number_array(fold_into_rows(row_keys(chunk), "joined", index)))
 
 
 def visible(chunk: RecordBatch) -> RecordBatch:
@@ -232,8 +232,8 @@ def _values(column: pa.Array) -> list[Any]:
 
 def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     """Return the values of one column as an Arrow array. Raises `SchemaError` like `from_rows`."""
-    arrays = {each for each in set(map(type, values)) if is_array(each)}  # checking every value is slow, so check each type once
-    if any(not issubclass(each, np.ndarray | np.generic) or issubclass(each, np.ma.MaskedArray) for each in arrays):
+    arrays = {type_ for type_ in set(map(type, values)) if is_array(type_)}  # checking every value is slow, so check each type once
+    if any(not issubclass(type_, np.ndarray | np.generic) or issubclass(type_, np.ma.MaskedArray) for type_ in arrays):
         values = [
             _read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)
         ]
@@ -244,27 +244,27 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
         values = [unboxed(value) for value in values]
     failed = None
     try:
-        made = pa.array(values, kind)
-        if not (pa.types.is_nested(made.type) and holds_masked(values, made.type)):
-            return made
+        column = pa.array(values, kind)
+        if not (pa.types.is_nested(column.type) and holds_masked(values, column.type)):
+            return column
     except MISFITS as error:
         failed = error
     # Search lists and mappings for arrays only after a failure: a visit of every value is slow.
     plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
     if not _fails(plain, kind):
         return pa.array(plain, kind)
-    place = bisect_left(range(len(plain)), 1, key=lambda place: _fails(plain[: place + 1], kind))
-    raise SchemaError(f"Column {name!r} of row {numbers[place]}: {values[place]!r:.80} {_misfit(plain, place, kind)}") from failed
+    index = bisect_left(range(len(plain)), 1, key=lambda index: _fails(plain[: index + 1], kind))
+    raise SchemaError(f"Column {name!r} of row {numbers[index]}: {values[index]!r:.80} {_misfit(plain, index, kind)}") from failed
 
 
-def _misfit(values: list[Any], place: int, kind: pa.DataType | None) -> str:
-    if kind is None and not place:
+def _misfit(values: list[Any], index: int, kind: pa.DataType | None) -> str:
+    if kind is None and not index:
         return (
             "does not fit the type of any Arrow column. Make it a number of at most 64 bits, text, bytes, a time, or a list, dict or array "
             "of these, before it becomes a value of a row."
         )
-    wanted = f"{pa.array(values[:place]).type} of the rows before it" if kind is None else kind
-    return f"does not fit the type {wanted}. Make the values of a column one type, or declare it with schema=."
+    expected = f"{pa.array(values[:index]).type} of the rows before it" if kind is None else kind
+    return f"does not fit the type {expected}. Make the values of a column one type, or declare it with schema=."
 
 
 def _read(read: Callable[[Any], Any], value: Any, name: str, number: int) -> Any:
@@ -285,10 +285,10 @@ def _fails(values: list[Any], kind: pa.DataType | None) -> bool:
 def _measured(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape and dtype of an array or nested lists. Ragged lists have dtype object."""
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except ValueError:
-        found = np.asarray(value, object)
-    return found.shape, found.dtype
+        array = np.asarray(value, object)
+    return array.shape, array.dtype
 
 
 def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
@@ -296,22 +296,22 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
         first = next(value for value in values if isinstance(value, np.ndarray))
         if not first.size or first.dtype.kind not in _TENSORS or first.dtype.itemsize > _WIDEST:
             raise SchemaError(
-                f"Column {name!r} cannot hold arrays of shape {first.shape} and dtype {first.dtype}: Arrow's tensors are of integers or "
-                "floats, and not empty. Cast them, or turn them to lists with tolist()."
+                f"Column {name!r} cannot hold arrays of shape {first.shape} and dtype {first.dtype}: Arrow tensors hold integers or "
+                "floats, and are not empty. Cast the arrays, or convert them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    order = kind.permutation or range(len(kind.shape))  # logical axis order, as indices of the axes in memory
+    order = kind.permutation or range(len(kind.shape))  # logical axis order: indices of the axes in memory
     shape = tuple(kind.shape[axis] for axis in order)
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
     lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)
     for value, number in zip(values, numbers, strict=True):
         if value is None or holds_masked([value], lists):
-            what = "is null" if value is None else "has masked values"
-            raise DataError(f"Column {name!r} of row {number} {what}, and a column of fixed-shape tensors {shape} cannot hold nulls.")
-        found = _measured(value)
-        if found[0] != shape or not np.can_cast(found[1], dtype):
+            problem = "is null" if value is None else "has masked values"
+            raise DataError(f"Column {name!r} of row {number} {problem}, and a column of fixed-shape tensors {shape} cannot hold nulls.")
+        actual = _measured(value)
+        if actual[0] != shape or not np.can_cast(actual[1], dtype):
             raise SchemaError(
-                f"Column {name!r} of row {number} has shape {found[0]} and dtype {found[1]}, not {shape} and {dtype}. "
+                f"Column {name!r} of row {number} has shape {actual[0]} and dtype {actual[1]}, not {shape} and {dtype}. "
                 "Make all shapes and dtypes equal, or flatten the arrays to lists."
             )
     stacked = np.stack([np.asarray(v, dtype) for v in values]) if values else np.empty((0, *shape), dtype)

@@ -18,12 +18,12 @@ class Snapshot:
     epoch: int
     position: Any = None
     rows: int = 0  # number of source rows before the position
-    states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # None: every stage at its start
+    states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # states of the stages; None: initial states
 
 
 @frozen
 class Recorded:
-    """The pipeline of a cursor that was read from bytes."""
+    """Identity and division of the pipeline of a cursor read from bytes."""
 
     identity: Identity
     division: Division
@@ -42,7 +42,8 @@ class Cursor:
 
     base: Snapshot = field(repr=False)
     done: int
-    owner: Pipeline[Any] | Recorded | None = field(default=None, repr=False, eq=False)  # None for the cursor of an inner dataset
+    # Pipeline of the cursor; None for the cursor of an inner dataset.
+    owner: Pipeline[Any] | Recorded | None = field(default=None, repr=False, eq=False)
 
     @property
     def epoch(self) -> int:
@@ -92,7 +93,7 @@ class Cursor:
                             return Cursor(base, done)
                         case Division(shards=int(), batch_rows=int(), fingerprint=str()):
                             return Cursor(base, done, Recorded(parts, division))
-        raise CursorError("The cursor cannot be read: its parts are not those of a cursor. Use what Cursor.to_bytes() returned.")
+        raise CursorError("The cursor cannot be read: the bytes hold other values. Pass the bytes returned by Cursor.to_bytes().")
 
 
 _KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}
@@ -110,8 +111,9 @@ def resharded(dataset: Pipeline[Any], cursor: Cursor, batches: int | None) -> Cu
     _check_batch_rows(before, now)
     if batches is None:
         raise ArgumentError(
-            f"The cursor is of a run with {_ranks(before)}, and this one has {_ranks(now)}; to go on, it must be known how many batches of "
-            "the epoch were made. Pass running= of the checkpoint to fit; a checkpoint of an older mlxfp goes on with as many ranks only."
+            f"The cursor belongs to a run with {_ranks(before)}, but this run has {_ranks(now)}, and the number of batches done in the "
+            "epoch is unknown. Pass running=checkpoint.running to fit. "
+            "Continue a checkpoint of an older mlxfp with the original number of ranks."
         )
     return Cursor(Snapshot(cursor.epoch), batches, dataset)
 
@@ -124,11 +126,11 @@ def _check_batch_rows(before: Division, now: Division) -> None:
     remedy = (
         f"Make batches of {share} rows on each: batch({share})."
         if not rest
-        else f"{rows} rows cannot be divided by {now.shards}: start {_divisors(rows)} ranks, and give each its share."
+        else f"{rows} rows are not divisible by {now.shards}: start {_divisors(rows)} ranks with equal shares."
     )
     raise ArgumentError(
-        f"The run began with {_ranks(before)} and batches of {before.batch_rows} rows on each, {rows} together, and would go on with "
-        f"{_ranks(now)} and batches of {now.batch_rows}, {rows_now} together: these would be other batches. {remedy}"
+        f"The run began with {_ranks(before)} and batches of {before.batch_rows} rows on each, {rows} together, but would continue with "
+        f"{_ranks(now)} and batches of {now.batch_rows}, {rows_now} together, so the global batches would change. {remedy}"
     )
 
 

@@ -54,7 +54,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     source: Source
     stages: tuple[Stage, ...] = ()
-    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrap the calls of all parts; see `with_hooks`
+    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around the calls of all parts; see `with_hooks`
     columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # projected columns; None selects all
 
     @cached_property
@@ -139,20 +139,20 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     def __await__(self) -> Any:
         """Raise `ArgumentTypeError`: a dataset is not awaitable."""
-        raise ArgumentTypeError(f"A dataset is not awaited, got await on {self!r}. Iterate: `async for item in dataset`, or aiterate.")
+        raise ArgumentTypeError(f"A dataset cannot be awaited, got await on {self!r}. Iterate: `async for item in dataset`, or aiterate.")
 
     def __len__(self) -> int:
         """Return the number of items in an epoch. Raises `ArgumentTypeError` if counting would need to read data."""
         if self.endless:
-            raise ArgumentTypeError(f"This dataset has no length, as it has no end: {self!r}. Put take(count) after it.")
+            raise ArgumentTypeError(f"An endless dataset has no length: {self!r}. Put take(count) after it.")
         try:
             count = known_length(self)
         except (MlxfpError, OSError) as error:  # list() calls len() first, and ignores a TypeError; iteration then raises the real error
-            raise ArgumentTypeError(f"The length of {self!r} cannot be found: {error}") from error
+            raise ArgumentTypeError(f"The length of {self!r} cannot be computed: {error}") from error
         if count is None:
             raise ArgumentTypeError(
-                f"len() reads no data, and only reading tells how many items this dataset gives: {self!r}. Count them with "
-                "sum(1 for _ in dataset); or put load() or cache(path) into it, whose rows fp.length(dataset) counts."
+                f"The number of items is known only after reading the data, and len() reads no data: {self!r}. Count the items with "
+                "sum(1 for _ in dataset), or add load() or cache(path) to the pipeline and call fp.length(dataset)."
             )
         return count
 
@@ -160,7 +160,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """Export the rows of epoch 0 as an Arrow stream, as in `pyarrow.table(dataset)` or `polars.DataFrame(dataset)`.
 
         Raises `PipelineError` after `batch` and for endless data. Raises `SchemaError` if a column name contains a zero byte, because an
-        Arrow stream cuts the name there. An error in a stage ends the stream: the reading library raises its own error with our message.
+        Arrow stream cuts the name there. If a stage fails, the reading library raises its own error with our message.
         """
         reader = rows_reader(self, "An Arrow stream")
         if "\0" in reader.schema.to_string(show_field_metadata=False, show_schema_metadata=False):
@@ -171,7 +171,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return reader.__arrow_c_stream__(requested_schema)
 
     def __bool__(self) -> bool:
-        """Return True, even for an empty dataset: checking for items could read data."""
+        """Return True, even for an empty dataset, because a check for items could read data."""
         return True
 
     @overload
@@ -187,25 +187,25 @@ class Dataset(Pipeline[Item], Generic[Item]):
             )
         check_types((int, np.integer, slice), index=index)
         check_indexable(self, f"dataset[{index}]")
-        found = range(row_count(self))[index]
-        rows = take_rows(self, 0, np.atleast_1d(np.asarray(found, np.int64)))
+        rows_at = range(row_count(self))[index]
+        rows = take_rows(self, 0, np.atleast_1d(np.asarray(rows_at, np.int64)))
         return Examples(rows, decoders(self)) if isinstance(index, slice) else to_rows(rows)[0]
 
-    pipe = pipelines.pipe  # rows.pipe(stage, stage) is pipe(rows, stage, stage)
+    pipe = pipelines.pipe  # method form: rows.pipe(f, g) is pipe(rows, f, g)
 
     def __or__(self, stage: Never) -> NoReturn:
-        """Raise `ArgumentTypeError`: `pipe` joins stages, not an operator."""
+        """Raise `ArgumentTypeError`, because `pipe` joins stages and operators do not."""
         raise ArgumentTypeError(f"Stages are not joined by operators, got {brief(stage)} behind {self!r}. {_PIPED}")
 
     __rshift__ = __or__
 
-    if not TYPE_CHECKING:  # a type checker would accept any attribute name
+    if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute name
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise `AttributeError`, with the mlxfp spelling for methods of other libraries."""
             ours = name_hint(name) or (f"fp.pipe(rows, fp.{name}(...))" if name in import_module("mlxfp").__all__ else "")
             if not ours:
-                object.__getattribute__(self, name)  # raises the AttributeError of Python
+                object.__getattribute__(self, name)  # raises the standard AttributeError
             raise AttributeError(f"A dataset has no attribute {name!r}. Write {ours}. {_PIPED}")
 
     def __repr__(self) -> str:
@@ -258,7 +258,7 @@ class Wrapper(Source):
         return count
 
     def length(self) -> int | None:
-        """Return the length if known without reading data, else None."""
+        """Return the length if known without reading data, otherwise None."""
         count = known_length(self.dataset)
         return None if count is None else self.size(count)
 
@@ -288,8 +288,8 @@ class Wrapper(Source):
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
         """Return the inner dataset with each cursor in `position`."""
-        held = position if isinstance(position, tuple) else (position,)
-        return tuple((self.dataset, each) for each in held if isinstance(each, Cursor))
+        positions = position if isinstance(position, tuple) else (position,)
+        return tuple((self.dataset, cursor) for cursor in positions if isinstance(cursor, Cursor))
 
 
 def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -322,13 +322,13 @@ class Combinator:
 
 
 def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
-    __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
+    __tracebackhide__ = True  # pytest and IPython hide this frame in front of the user function
     for item, _ in items:
         yield item
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset that runs with what `hooks` returns for it; so do the datasets that its source holds, however deep."""
+    """Return a copy of a dataset with new hooks for the dataset and all inner datasets. `hooks` maps a dataset to its hooks."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):
@@ -339,21 +339,21 @@ def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) ->
 
     source: Any = dataset.source
     if children(source):
-        fields = {each.name: getattr(source, each.name) for each in attrs.fields(type(source)) if each.init}
+        fields = {attribute.name: getattr(source, attribute.name) for attribute in attrs.fields(type(source)) if attribute.init}
         source = attrs.evolve(source, **{name: new for name, old in fields.items() if (new := renewed(old)) is not old})
     return attrs.evolve(dataset, source=source, hooks=hooks(dataset))
 
 
 def unoptimized(dataset: Dataset[Any]) -> Dataset[Any]:
-    """Return a copy of a dataset that runs as it was written, with the datasets in its source: what every plan is held to."""
-    return with_hooks(dataset, lambda held: AsWritten(held.hooks))
+    """Return a copy of a dataset without optimizations, also in its inner datasets: the reference for every plan."""
+    return with_hooks(dataset, lambda inner: AsWritten(inner.hooks))
 
 
 def to_table(dataset: Dataset[Any]) -> pa.Table:
-    """Read all rows of a dataset, as they are in epoch 0, into an Arrow table.
+    """Read all rows of epoch 0 into an Arrow table.
 
-    Raises `PipelineError` after `batch`, and for data that is known to have no end. What goes through the rows chunk by chunk, without a
-    table in memory, takes the dataset itself: `pyarrow.RecordBatchReader.from_stream(dataset)`, DuckDB, and whatever reads Arrow streams.
+    Raises `PipelineError` after `batch` and for endless data. To process rows chunk by chunk without a table in memory, pass the
+    dataset to `pyarrow.RecordBatchReader.from_stream(dataset)`, DuckDB, or any other reader of Arrow streams.
 
     >>> import mlxfp as fp
     >>> fp.to_table(fp.from_examples([{"x": 1}, {"x": 2}])).to_pydict()
@@ -366,9 +366,9 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
 
 
 def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
-    """Return what reads the rows of epoch 0, without the hidden columns. Raises `PipelineError` where `reader` cannot read them.
+    """Return a reader of the rows of epoch 0, without hidden columns. Raises `PipelineError` if `reader` cannot read the dataset.
 
-    Once it is closed, or nothing refers to it any more, the threads that make rows for it end.
+    Worker threads end when the reader is closed or garbage collected.
     """
     if dataset.level != "examples":
         raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
@@ -377,7 +377,7 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 
 
 def check_indexable(dataset: Dataset[Any], stage: object) -> None:
-    """Raise `PipelineError` unless the dataset is one of examples with random access."""
+    """Raise `PipelineError` unless the dataset consists of examples with random access."""
     if dataset.level != "examples":
         raise PipelineError(f"{stage} takes examples by number, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
     check_ends(dataset, stage)

@@ -14,7 +14,7 @@ from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import MlxfpError, without_generated_frames
 from mlxfp.support.html import clip, element, fragment
 
-_PART, _LINE = 1000, 500  # characters of a part, and of a line about rewrites
+_PART, _LINE = 1000, 500  # maximum characters per part, and per line about an optimization
 
 
 def schema(dataset: Pipeline[Any]) -> Schema:
@@ -30,14 +30,14 @@ def schema(dataset: Pipeline[Any]) -> Schema:
     __tracebackhide__ = True
     check_dataset(dataset, schema)
     with without_generated_frames():
-        found: Schema = dataset.resolved.schemas[-1]
-    return found
+        result: Schema = dataset.resolved.schemas[-1]
+    return result
 
 
 def length(dataset: Pipeline[Any]) -> int | None:
-    """Return the number of items in an epoch. Return None for endless data, or if counting would need to read data.
+    """Return the number of items in an epoch. Return None for endless data, or if counting would require reading data.
 
-    Rows that `load` or `cache` keep are read for it.
+    Exception: data kept by `load` or `cache` are read for the count.
 
     >>> import mlxfp as fp
     >>> fp.length(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
@@ -48,10 +48,10 @@ def length(dataset: Pipeline[Any]) -> int | None:
 
 
 def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text") -> str:
-    """Describe every part of a pipeline: columns, item count, memory and cost.
+    """Return a description of every part of a pipeline: columns, item count, memory and cost.
 
-    `format="html"` gives the diagram that a notebook shows of a dataset, without its rows: HTML of bounded size to put into a page, without
-    scripts, in the colors of the page around it. Raises `UnknownNameError` for another format.
+    `format="html"` returns the notebook diagram of the dataset without its rows, for web pages: HTML of bounded size without scripts,
+    in the colours of the page. Raises `UnknownNameError` for another format.
 
     >>> import mlxfp as fp
     >>> print(fp.explain(fp.pipe(fp.from_examples([{"x": 1}]), fp.batch(2))))
@@ -75,21 +75,21 @@ def _lines(facts: PartFacts) -> Iterator[str]:
 
 
 def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
-    with suppress(MlxfpError, OSError):  # the column lines show the error
-        said = list(rewrites(dataset))
-        yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in said)] if said else []
+    with suppress(MlxfpError, OSError):  # the description of the columns shows the error
+        lines = list(rewrites(dataset))
+        yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in lines)] if lines else []
 
 
 def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] = ("", "")) -> Iterator[PartFacts]:
     """Yield a description of every part of a pipeline. `runs_in` names the thread and the workers."""
-    held = children(dataset.source)
-    for child in held:
-        yield from part_facts(child, depth + (len(held) > 1), getattr(dataset.source, "runs_in", runs_in))
+    inner = children(dataset.source)
+    for child in inner:
+        yield from part_facts(child, depth + (len(inner) > 1), getattr(dataset.source, "runs_in", runs_in))
     parts = (dataset.source, *dataset.stages)
     written: Any = dataset
     thread, workers = runs_in
     shared = _shared(dataset) if workers else frozenset()
-    indexable = bool(held) and all(child.indexable for child in held)
+    indexable = bool(inner) and all(child.indexable for child in inner)
     schemas = _schemas(dataset)
     for count, part in enumerate(parts):
         so_far = attrs.evolve(written, stages=dataset.stages[:count])
@@ -99,7 +99,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
             indexable = so_far.indexable
         yield PartFacts(
             depth=depth,
-            begins=not count and not held,
+            begins=not count and not inner,
             part=repr(part),
             level=so_far.level,
             schema=schemas[count] if schemas else _schema(so_far),
@@ -113,10 +113,10 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
 
 def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
     """Return the indices of the stages that run in workers; -1 is the source."""
-    with suppress(MlxfpError, OSError):  # the schema line shows the error
+    with suppress(MlxfpError, OSError):  # the description of the schema shows the error
         plan = dataset.plan
-        places = {place for step in (*plan.segment, *plan.host) for place in range(step.index, max(step.stop, step.index + 1))}
-        return frozenset(places | ({-1} if plan.source.traits.costly() and not children(plan.source) else set()))
+        indices = {index for step in (*plan.segment, *plan.host) for index in range(step.index, max(step.stop, step.index + 1))}
+        return frozenset(indices | ({-1} if plan.source.traits.costly() and not children(plan.source) else set()))
     return frozenset()
 
 
@@ -125,16 +125,16 @@ def _length(dataset: Pipeline[Any]) -> str:
         return "no end"
     try:
         items = known_length(dataset)
-    except (MlxfpError, OSError):  # the column line shows the error
+    except (MlxfpError, OSError):  # the description of the columns shows the error
         return "length not known"
     return "length known only by reading" if items is None else f"{items:,} of them"
 
 
 def _schemas(dataset: Pipeline[Any]) -> tuple[Schema, ...]:
-    """Return the schema after every part; none if one does not fit, as each is then found by itself."""
+    """Return the schema after every part. Return an empty tuple if a schema cannot be inferred."""
     with suppress(MlxfpError, OSError):
-        found: tuple[Schema, ...] = dataset.resolved.schemas
-        return found
+        schemas: tuple[Schema, ...] = dataset.resolved.schemas
+        return schemas
     return ()
 
 

@@ -16,10 +16,10 @@ from mlxfp.support.terminal import COLUMNS, printed
 
 
 class Row(dict[str, Any]):
-    """An example of a group: a dict that also knows what its values alone do not say, so a list of rows collates as their view does.
+    """An example of a group: a dict with the metadata of its row, so a list of rows collates like the view of the rows.
 
-    `schema` is the Arrow schema of the columns, `number` the source row (-1 where it is not known), `key` the key that its randomness
-    derives from (None where there is none). Equal to a plain dict of the same values; a changed copy, as in `{**row, "x": 1}`, is one.
+    `schema` is the Arrow schema of the columns, `number` the source row (-1 if unknown), `key` the random key of the row (or None). A
+    row equals a plain dict with the same values. A changed copy, as in `{**row, "x": 1}`, is a plain dict.
     """
 
     __slots__ = ("key", "number", "schema")

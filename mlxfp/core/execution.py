@@ -1,10 +1,10 @@
-"""Running a pipeline: one loop feeds stages, for everything that runs them.
+"""Execution of pipelines: a single loop feeds the stages.
 
-While a source chunk is pushed through the steps of a plan, the position before it and the states before it are remembered. The cursor of
-the n-th item that comes out is (that snapshot, n). To resume: restore the states, read from the position, drop n items. So the work that
-is done again is bounded by one source chunk, for every pipeline.
+Before each source chunk, the loop stores a snapshot of the source position and the states. The cursor of the n-th item after the
+snapshot is (snapshot, n). To resume, the loop restores the states, reads from the position and drops n items, so at most one
+source chunk is processed again.
 
-A function that watches a run, or changes how the parts are called (`profile`, `on_error`, `row_origins`, ...), gives hooks.
+Functions that observe a run or change the calls of its parts (`profile`, `on_error`, `row_origins`, ...) provide hooks.
 """
 
 from collections import defaultdict
@@ -31,17 +31,17 @@ from mlxfp.support.checks import check_not_negative
 from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.support.progress import Progress
 
-__tracebackhide__ = True  # pytest leaves the frames of this module out, and IPython those of functions with this name among their locals
-_ROWS_BY_NUMBER = 1024  # rows of a job of a source with random access
-_ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
+__tracebackhide__ = True  # pytest hides frames of this module; IPython hides functions with this local name
+_ROWS_BY_NUMBER = 1024  # rows per job of a source with random access
+_ROWS_AT_ONCE = 256  # rows converted to dicts at once: wastes little after an early stop, and amortises the cost of Arrow calls
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
-    """Yield every item with the cursor after it; a cursor that is given continues exactly where it stands.
+    """Yield every item with the cursor after the item. With a cursor, continue exactly at the cursor.
 
-    Items are dicts before `batch`, `Examples` after it, and `dict[str, mx.array]` after `collate`. `epoch` selects the order and the
-    randomness of a fresh run; a cursor brings its own. Raises `CursorMismatchError` for a cursor of another pipeline. Warns where an epoch
-    after the first has other rows, because `take`, `skip` or `select` stands behind a `shuffle`.
+    Items are dicts before `batch`, `Examples` after `batch`, and `dict[str, mx.array]` after `collate`. `epoch` selects order and
+    randomness of a new run; a cursor contains its epoch. Raises `CursorMismatchError` for a cursor of another pipeline. Warns if the
+    set of rows differs between epochs, because `take`, `skip` or `select` follows a `shuffle`.
 
     >>> import mlxfp as fp
     >>> numbers = fp.from_examples([{"x": i} for i in range(4)])
@@ -84,7 +84,7 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
     """Yield the items of a generator, which runs in one separate thread."""
-    import asyncio  # slow import: as long as all of core
+    import asyncio  # imported lazily: asyncio takes as long to import as mlxfp.core
 
     loop, end = asyncio.get_running_loop(), object()
     with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread, because lazy MLX arrays must not change threads
@@ -92,7 +92,7 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
                 yield item
         finally:
-            with suppress(RuntimeError):  # raised by submit if Python exits and the thread has ended
+            with suppress(RuntimeError):  # submit raises RuntimeError if Python exits and the thread has ended
                 worker.submit(items.close).result()
 
 
@@ -104,7 +104,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # name only the innermost source
+        if not children(plan.source):  # only the innermost source adds the note
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
@@ -160,7 +160,7 @@ class _Fed(NamedTuple):
     chunks: Sequence[Any]
     calls: Calls
     rows: int
-    after: Position  # after the source rows
+    after: Position  # position after the source rows
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
@@ -234,7 +234,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for some rows of a job whose task cannot be split. Reads the rows."""
+    """Return a job for rows `first:stop` of a job with an unsplittable task. Reads the rows immediately."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
@@ -248,7 +248,7 @@ def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) ->
         jobs = ((Job(ChunkTask(group), cursor.epoch, 0, segment), after) for group, after in groups)
         with closing(runner.map(jobs, whole=True)) as results:
             for (job, after), result in results:
-                for item in _on_device(device, result) or push(whole, defaultdict(tuple), (job.task.read(),)):  # type: ignore[arg-type]  # by index
+                for item in _on_device(device, result) or push(whole, defaultdict(tuple), (job.task.read(),)):  # type: ignore[arg-type]  # read by index
                     yield item, after
                 if result.error is not None:
                     raise result.error
@@ -282,7 +282,7 @@ def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Gen
 
 
 def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progress:
-    """Return the progress of reading a number of epochs. `epochs=0` means a part of one epoch of unknown size."""
+    """Return a progress counter for reading `epochs` epochs. `epochs=0` means part of an epoch, of unknown size."""
 
     def total() -> int | None:
         items = known_length(dataset)
@@ -300,7 +300,7 @@ def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) ->
 def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
     """Return a task that reads the rows at `indices`, int64[N], of an indexable dataset and runs all stages."""
     plan: Plan = dataset.plan
-    text = "" if children(plan.source) else plan.text  # name only the innermost source
+    text = "" if children(plan.source) else plan.text  # only the innermost source adds the note
     return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 
@@ -309,7 +309,7 @@ def row_count(dataset: Pipeline[Any]) -> int:
     __tracebackhide__ = True
     count: int | None = dataset.planned_calls.exact_length()
     if count is None:
-        raise PipelineError(f"{dataset.source!r} can take rows by number and must say how many there are: its length() returned None.")
+        raise PipelineError(f"{dataset.source!r} is indexable, so its length() must return the number of rows, but returned None.")
     return count
 
 
@@ -351,15 +351,15 @@ def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor
 def _check_cursor(dataset: Pipeline[Any], cursor: Cursor) -> None:
     if not isinstance(cursor, Cursor):
         raise ArgumentTypeError(
-            f"A cursor is what iterate yields with each item, got {type(cursor).__name__}: {cursor!r:.60}. "
-            "Of bytes, Cursor.from_bytes makes one; an epoch is named, as in epoch=1."
+            f"The argument cursor must be a cursor from iterate, got {type(cursor).__name__}: {cursor!r:.60}. "
+            "Convert bytes with Cursor.from_bytes(data). Pass an epoch by name, as in epoch=1."
         )
     if cursor.owner is dataset:
         return
-    found = difference(cursor.identity, dataset.identity)
-    if found is not None:
+    mismatch = difference(cursor.identity, dataset.identity)
+    if mismatch is not None:
         raise CursorMismatchError(
-            f"The cursor belongs to another pipeline. First difference: the cursor has {found[0]}, the pipeline {found[1]}. "
+            f"The cursor belongs to another pipeline. First difference: the cursor has {mismatch[0]}, the pipeline {mismatch[1]}. "
             "Iterate over the pipeline that made the cursor, or start this one without a cursor."
         )
     states = cursor.base.states

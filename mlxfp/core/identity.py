@@ -1,8 +1,8 @@
-"""Fingerprints: equal values have equal fingerprints in every process, different values different fingerprints.
+"""Fingerprints: equal values have equal fingerprints in every process, and different values have different fingerprints.
 
-Each part of a pipeline has a hash, so two pipelines can be compared part by part. The hash of a function covers name, byte code,
-constants, defaults, closure, the values of its globals and the functions that it calls in user modules. Byte code, and therefore the
-fingerprint, changes between versions of Python.
+Each part of a pipeline has a hash, so pipelines can be compared part by part. The hash of a function covers name, byte code,
+constants, defaults, closure, the values of its globals, and called functions in user modules. Byte code and fingerprints change
+between Python versions.
 """
 
 import datetime as dt
@@ -30,7 +30,7 @@ from mlxfp.core.chunks import one_chunk
 from mlxfp.core.nodes import Pipeline, children, flat_parts
 from mlxfp.support.errors import FingerprintError
 
-Identity = tuple[tuple[str, str], ...]  # (text, fingerprint) of every part, in order
+Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part, in order
 
 _ROWS_HASHED_AT_ONCE = 65_536
 # Prefixes of the file names of installed code, this package included; "<" covers "<frozen os>".
@@ -68,7 +68,7 @@ def identify(dataset: Pipeline[Any]) -> Identity:
 class Division:
     """Division of the rows between ranks, with a fingerprint that is equal for any number of ranks."""
 
-    shards: int  # 0: rows are not divided
+    shards: int  # number of ranks; 0: rows are not divided
     batch_rows: int  # rows of a batch on each rank; 0: batches have no fixed size
     fingerprint: str
 
@@ -84,7 +84,7 @@ def divide(dataset: Pipeline[Any]) -> Division:
 
 
 def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
-    """Return the texts of the first parts that differ, or None if all are the same."""
+    """Return the texts of the first differing parts, or None if all parts are equal."""
     for left, right in zip(a, b, strict=False):
         if left[1] != right[1]:
             return left[0], right[0] if left[0] != right[0] else f"{right[0]} with other content"
@@ -97,22 +97,22 @@ def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
 
 def _part(part: Any) -> bytes:
     """Hash a part without its inner dataset, whose parts have separate hashes."""
-    held = children(part)
-    if len(held) != 1:
+    inner = children(part)
+    if len(inner) != 1:
         return _digest(part)
-    own = [(f.name, getattr(part, f.name)) for f in attrs.fields(type(part)) if f.eq]
-    return _digest((_name(type(part)), [(name, value) for name, value in own if not isinstance(value, Pipeline)]))
+    values = [(f.name, getattr(part, f.name)) for f in attrs.fields(type(part)) if f.eq]
+    return _digest((_name(type(part)), [(name, value) for name, value in values if not isinstance(value, Pipeline)]))
 
 
 def _digest(value: object, inside: tuple[int, ...] = ()) -> bytes:
     state = blake2b(digest_size=16)
     for piece in _pieces(value, inside):
-        state.update(len(piece).to_bytes(8, "little"))  # lengths keep ("ab", "c") and ("a", "bc") apart
+        state.update(len(piece).to_bytes(8, "little"))  # the lengths distinguish ("ab", "c") from ("a", "bc")
         state.update(piece)
     return state.digest()
 
 
-def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C901, PLR0912, PLR0915  # one case for each kind of value
+def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C901, PLR0912, PLR0915  # one case per kind of value
     """Yield bytes that identify a value. `inside` holds the ids of the functions being hashed, to end recursion."""
     match value:
         case None | bool() | int() | str() | types.EllipsisType():
@@ -161,7 +161,8 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case types.FunctionType():
             yield from _function(value, inside)
-        case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):  # a method of some value
+        # A bound method of a built-in value.
+        case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):
             yield f"method:{_name(value)}".encode()
             yield from _pieces(value.__self__, inside)
         case type() | types.BuiltinFunctionType() | types.MethodDescriptorType() | types.ModuleType() | np.ufunc():
@@ -178,9 +179,9 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__wrapped__, inside)
         case _:
             raise FingerprintError(
-                f"A value of type {type(value).__name__} has no fingerprint: {value!r:.80}. Make its class a frozen attrs or "
-                "dataclass value, give it a method __fingerprint__ that returns a plain value which identifies it, or load it inside the "
-                "function that uses it."
+                f"A value of type {type(value).__name__} has no fingerprint: {value!r:.80}. Use a frozen attrs class or "
+                "dataclass, define a method __fingerprint__ that returns an identifying plain value, or create the value inside the "
+                "function that uses the value."
             )
 
 
@@ -198,25 +199,27 @@ def _function(function: types.FunctionType, inside: tuple[int, ...]) -> Iterator
         yield from _pieces((function.__defaults__, function.__kwdefaults__, cells), inside)
         for name in _global_names(function.__code__):
             yield f"global:{name}".encode()
-            found = function.__globals__.get(name)
-            yield from _pieces(found, inside)
-            if isinstance(found, types.ModuleType):
-                yield from _helpers(found, function.__code__, inside)
+            value = function.__globals__.get(name)
+            yield from _pieces(value, inside)
+            if isinstance(value, types.ModuleType):
+                yield from _helpers(value, function.__code__, inside)
     except FingerprintError as error:
         name = function.__qualname__
-        error.add_note(f"which the function {name} uses. Or name the function's version yourself: {name}.__fingerprint__ = 'v1'.")
+        error.add_note(
+            f"the value is used by the function {name}. Alternatively, set a version of the function: {name}.__fingerprint__ = 'v1'."
+        )
         raise
 
 
 def _helpers(module: types.ModuleType, code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
     """Hash the functions of user modules that `code` may access as attributes. Installed functions are hashed by name."""
     for name in _attribute_names(code):
-        found = vars(module).get(name)
-        if isinstance(found, types.FunctionType) and not found.__code__.co_filename.startswith(_INSTALLED):
+        value = vars(module).get(name)
+        if isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith(_INSTALLED):
             yield f"attribute:{name}".encode()
-            yield from _pieces(found, inside)
-        elif isinstance(found, types.ModuleType) and found.__name__.startswith(f"{module.__name__}."):  # package.module.function
-            yield from _helpers(found, code, inside)
+            yield from _pieces(value, inside)
+        elif isinstance(value, types.ModuleType) and value.__name__.startswith(f"{module.__name__}."):  # package.module.function
+            yield from _helpers(value, code, inside)
 
 
 def _attribute_names(code: types.CodeType) -> list[str]:
@@ -227,7 +230,7 @@ def _attribute_names(code: types.CodeType) -> list[str]:
 def _cell(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
-    except ValueError:  # not filled yet
+    except ValueError:  # the closure cell is not filled yet
         return "empty cell"
 
 
@@ -242,9 +245,9 @@ def _code(code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
 
 def _global_names(code: types.CodeType) -> list[str]:
     """Return the names of the globals that a function reads. `co_names` would include attribute names."""
-    own = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    direct = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     nested = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _global_names(constant))
-    return sorted({*own, *nested})
+    return sorted({*direct, *nested})
 
 
 def _arrow(value: Any) -> Iterator[bytes]:
@@ -276,14 +279,15 @@ def _column(column: pa.Array) -> Iterator[bytes]:
         yield np.diff(ends).tobytes()
         for part in (column.keys, column.items):
             yield from _column(part.slice(ends[0], ends[-1] - ends[0]))
-    elif pa.types.is_nested(kind) and not pa.types.is_union(kind):  # lists of every sort
+    elif pa.types.is_nested(kind) and not pa.types.is_union(kind):  # all list types
         yield pc.list_value_length(column).to_numpy().astype(np.int64).tobytes()
         yield from _column(column.flatten())
     elif pa.types.is_floating(kind):
         values = column.to_numpy()
         yield np.where(np.isnan(values), np.nan, values).astype(values.dtype).tobytes()
     else:
-        plain = column.take(pa.array(range(len(column)), pa.int64()))  # a copy, without what a slice leaves out
+        # Copy the column, so that a slice excludes the values outside the slice.
+        plain = column.take(pa.array(range(len(column)), pa.int64()))
         yield pa.record_batch([plain], [""]).serialize().to_pybytes()
 
 

@@ -19,8 +19,8 @@ Item = TypeVar("Item")  # invariant, because a batch is also a mapping but must 
 class Share(NamedTuple):
     """Values of a part that depend on the number of ranks, and the equivalent part for one rank."""
 
-    shards: int  # 0: the part does not divide rows between ranks
-    batch_rows: int  # 0: the part makes no batches of a fixed size
+    shards: int  # number of ranks; 0: the part does not divide rows between ranks
+    batch_rows: int  # rows per batch; 0: the part makes no batches of a fixed size
     alone: Any
 
 
@@ -41,7 +41,7 @@ class Part:
         local = [name for name, value in values.items() if _is_local(value)]
         if not local:
             return super().__reduce_ex__(protocol)
-        needed_by = f"Pickling {self!r}, whose function has no name to be imported by (define it with def in a module, or install it):"
+        needed_by = f"Pickling {self!r}, whose function cannot be imported by name (alternatively, define the function in a module),"
         cloudpickle = optional("cloudpickle", extra="processes", needed_by=needed_by)
         return _rebuilt, (kind, values | {name: cloudpickle.dumps(values[name]) for name in local}, tuple(local))
 
@@ -49,25 +49,25 @@ class Part:
         kind: Any = type(self)
         fields = [f for f in attrs.fields(kind) if f.repr and f.name != "dataset"]
         values = [(f, getattr(self, f.name)) for f in fields]
-        given = [f"{f.name.lstrip('_')}={brief(value)}" for f, value in values if not _same(value, f.default)]
-        return f"{label(type(self))}({', '.join(given)})"
+        arguments = [f"{f.name.lstrip('_')}={brief(value)}" for f, value in values if not _same(value, f.default)]
+        return f"{label(type(self))}({', '.join(arguments)})"
 
 
 class Pipeline(Generic[Item]):
-    """A source and the stages after it: the base of `Dataset`, for the modules that `Dataset` itself imports."""
+    """A source and the stages after the source. Base class of `Dataset`, for modules imported by `Dataset`."""
 
     __slots__ = ()
     source: Any
     stages: tuple[Any, ...]
     level: Any
-    endless: Any  # these two: see `sources.py`
+    endless: Any  # `endless` and `redraws` are defined in `sources.py`
     redraws: Any
-    identity: Any  # these two: see `identity.py`
+    identity: Any  # `identity` and `division` are defined in `identity.py`
     division: Any
     resolved: Any  # see `planning.py`
-    plan: Any  # these two: see `running/`
+    plan: Any  # `plan` and `row_segment` are defined in `running/`
     row_segment: Any
-    calls: Any  # these two: the functions of the source, and of the source in the plan
+    calls: Any  # `calls` has the functions of the source, `planned_calls` the functions of the planned source
     planned_calls: Any
     hooks: Any
 
@@ -78,16 +78,16 @@ def label(kind: Any) -> str:
 
 
 def brief(value: object) -> str:
-    """Return a repr of at most 80 characters: the name of a function, and no memory addresses.
+    """Return a repr of at most 80 characters, without memory addresses. For a function, return its name.
 
     >>> brief(len), brief([1, 2]), brief(object())
     ('len', '[1, 2]', '<object object>')
     """
-    if isinstance(value, partial):  # the repr of a partial contains the address of the function
+    if isinstance(value, partial):  # the repr of a partial contains a memory address
         return f"partial({', '.join(map(brief, (value.func, *value.args)))})"
     kind: Any = type(value)
     plain = f"<{kind.__qualname__} object>" if kind.__repr__ is object.__repr__ else repr(value)
-    text = str(getattr(value, "__qualname__", None) or plain).replace("\n", ", ")  # schemas have a line for each column
+    text = str(getattr(value, "__qualname__", None) or plain).replace("\n", ", ")  # the repr of a schema has one line per column
     return text if len(text) <= 80 else f"{text[:60]}...{text[-16:]}"
 
 
@@ -107,9 +107,9 @@ def flat_parts(dataset: Any) -> Iterator[Any]:
     >>> list(flat_parts(fp.pipe(fp.from_examples([{"x": 1}]), fp.shuffle(seed=0), fp.batch(2))))
     [from_examples(1 rows), shuffle(seed=0), batch(size=2)]
     """
-    held = children(dataset.source)
-    if len(held) == 1:
-        yield from flat_parts(held[0])
+    inner = children(dataset.source)
+    if len(inner) == 1:
+        yield from flat_parts(inner[0])
     yield from dataset.parts
 
 
@@ -121,19 +121,19 @@ def inner_parts(source: Any) -> tuple[Any, ...]:
 
 def leaves(dataset: Any) -> Iterator[Any]:
     """Yield the sources without inner datasets, in join order."""
-    held = inner_parts(dataset.source)
-    if not held:
+    inner = inner_parts(dataset.source)
+    if not inner:
         yield dataset.source
-    for child in held:
+    for child in inner:
         yield from leaves(child)
 
 
 def decoders(dataset: Any) -> dict[str, Any]:
     """Return the known tokenizer for each column of token ids. Joined datasets must agree on the tokenizer."""
-    held = [decoders(child) for child in children(dataset.source)]
-    names = held[0] if held else {}
-    found = {name: known for name, known in names.items() if all(other.get(name) == known for other in held)}
-    return found | {name: known for stage in dataset.stages for name, known in stage.traits.decoders.items()}
+    inner = [decoders(child) for child in children(dataset.source)]
+    names = inner[0] if inner else {}
+    common = {name: decoder for name, decoder in names.items() if all(other.get(name) == decoder for other in inner)}
+    return common | {name: decoder for stage in dataset.stages for name, decoder in stage.traits.decoders.items()}
 
 
 def known_length(dataset: Pipeline[Any]) -> int | None:
@@ -161,16 +161,16 @@ def _is_local(value: object) -> bool:
     """Return True for a function that pickle cannot import by name."""
     if not isinstance(value, FunctionType):
         return False
-    found: Any = sys.modules.get(value.__module__)
+    imported: Any = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is not value
+        imported = getattr(imported, name, None)
+    return imported is not value
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
     """Return a part from pickled values. `local` names the values pickled by cloudpickle."""
-    made = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
-    return kind(**{f.alias: made[f.name] for f in attrs.fields(kind) if f.init})
+    loaded = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
+    return kind(**{f.alias: loaded[f.name] for f in attrs.fields(kind) if f.init})
 
 
 def _same(value: object, default: object) -> bool:

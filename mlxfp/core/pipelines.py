@@ -1,7 +1,8 @@
-"""`pipe` and `compose`: plain function application, left to right.
+"""`pipe` and `compose`: function application from left to right.
 
-The overloads let mypy and pyright infer the type of a pipe, so that an editor underlines a misplaced stage. There is one for each number of
-functions up to eight; with more, the first eight are still checked and the result is `Any`. `compose` can name a part of a longer pipe.
+The overloads let mypy and pyright infer the type of a pipeline, so an editor underlines a misplaced stage. Overloads cover up to
+eight functions. In longer pipes, the first eight functions are still checked and the result is `Any`. Use `compose` to split a
+long pipe.
 """
 
 from collections.abc import Callable
@@ -63,10 +64,10 @@ def pipe(
 def pipe(value: Any, /, *functions: Stagelike) -> Any:
     """Pass a value through functions, left to right: `pipe(x, f, g)` is `g(f(x))`.
 
-    The value is a dataset and the functions are stages, or the value is the events of a run and the functions are observers; any other
-    value and functions work too. A stage called on a dataset returns a longer dataset and reads nothing: a pipeline runs when it is
-    iterated over. Raises `PipelineError` for a misplaced stage, such as `shuffle` after `batch`, and `ArgumentTypeError` for an argument
-    that is not a function. A missing column raises `SchemaError` when the first item is requested.
+    Usually the value is a dataset and the functions are stages, or the value is the events of a run and the functions are observers.
+    Other values and functions work too. A stage called on a dataset returns a longer dataset and reads nothing: a pipeline runs
+    during iteration. Raises `PipelineError` for a misplaced stage, such as `shuffle` after `batch`, and `ArgumentTypeError` for an
+    argument that is not a function. A missing column raises `SchemaError` when the first item is requested.
 
     >>> import mlxfp as fp
     >>> fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}, {"x": 3}]), fp.batch(2))
@@ -76,13 +77,13 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
 
     See also: `compose` to make one value of several stages; `iterate` for the items with their cursors.
     """
-    for place, function in enumerate(functions, 1):
+    for index, function in enumerate(functions, 1):
         if not callable(function) and (hooks := [name for name in dir(function) if name.startswith("on_")]):
             raise ArgumentTypeError(
-                f"argument {place + 1} of pipe must be a function, got an object of callbacks, {type(function).__name__}, with "
+                f"argument {index + 1} of pipe must be a function, got an object of callbacks, {type(function).__name__}, with "
                 f"{', '.join(hooks[:3])}. Observers of a run are functions from events to events: see observers.on_event."
             )
-        check_callable(**{f"argument {place + 1} of pipe": function})
+        check_callable(**{f"argument {index + 1} of pipe": function})
     return toolz.pipe(value, *functions)
 
 
@@ -119,10 +120,10 @@ def compose(
     *functions: Stagelike,
 ) -> Fn[A, Any]: ...
 def compose(*functions: Stagelike) -> Stagelike:
-    """Make one function of several: `compose(f, g)(x)` is `pipe(x, f, g)`.
+    """Combine functions into a single function: `compose(f, g)(x)` is `pipe(x, f, g)`.
 
-    Use it to share a sequence of stages between training and validation. The result is a value that prints, compares and pickles, and
-    composing is associative. Raises `ArgumentTypeError` for an argument that is not a function.
+    Use `compose` to share a sequence of stages between training and validation. The result can be printed, compared and pickled.
+    Composition is associative. Raises `ArgumentTypeError` for an argument that is not a function.
 
     >>> shout = compose(str.strip, str.upper)
     >>> shout(" hi ")
@@ -130,8 +131,8 @@ def compose(*functions: Stagelike) -> Stagelike:
     >>> compose(compose(str.strip), str.upper) == shout
     True
     """
-    for place, function in enumerate(functions, 1):
-        check_callable(**{f"argument {place} of compose": function})
+    for index, function in enumerate(functions, 1):
+        check_callable(**{f"argument {index} of compose": function})
     return _Composed(functions)
 
 

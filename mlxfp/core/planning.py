@@ -29,7 +29,7 @@ from mlxfp.core.running.steps import ALL_STAGES, NO_HOOKS, Hooks, Plan, SourceCa
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import LEVELS, Halves, Level, Projection, RowWise, Stage, Traits, starts_empty
 
-SAMPLE_ROWS = 128  # sample size for schema inference
+SAMPLE_ROWS = 128  # number of sample rows for schema inference
 
 
 @frozen
@@ -53,8 +53,8 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
             schemas.append(declared.schema(schemas[-1]))
         except Exception as error:
             if not schemas[-1].names:
-                error.add_note("no columns come in: if no row reached a function before it, declare what that returns with schema=")
-            error.add_note(f"while finding the schema after {stage!r}, stage {len(stages) + 1} of {dataset.source!r}")
+                error.add_note("the input has no columns: if an earlier function received no rows, declare its output with schema=")
+            error.add_note(f"while inferring the schema after {stage!r}, stage {len(stages) + 1} of {dataset.source!r}")
             raise
         stages.append(declared)
     return Resolved(tuple(stages), tuple(schemas))
@@ -74,21 +74,21 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.changes.as_written, len(dataset.stages))
     schemas = dataset.resolved.schemas[first:]
     steps, needed = _projected(written[first:], schemas, schemas[-1].names if columns is None else columns)
-    source, said, schema = dataset.source, list[str](), schemas[0]
+    source, messages, schema = dataset.source, list[str](), schemas[0]
     if not first:
-        source, said = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
+        source, messages = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
         schema = dataset.hooks.source(source).schema()
-    steps = _joined(steps, dataset, schema, said)
-    steps = _merged(steps, needed, said)
+    steps = _joined(steps, dataset, schema, messages)
+    steps = _merged(steps, needed, messages)
     if not first:
-        steps = _narrowed(steps, needed, schema, said)
+        steps = _narrowed(steps, needed, schema, messages)
     if dataset.hooks.changes.fuses:
-        steps = _fused(steps, said)
+        steps = _fused(steps, messages)
     if dataset.hooks == NO_HOOKS:
-        source, steps = _late(source, steps, said)
+        source, steps = _late(source, steps, messages)
     out = schemas[-1] if columns is None else reduce(lambda before, step: step.stage.schema(before), steps, schema)
     whole = _planned(dataset, (*written[:first], *steps), dataset.resolved, dataset.level, as_written=first)
-    return attrs.evolve(whole, source=source, schema=out, rewrites=tuple(said))
+    return attrs.evolve(whole, source=source, schema=out, rewrites=tuple(messages))
 
 
 def as_written(dataset: Pipeline[Any]) -> Plan:
@@ -106,13 +106,13 @@ def rewrites(dataset: Pipeline[Any]) -> Iterator[str]:
 
 def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step, ...]:
     return tuple(
-        Step(stage, place, place + 1, resolved.schemas[place + 1], repr(written))
-        for place, (stage, written) in enumerate(zip(resolved.stages, dataset.stages, strict=False))
+        Step(stage, index, index + 1, resolved.schemas[index + 1], repr(written))
+        for index, (stage, written) in enumerate(zip(resolved.stages, dataset.stages, strict=False))
     )
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return the plan of these steps, split into steps for workers and steps between. The first `as_written` stages are not split."""
+    """Return the plan of these steps: leading and trailing steps for workers, other steps between. `as_written` stages are not split."""
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
     groups = _on_groups(steps[first:]) if level != "examples" else ()
@@ -174,9 +174,9 @@ class _Sample:
         if self.seen is not None:
             self.seen, before = tee(self.seen)
         so_far = Resolved(tuple(stages), tuple(schemas))
-        self.seen, found = tee(_head(self.dataset, so_far, _Head(self.dataset.hooks, before), self.done))
+        self.seen, chunks = tee(_head(self.dataset, so_far, _Head(self.dataset.hooks, before), self.done))
         self.done = len(stages)
-        return found
+        return chunks
 
 
 @frozen
@@ -193,14 +193,14 @@ class _Head(Hooks):
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
     """Yield the first chunks after the resolved stages, starting with stage `first`."""
     __tracebackhide__ = True
-    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # keep chunks unchanged except empty chunks
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # the level keeps chunks unchanged, except empty chunks
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
 
-def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
+def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
     """Reduce projections to the needed columns. Return the steps, and the needed columns before each stage and at the end."""
-    needed, out = [set(wanted)], list[Step]()
+    needed, out = [set(final)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits
         projection, read = traits.projection and traits.projection(schema.names), traits.columns_read
@@ -224,33 +224,33 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
     if restricted is None:
         return whole, []
     source: Source = restricted(columns, conditions)
-    less, said = dataset.hooks.source(source).schema().names, list[str]()
-    if len(less) < len(names) and not whole.traits.keeps_rows:  # otherwise the inner dataset reports the columns
-        said.append(f"{whole!r} reads {len(less)} of {len(names)} columns: {', '.join(map(repr, less))}")
-    return source, said + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
+    remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
+    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # a source that keeps rows leaves this report to the inner dataset
+        messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
+    return source, messages + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
 
 def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
     """Return the conditions of the leading filters, as conditions on source columns."""
     origins = {name: name for name in resolved.schemas[0].names}
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for stage, schema in zip(resolved.stages, resolved.schemas, strict=False):
         traits = stage.traits
         if traits.projection is not None:
             origins = {name: origins[old] for name, old in traits.projection(schema.names)}
         elif traits.predicates:
-            found += [attrs.evolve(each, column=origins[each.column]) for each in traits.predicates]
+            conditions += [attrs.evolve(condition, column=origins[condition.column]) for condition in traits.predicates]
         else:
             break
-    return tuple(found)
+    return tuple(conditions)
 
 
-def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said: list[str]) -> list[Step]:
+def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, messages: list[str]) -> list[Step]:
     """Merge consecutive projections into one step. Drop projections without an effect."""
     out: list[Step] = []
-    for choose, some in groupby(steps, lambda step: isinstance(step.stage, Project)):
-        row = list(some)
-        if choose:
+    for projections, group in groupby(steps, lambda step: isinstance(step.stage, Project)):
+        row = list(group)
+        if projections:
             first = row[0]
             whole: Any = reduce(Project.then, (step.stage for step in row))  # type: ignore[arg-type]  # all are projections
             if whole.columns != tuple((name, name) for name in schema.names):
@@ -258,69 +258,70 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
                 unchanged = schema.names == before and written.traits.projection(before) == whole.columns
                 out.append(_spanning(row, written if unchanged else whole))
             if len(row) > 1:
-                said.append(f"{_texts(row)} choose columns once")
+                messages.append(f"{_texts(row)} choose columns once")
         else:
             out += row
         schema = reduce(lambda before, step: step.stage.schema(before), row, schema)
     return out
 
 
-def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list[str]) -> list[Step]:
+def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], messages: list[str]) -> list[Step]:
     """Fuse neighbouring stages with `Traits.fuse`, except stages with a host part for workers."""
     out: list[Step] = []
     first = steps[0].index if steps else 0
     for step in steps:
         fuse = step.stage.traits.fuse
-        both = None if not out or fuse is None or _halves(step) is not None else fuse(out[-1].stage, needed[step.stop - first])
-        if both is None:
+        fused = None if not out or fuse is None or _halves(step) is not None else fuse(out[-1].stage, needed[step.stop - first])
+        if fused is None:
             out.append(step)
         else:
-            out[-1] = _spanning([out[-1], step], both)
-            said.append(f"{out[-1].text} run as one")
+            out[-1] = _spanning([out[-1], step], fused)
+            messages.append(f"{out[-1].text} run as one")
     return out
 
 
-def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: Schema, said: list[str]) -> list[Step]:
+def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: Schema, messages: list[str]) -> list[Step]:
     """Drop unused columns before stages that are not row-wise, and at the end."""
     out: list[Step] = []
     for step in (*steps, None):
         last = out[-1] if out else None
-        wanted = needed[-1] if step is None else needed[step.index - steps[0].index]
-        names = [name for name in schema.names if name in wanted] or schema.names[:1]
+        used = needed[-1] if step is None else needed[step.index - steps[0].index]
+        names = [name for name in schema.names if name in used] or schema.names[:1]
         if last is not None and len(names) < len(schema) and (step is None or not isinstance(step.stage, RowWise)):
             kept = Project(tuple((name, name) for name in names))
-            said.append(f"{last.text} leaves out {len(schema) - len(names)} columns that nothing reads after it")
+            messages.append(f"{last.text} leaves out {len(schema) - len(names)} columns that nothing reads after it")
             schema = kept.schema(schema)
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
-            narrowed = any(not each.text for each in out)
-            choose = step.stage.traits.projection if narrowed else None  # the written drop_columns needs the columns that are gone now
+            narrowed = any(not earlier.text for earlier in out)
+            # The original drop_columns needs columns that an earlier step has dropped.
+            choose = step.stage.traits.projection if narrowed else None
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
     return out
 
 
-def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
+def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
     """Fuse consecutive row-wise stages into one step."""
     out: list[Step] = []
-    for alike, some in groupby(steps, lambda step: isinstance(step.stage, RowWise) and type(step.stage).step is RowWise.step):
-        row = list(some)
-        if alike and len(row) > 1:
+    for row_wise, group in groupby(steps, lambda step: isinstance(step.stage, RowWise) and type(step.stage).step is RowWise.step):
+        row = list(group)
+        if row_wise and len(row) > 1:
             out.append(_spanning(row, Fused(tuple(step.stage for step in row), tuple(step.text for step in row))))
-            said += [f"{_texts(row)} run as one"] if sum(bool(step.text) for step in row) > 1 else []
+            messages += [f"{_texts(row)} run as one"] if sum(bool(step.text) for step in row) > 1 else []
         else:
             out += row
     return out
 
 
-def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, list[Step]]:
+def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
     """Use late gathering if the first step supports it and the source reads from a table in memory."""
-    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has it
+    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has this attribute
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
     if table is None or stage is None:
         return source, steps
-    said.append(f"{steps[0].text} gather the rows of {table.holder!r}, a batch at a time")
+    messages.append(f"{steps[0].text} gather the rows of {table.holder!r}, a batch at a time")
     return table.source, [attrs.evolve(steps[0], stage=stage), *steps[1:]]
 
 

@@ -10,14 +10,14 @@ from mlxfp.core.nodes import Pipeline, leaves
 from mlxfp.core.sources import Source
 from mlxfp.support.arrow_types import is_text
 
-PATH = "path"  # the column of files that `read_images` and `read_audio` make, for messages
+PATH = "path"  # column of file paths from `read_images` and `read_audio`, for messages
 
 
 @frozen
 class Origin:
-    """A row of a source: `row` counts from 0 in what the source reads, over all its files.
+    """A row of a source. `row` is an index over all files of the source.
 
-    `number` stands for the row in the whole pipeline, as in `Examples.rows`: where datasets are joined, it says which one, too.
+    `number` identifies the row in the whole pipeline, as in `Examples.rows`. For joined datasets, `number` also encodes the source.
 
     >>> import mlxfp as fp
     >>> locate(fp.from_examples([{"x": 1}, {"x": 2}]), 1)
@@ -41,18 +41,18 @@ def row_name(number: int) -> str:
     return f"{row} of joined source {leaf}" if leaf > 0 else f"{row}"
 
 
-def row_at(chunk: RecordBatch, place: int, *, of: str = "chunk") -> str:
-    """Return the name of row `place` of a chunk: the source row, or the index in `of` if the source row is unknown."""
-    row = int(source_rows(chunk)[place])
-    return f"source row {row_name(row)}" if row >= 0 else f"row {place} of the {of}"
+def row_at(chunk: RecordBatch, index: int, *, of: str = "chunk") -> str:
+    """Return the name of row `index` of a chunk: the source row, or the index in `of` if the source row is unknown."""
+    row = int(source_rows(chunk)[index])
+    return f"source row {row_name(row)}" if row >= 0 else f"row {index} of the {of}"
 
 
-def file_of(chunk: RecordBatch, name: str, place: int) -> str:
-    """Return the file of a column value in row `place`, in parentheses. Return an empty string if the file is unknown."""
+def file_of(chunk: RecordBatch, name: str, row: int) -> str:
+    """Return the file of a column value in a row, in parentheses. Return an empty string if the file is unknown."""
     names, kinds = chunk.schema.names, chunk.schema.types
     paths = [chunk.column(PATH)] if PATH in names else []
     index = chunk.schema.get_field_index(name)
     if index >= 0 and pa.types.is_struct(kinds[index]) and kinds[index].get_field_index(PATH) >= 0:
-        paths.append(chunk.column(index).field(PATH))  # as in Hugging Face datasets
-    found = [path[place].as_py() for path in paths if is_text(path.type)]
-    return "".join(f" ({path})" for path in found if path)
+        paths.append(chunk.column(index).field(PATH))  # Hugging Face datasets store the path inside a struct
+    files = [path[row].as_py() for path in paths if is_text(path.type)]
+    return "".join(f" ({path})" for path in files if path)

@@ -17,7 +17,7 @@ from mlxfp.core.stages import CACHE_ADVICE, Level
 from mlxfp.support.errors import PipelineError
 
 Position = Any
-Tasks = Generator[tuple["Task", Position], None, None]  # each task with the position after the task; see `Source.tasks`
+Tasks = Generator[tuple["Task", Position], None, None]  # yields pairs of a task and the position after the task; see `Source.tasks`
 
 
 class Task(ABC):
@@ -32,7 +32,7 @@ class Task(ABC):
 
     @abstractmethod
     def read(self) -> RecordBatch:
-        """Return the rows. A pure function: repeated calls in any process are allowed."""
+        """Return the rows. The method is pure and may be called repeatedly in any process."""
 
     def part(self, first: int, stop: int) -> "Task | None":
         """Return the task for rows `first:stop` of this task, or None if the task cannot be split."""
@@ -100,13 +100,13 @@ def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
 class InTable:
     """Mapping from source rows to rows of a table in memory, for late gathering in `collate`."""
 
-    holder: Any  # source with the table; has `rows` (see `gathering.py`) and `take`
-    places: Callable[[int, Indices], RecordBatch]  # map (epoch, indices) to `__row__` and `__epoch__` for `take` of the holder
-    source: Any = None  # source with the same rows and positions that reads `places` instead of columns; None: holder
+    holder: Any  # the source of the table, with `rows` (see `gathering.py`) and `take`
+    places: Callable[[int, Indices], RecordBatch]  # maps (epoch, indices) to the columns `__row__` and `__epoch__` for `holder.take`
+    source: Any = None  # source with equal rows and positions that reads `places` instead of columns; None: holder
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return table indices equal to the source indices."""
+    """Return a chunk with table indices equal to the source indices, and the epoch."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 
@@ -126,23 +126,23 @@ class SourceTraits:
     endless: bool = False  # an epoch is known to have no end
     reorders: bool = False  # the order of rows changes between epochs
     redraws: bool = False  # the set of rows changes between epochs
-    gathers: bool = False  # reads a whole epoch of the inner dataset before the first item
+    gathers: bool = False  # the source reads a whole epoch of the inner dataset before the first item
     same_items: bool = False  # epoch 0 has the same items as the inner dataset
-    keeps_rows: bool = False  # a subset of the inner rows, chosen without reading columns
+    keeps_rows: bool = False  # the rows are a subset of the inner rows, chosen without reading columns
     taken_in: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` concurrently
     costly: Callable[[], bool] = bool  # reading is expensive enough for a worker; `bool` returns False
-    task: Callable[[int, Indices], Task] | None = None  # task for random access; None: call `take`
-    exact_length: Callable[[], int | None] | None = None  # exact length; may fill `load` or `cache`
-    head: Callable[[], Iterator[RecordBatch]] | None = None  # sample rows for schema inference; None: use `read`
-    restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see above
-    marking: Callable[[], Any] | None = None  # source that returns malformed records as marked rows
-    file_of: Callable[[Position], str | None] = lambda position: None  # file of the chunk at a position, for messages
+    task: Callable[[int, Indices], Task] | None = None  # returns the task for random access; None: call `take`
+    exact_length: Callable[[], int | None] | None = None  # returns the exact length; may fill `load` or `cache`
+    head: Callable[[], Iterator[RecordBatch]] | None = None  # yields sample rows for schema inference; None: use `read`
+    restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
+    marking: Callable[[], Any] | None = None  # returns a source that marks malformed records instead of raising an error
+    file_of: Callable[[Position], str | None] = lambda position: None  # returns the file of the chunk at a position, for messages
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # inner datasets with cursors
-    read_parts: Callable[[], tuple[Any, ...]] | None = None  # datasets whose rows are read, if not the inner datasets
+    read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if these are not the inner datasets
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
-    share: Share | None = None  # dependence on the number of ranks; None: independent
-    notes: Callable[[], tuple[str, ...]] = tuple  # for `explain`: memory held, cost of resuming
-    advice: str = CACHE_ADVICE  # for `profile`, if this source takes the most time
+    share: Share | None = None  # description of the dependence on the number of ranks; None: independent
+    notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
+    advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time
 
 
 class Source(Part, ABC):
@@ -229,7 +229,7 @@ def first_chunks(source: Source) -> Iterator[RecordBatch]:
 
 
 def marked(source: Source) -> Source:
-    """Return the source variant that returns malformed records as marked rows, or the source itself."""
+    """Return the variant of the source that marks malformed records instead of raising an error, or the source itself."""
     marking = source.traits.marking
     return source if marking is None else marking()
 
@@ -238,8 +238,8 @@ def check_ends(dataset: Pipeline[Any], reader: object) -> None:
     """Raise `PipelineError` if the dataset is endless and `reader` reads a whole epoch."""
     if dataset.endless:
         raise PipelineError(
-            f"{reader} needs data that ends: {_without_end(dataset)!r} goes on for ever, in "
-            f"{dataset!r}. Put take(count) before it, or move it before what repeats; shuffle works on such data with buffer=."
+            f"{reader} needs finite data, but {_without_end(dataset)!r} is endless, in "
+            f"{dataset!r}. Put take(count) before it, or move it before the endless part. For shuffle, pass buffer=."
         )
 
 
@@ -247,9 +247,9 @@ def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
     """Warn about several epochs of a dataset whose set of rows changes. `stacklevel` is passed to `warnings.warn`."""
     if dataset.redraws:
         warnings.warn(
-            f"Each epoch has other rows in {dataset!r}: take, skip and select choose by place, and the shuffle before them "
-            "gives every row another place in each epoch. Rows that you keep for validation would come into training. For parts that stay "
-            "apart use split or train_valid_test, and shuffle after it; where other rows in each epoch are meant, say redraw=True.",
+            f"Each epoch has other rows in {dataset!r}: take, skip and select choose rows by index, and the shuffle before them "
+            "changes the index of every row in each epoch. Validation rows would leak into training. To keep the parts separate, "
+            "use split or train_valid_test, and shuffle afterwards. If other rows in each epoch are intended, pass redraw=True.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )
@@ -257,4 +257,4 @@ def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
 
 def _without_end(dataset: Any) -> Any:
     """Return the innermost endless source."""
-    return next((_without_end(held) for held in children(dataset.source) if held.endless), dataset.source)
+    return next((_without_end(inner) for inner in children(dataset.source) if inner.endless), dataset.source)

@@ -22,10 +22,10 @@ from mlxfp.support.errors import PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
-Batch = dict[str, Any]  # str -> mx.array, or a tuple of strings for a carried text column; core never imports mlx
-Projection = tuple[tuple[str, str], ...]  # (new name, old name) of every output column
+Batch = dict[str, Any]  # maps names to mx.array, or to a tuple of strings for a text column; core never imports mlx
+Projection = tuple[tuple[str, str], ...]  # pairs (new name, old name), one per output column
 
-CACHE_ADVICE = "cache(path) after it, where nothing before is random, does its work once for all runs."
+CACHE_ADVICE = "cache(path) after it saves its output for all runs, if no earlier stage is random."
 LEVELS: tuple[Level, ...] = ("examples", "groups", "batches")
 _ADVICE: dict[Level, str] = {
     "examples": "Put batch(size) before it.",
@@ -46,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return the groups without token counts unless the counts belong to `input_ids`."""
+        """Return the groups. Remove the token counts unless `column` is `input_ids`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -73,20 +73,23 @@ class Traits:
     (5, 3, None)
     """
 
-    row_wise: bool = False  # maps each row to one row independently; keeps random access
+    row_wise: bool = False  # the stage maps each row to one row independently and keeps random access
     reorders: bool = False  # the order of rows changes between epochs
-    draws: bool = False  # results are random, seeded by the key of each row
-    columns_read: Collection[str] | None = None  # other columns pass unread, and the state keeps no rows; None: all columns
-    projection: Callable[[Sequence[str]], Projection] | None = None  # for a stage that only selects columns: the selection
-    predicates: tuple[Condition, ...] = ()  # for a stage that only filters rows: the conditions of kept rows
-    length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))  # output count for an input count; None: unknown
-    longest_row: Callable[[int | None], int | None] | None = None  # see above; None: measure the rows
-    groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # possible groups for a number of rows
-    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see above
-    decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers of added columns of token ids, to show text in notebooks
-    share: Share | None = None  # dependence on the number of ranks; None: independent
-    notes: Callable[[], tuple[str, ...]] = tuple  # for `explain`: memory held, cost of resuming
-    advice: str = ""  # for `profile`, if this stage takes the most time
+    draws: bool = False  # the results are random, seeded by the key of each row
+    # Columns read by the stage, None for all. The other columns pass unread, and the state keeps no rows.
+    columns_read: Collection[str] | None = None
+    # Function that returns the selected columns, for a stage that only selects columns.
+    projection: Callable[[Sequence[str]], Projection] | None = None
+    predicates: tuple[Condition, ...] = ()  # conditions of the kept rows, for a stage that only filters rows
+    # Function from the input count to the output count; None: unknown.
+    length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
+    longest_row: Callable[[int | None], int | None] | None = None  # see the docstring; None: the planner measures the rows
+    groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # function from the number of rows to the possible groups
+    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see the docstring
+    decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
+    share: Share | None = None  # description of the dependence on the number of ranks; None: independent
+    notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
+    advice: str = ""  # advice in `profile` if this stage takes the most time
 
 
 class Stage(Part, ABC):
@@ -105,7 +108,7 @@ class Stage(Part, ABC):
 
     __slots__ = ()
     accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
-    emits: ClassVar[Level | None] = None  # None: same as the input level
+    emits: ClassVar[Level | None] = None  # output level; None: same as the input level
 
     def start(self, epoch: int) -> State:
         """Return the state before the first chunk: an immutable value that a cursor can store (see `cursors.py`)."""
@@ -174,8 +177,8 @@ class RowWise(Stage):
 class Halves(NamedTuple):
     """Host and device parts of a `collate` stage. Both parts in order make the same batches as the stage."""
 
-    host: tuple[RowWise, ...]  # for workers
-    device: Stage  # for the thread that makes arrays
+    host: tuple[RowWise, ...]  # runs in workers
+    device: Stage  # runs in the thread that creates the MLX arrays
 
 
 def seeded(stage: object) -> bool:
@@ -197,5 +200,5 @@ def check_level(dataset: Any, stage: object, accepts: frozenset[Level]) -> None:
     """Raise `PipelineError` unless `stage` accepts the level of the dataset."""
     check_dataset(dataset, stage)
     if dataset.level not in accepts:
-        wanted = " or ".join(level for level in LEVELS if level in accepts)
-        raise PipelineError(f"{stage!r} takes {wanted}, got {dataset.level} from {dataset.parts[-1]!r}. {_ADVICE[dataset.level]}")
+        accepted = " or ".join(level for level in LEVELS if level in accepts)
+        raise PipelineError(f"{stage!r} takes {accepted}, got {dataset.level} from {dataset.parts[-1]!r}. {_ADVICE[dataset.level]}")

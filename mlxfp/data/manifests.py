@@ -1,4 +1,4 @@
-"""What is said of data that `write` has written: the files, in order, with their rows and hashes."""
+"""Manifest of a folder written by `write`: files in order, with rows and hashes."""
 
 import json
 from hashlib import file_digest
@@ -13,32 +13,32 @@ from mlxfp.support.html import clip, element, fragment, table
 from mlxfp.support.progress import Progress
 
 NAME = "manifest.json"
-PROGRESS = ".writing"  # the folder of what is known of the files while they are written
+PROGRESS = ".writing"  # folder with the progress of an unfinished `write`
 _VERSION = 1
-_SHOWN = 20  # columns and files in a notebook
+_SHOWN = 20  # most columns and files shown in a notebook
 
 
 @frozen
 class File:
-    """A file of written data."""
+    """Entry of one written file in a manifest."""
 
     name: str
     rows: int
     bytes: int
-    hash: str  # SHA-256 in hexadecimal digits, as sha256sum prints it; processors have instructions for it
+    hash: str  # SHA-256 in hexadecimal, as printed by sha256sum
 
     def is_whole(self, folder: Path) -> bool:
-        """Whether the file is there, with the content that was written."""
+        """Return True if the file exists with the written content."""
         path = folder / self.name
         return path.is_file() and path.stat().st_size == self.bytes and digest(path) == self.hash
 
 
 @frozen
 class Manifest:
-    """What `write` has written: print it, or read `manifest.json`, which says the same.
+    """Result of `write`, with the same content as the file `manifest.json`.
 
-    `fingerprint` is that of the pipeline, the sizes and times of the files that it reads, and the arguments of `write`. `skipped` are the
-    rows that `on_error` left out: source, row, stage and reason of each.
+    `fingerprint` identifies the pipeline, the sizes and times of the source files, and the arguments of `write`. `skipped` lists the
+    rows left out by `on_error`: source, row, stage and reason.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlxfp as fp
@@ -53,20 +53,20 @@ class Manifest:
     fingerprint: str
     format: str
     rows: int
-    schema: dict[str, str]  # the type of each column, as Arrow says it
+    schema: dict[str, str]  # Arrow type of each column
     files: tuple[File, ...]
     skipped: tuple[tuple[str, int, str, str], ...]
-    versions: dict[str, str]  # of the packages that decide how the files look
+    versions: dict[str, str]  # versions of the packages that determine the file contents
 
     def damaged(self) -> tuple[str, ...]:
-        """Read all files, and return the names of those that are not as they were written."""
+        """Read all files and return the names of missing or changed files."""
         with Progress("check written files", unit="files", total=lambda: len(self.files)) as progress:
-            return tuple(each.name for each in progress.over(self.files) if not each.is_whole(Path(self.folder)))
+            return tuple(file.name for file in progress.over(self.files) if not file.is_whole(Path(self.folder)))
 
     def save(self) -> None:
-        """Write the file, by way of the folder of what is known while data are written: what a killed process leaves goes with that."""
-        said = {"manifest": _VERSION} | {name: value for name, value in asdict(self).items() if name != "folder"}
-        content = json.dumps(said, indent=1, ensure_ascii=False).encode() + b"\n"
+        """Write `manifest.json` by way of the progress folder, whose removal also removes the leftovers of a killed process."""
+        fields = {"manifest": _VERSION} | {name: value for name, value in asdict(self).items() if name != "folder"}
+        content = json.dumps(fields, indent=1, ensure_ascii=False).encode() + b"\n"
         write_whole(Path(self.folder, NAME), content, within=Path(self.folder, PROGRESS))
 
     def __repr__(self) -> str:
@@ -75,66 +75,69 @@ class Manifest:
         return f"Manifest({self.rows:,} rows in {files}, format={self.format!r}, folder={self.folder!r}{skipped})"
 
     def _repr_html_(self) -> str:
-        """Show the columns and the first files in a notebook."""
+        """Return HTML with the columns and the first files."""
         columns = [(clip(name, 100), clip(kind, 100)) for name, kind in islice(self.schema.items(), _SHOWN)]
-        files = [(clip(each.name, 100), each.rows, each.bytes) for each in self.files[:_SHOWN]]
+        files = [(clip(file.name, 100), file.rows, file.bytes) for file in self.files[:_SHOWN]]
         more = [element("p", f"and {len(self.files) - _SHOWN:,} more files", class_="muted")] if len(self.files) > _SHOWN else []
         return fragment(element("p", clip(self, 500)), table(["column", "type"], columns), table(["file", "rows", "bytes"], files), *more)
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a folder; None: it has none. Raises `DataError` for one that cannot be read."""
+    """Read the manifest of a folder, or return None if the folder has no manifest. Raises `DataError` for an unreadable manifest."""
     if not is_written(folder):
         return None
     path = folder / NAME
     try:
-        said = json.loads(path.read_bytes())
-        version = said.pop("manifest")
+        fields = json.loads(path.read_bytes())
+        version = fields.pop("manifest")
         if version != _VERSION:
             raise DataError(
-                f"A manifest has version {version}, and this mlxfp reads version {_VERSION}, in {path}. Use the mlxfp that wrote it."
+                f"A manifest has version {version}, but this mlxfp reads version {_VERSION}, in {path}. Use the mlxfp that wrote the data."
             )
-        said["files"] = tuple(File(**each) for each in said["files"])
-        said["skipped"] = tuple(map(tuple, said["skipped"]))
-        return Manifest(folder=str(folder), **said | {"pipeline": tuple(said["pipeline"])})
+        fields["files"] = tuple(File(**entry) for entry in fields["files"])
+        fields["skipped"] = tuple(map(tuple, fields["skipped"]))
+        return Manifest(folder=str(folder), **fields | {"pipeline": tuple(fields["pipeline"])})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(
-            f"A manifest cannot be read: {error!r}, in {path}. Write the data again, or name its files by a pattern."
+            f"A manifest cannot be read: {error!r}, in {path}. "
+            "Write the data again, or read the files by a pattern such as folder/*.parquet."
         ) from error
 
 
 def is_written(folder: Path) -> bool:
-    """Whether a folder has written data, all of them."""
+    """Return True if a folder holds completely written data."""
     return (folder / NAME).is_file()
 
 
 def listed_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path] | None:
-    """Return the files that the manifest of a folder lists, where these have one of the suffixes; None: it has no manifest.
+    """Return the files listed in the manifest of a folder.
 
-    Raises `DataError` where a file is missing or has another size, and where the data were not written to the end.
+    Returns None without a manifest, or if any file has a suffix not in `suffixes`. Raises `DataError` for a missing file, an unexpected
+    file size, or an unfinished `write`.
     """
     manifest = read_manifest(folder)
     if manifest is None:
         if (folder / PROGRESS).is_dir():
             raise DataError(
-                f"Data were not written to the end: there is no {NAME} in {folder}. Call write again, which goes on where it ended."
+                f"An earlier write was interrupted: there is no {NAME} in {folder}. "
+                "Call write again with the same arguments to finish the files."
             )
         return None
-    if not all(each.name.endswith(suffixes) for each in manifest.files):
+    if not all(file.name.endswith(suffixes) for file in manifest.files):
         return None
-    for each in manifest.files:
-        path = folder / each.name
+    for file in manifest.files:
+        path = folder / file.name
         size = path.stat().st_size if path.is_file() else None
-        if size != each.bytes:
-            found = "there is no such file" if size is None else f"it has {size:,} bytes"
+        if size != file.bytes:
+            actual = "the file is missing" if size is None else f"has {size:,} bytes"
             raise DataError(
-                f"Written data are damaged: {each.name} should have {each.bytes:,} bytes, and {found}, in {folder}. "
-                "Call write again, which makes such files again."
+                f"Written data are damaged: {file.name} should have {file.bytes:,} bytes, but {actual}, in {folder}. "
+                "Call write again with the same arguments to repair the files."
             )
-    return [folder / each.name for each in manifest.files]
+    return [folder / file.name for file in manifest.files]
 
 
 def digest(path: Path) -> str:
-    """Return the hash of a file."""
+    """Return the SHA-256 hash of a file, in hexadecimal."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()

@@ -1,1 +1,1 @@
-"""Evaluation: metrics as sums and weights, and predictions as numpy arrays."""
+"""Evaluation: metrics as sums and weights, and predictions as NumPy arrays."""

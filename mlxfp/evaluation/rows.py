@@ -1,4 +1,4 @@
-"""Checks, weights and likelihoods of rows, as losses and metrics use them."""
+"""Shared helpers of losses and metrics: argument checks, example weights and likelihoods."""
 
 import mlx.core as mx
 
@@ -6,70 +6,70 @@ from mlxfp.models.bounds import Bound, checked
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
-def class_labels(  # noqa: PLR0913  # what every loss of classes has
+def class_labels(  # noqa: PLR0913  # common arguments of classification losses
     function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None, *, classes: int | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Return labels as int32 and their weights: those of their examples, and 0 for `ignore_index`, which becomes label 0.
+    """Return int32 labels and the weight of each label. `ignore_index` becomes label 0 with weight 0.
 
-    Raises `BoundError` for labels that count and are not classes: there are as many as the logits have, or `classes`.
+    Raises `BoundError` if a label with a nonzero weight is not a class. The number of classes is `classes`, or the last axis of the logits.
     """
     if logits.shape[:-1] != labels.shape:
         raise ArgumentError(
             f"{function} needs one label for each row of logits, got logits of shape {logits.shape} and labels of shape {labels.shape}. "
-            "The logits have one axis more than the labels: the classes, last."
+            "Logits need one axis more than labels: the last axis for classes."
         )
     if mx.issubdtype(labels.dtype, mx.inexact):
-        raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for targets that are numbers.")
+        raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for numeric targets.")
     weights = broadcast_weights(function, example_weights, labels.shape)
     checked(labels, Bound("classes", logits.shape[-1] if classes is None else classes, ignore_index), weights=example_weights)
-    labels = labels.astype(mx.int32)  # in an unsigned type, -100 would wrap around to a class
+    labels = labels.astype(mx.int32)  # An unsigned type would wrap -100 around to a class.
     counts = mx.where(labels == ignore_index, 0, weights)
     return mx.where(counts == 0, 0, labels), counts
 
 
 def check_same_shape(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
-    """Return both as float32 if their shapes are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense."""
+    """Return both arrays as float32. Raise `ArgumentError` for different shapes: [B, 1] and [B] would broadcast to [B, B]."""
     if predictions.shape != targets.shape:
         raise ArgumentError(
             f"{function} needs predictions and targets of one shape, got {predictions.shape} and {targets.shape}. "
-            "A model with one output gives [B, 1]: take [:, 0] of it."
+            "If the model returns [B, 1], pass predictions[:, 0]."
         )
     return predictions.astype(mx.float32), targets.astype(mx.float32)
 
 
 def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
-    """Give every value of `shape` the weight of its example, float32; ones if there are no weights.
+    """Return the example weight of each value of an array of this shape, float32. The default weight is 1.
 
-    `example_weights` are [B], or have an axis for each of the first axes of the values.
+    `example_weights` are [B], or have the leading axes of the values.
     """
     if example_weights is None:
         return mx.ones(shape)
     if example_weights.shape != shape[: example_weights.ndim]:
         raise ArgumentError(
-            f"{function} needs one example weight for each example, got {example_weights.shape} for values of shape {shape}. "
-            "Take the column `weight` of the batch: one number a row."
+            f"{function} needs one weight per example, got weights of shape {example_weights.shape} for values of shape {shape}. "
+            "Pass the column `weight` of the batch, with one number per row."
         )
     axes = (1,) * (len(shape) - example_weights.ndim)
     return mx.broadcast_to(example_weights.astype(mx.float32).reshape(*example_weights.shape, *axes), shape)
 
 
-def add(each: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
-    """Add up values by weight: (sum, sum of the weights). A value of weight 0 does not count, even NaN."""
-    return mx.where(weights == 0, 0, each * weights).sum(), weights.sum()
+def add(values: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
+    """Return the weighted sum and the sum of the weights. A value with weight 0 does not count, even NaN."""
+    return mx.where(weights == 0, 0, values * weights).sum(), weights.sum()
 
 
 def at_labels(table: mx.array, labels: mx.array) -> mx.array:
-    """Pick from the last axis the value at each label, NaN where a label is not a class: `table` is [C], or [..., C].
+    """Return the value at each label along the last axis, or NaN if a label is not a class. `table` is [C] or [..., C].
 
-    NaN, because a compiled function cannot raise an error for labels that it computes, and must not hide it: see `models.bounds`.
+    A compiled function cannot raise an error for computed labels. NaN makes the error visible, see `models.bounds`.
     """
     known = (labels >= 0) & (labels < table.shape[-1])
-    places = mx.where(known, labels, 0)
-    picked = table[places] if table.ndim == 1 else mx.take_along_axis(table, places[..., None], axis=-1).squeeze(-1)
+    indices = mx.where(known, labels, 0)
+    picked = table[indices] if table.ndim == 1 else mx.take_along_axis(table, indices[..., None], axis=-1).squeeze(-1)
     return mx.where(known, picked, mx.nan)
 
 
-def surprise(logits: mx.array, labels: mx.array) -> mx.array:
-    """Give the negative log-likelihood of each label under the softmax of its logits: float32, in the shape of the labels."""
+def negative_log_likelihood(logits: mx.array, labels: mx.array) -> mx.array:
+    """Return the negative log-likelihood of each label under the softmax of the logits, float32 in the shape of the labels."""
     logits = logits.astype(mx.float32)
     return mx.logsumexp(logits, axis=-1) - at_labels(logits, labels)

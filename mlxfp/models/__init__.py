@@ -1,4 +1,4 @@
-"""Models: `mlx.nn` modules with frozen configs, one file for each architecture. They work without the rest of this library too."""
+"""Models: `mlx.nn` modules with frozen configs, usable without the rest of mlxfp."""
 
 from mlxfp.models.adapters import LoRALinear, load_adapters, lora, merge_adapters, save_adapters
 from mlxfp.models.bert import Bert, BertConfig

@@ -1,9 +1,9 @@
-"""Activation functions. On a GPU, GELU and SiLU are those of MLX; on a CPU, the same functions are computed several times faster.
+"""Activation functions. On a GPU, GELU and SiLU are the functions of MLX. On a CPU, faster implementations with equal precision are used.
 
-MLX computes erf and exp on a CPU one number at a time, 10 to 20 ns each: for 32 x 96 x 256 numbers, forward and backward in a compiled
-step, GELU takes 25 ms and SiLU 12, where ReLU takes 0.8. Quotients of polynomials need only products and sums, which the compiler
-turns into vector instructions: 3.7 ms and 2.6. Their errors, at most 3e-7 of the larger of |x| and 1, are those of float32; the tanh
-form of GELU, in contrast, is an approximation with an error of 5e-4.
+On a CPU, MLX computes erf and exp one number at a time, 10 to 20 ns each. For 32 x 96 x 256 numbers, forward and backward in a compiled
+step, GELU takes 25 ms and SiLU 12 ms; ReLU takes 0.8 ms. Rational approximations need only products and sums, which compile to vector
+instructions: 3.7 ms and 2.6 ms. Their errors of at most 3e-7 max(|x|, 1) are rounding errors of float32. The tanh form of GELU has an
+error of 5e-4.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from mlx import nn
 
 from mlxfp.support.registries import Registry
 
-# The names in config.json. "gelu_new" and "gelu_pytorch_tanh" mean the same function, and so do "silu" and "swish".
+# Names in config.json. "gelu_new" equals "gelu_pytorch_tanh", and "silu" equals "swish".
 Activation = Literal["gelu", "relu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"]
 
 
 def gelu(x: mx.array) -> mx.array:
-    """Apply x * Phi(x), Phi being the distribution function of the normal distribution, to an array of any shape and float dtype.
+    """Apply x * Phi(x) to an array of any shape and float dtype. Phi is the cumulative normal distribution function.
 
-    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; the exact form, as BERT and ModernBERT use it.
+    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; the exact form, as in BERT and ModernBERT.
     """
     return _gelu(x) if _on_cpu() else nn.gelu(x)
 
@@ -30,7 +30,7 @@ def gelu(x: mx.array) -> mx.array:
 def silu(x: mx.array) -> mx.array:
     """Apply x * sigmoid(x) to an array of any shape and float dtype.
 
-    Ramachandran, Zoph and Le, "Searching for Activation Functions", 2017 (there called Swish).
+    Ramachandran, Zoph and Le, "Searching for Activation Functions", 2017, under the name Swish.
     """
     return _silu(x) if _on_cpu() else nn.silu(x)
 
@@ -44,7 +44,7 @@ def mish(x: mx.array) -> mx.array:
 
 
 def selu(x: mx.array) -> mx.array:
-    """Apply s x above 0 and s a (e^x - 1) below to an array of any shape and float dtype, with s = 1.0507 and a = 1.6733.
+    """Apply SELU to an array of any shape and float dtype: s x for x > 0, s a (e^x - 1) otherwise, with s = 1.0507 and a = 1.6733.
 
     Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017.
     """
@@ -62,13 +62,14 @@ def _on_cpu() -> bool:
 
 
 def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
-    """Evaluate a polynomial by Horner's rule, the coefficient of the highest power first."""
+    """Evaluate a polynomial by Horner's rule. The first coefficient belongs to the highest power."""
     value: mx.array = reduce(lambda value, coefficient: value * x + coefficient, coefficients[2:], coefficients[0] * x + coefficients[1])
     return value
 
 
-# Phi(x) and sigmoid(x) are 1/2 + x P(x^2) / Q(x^2), off by less than 1e-8, up to where they are 0 or 1 within 5e-8. P and Q were fitted
-# with Lawson's method (least squares, reweighted by the errors) at 200 Chebyshev points, in 60 digits. The last number is the limit.
+# Phi(x) and sigmoid(x) are approximated by 1/2 + x P(x^2) / Q(x^2) with an error below 1e-8, up to the limit in the last number. Beyond the
+# limit, the functions are 0 or 1 within 5e-8. P and Q were fitted with Lawson's method (iteratively reweighted least squares) at 200
+# Chebyshev points, in 60 digits.
 _PHI = (
     (2.2749278697666975e-08, 6.351439843782624e-06, 0.00016878949876415305, 0.004677042073893999, 0.03384956777374926, 0.3989422350361531),
     (1.1974501840083355e-06, 7.36335355020565e-05, 0.0018842455925433272, 0.028644030262675955, 0.25151420746498143, 1.0),
@@ -85,11 +86,11 @@ def _share(tops: Sequence[float], bottoms: Sequence[float], limit: float, x: mx.
     inside = mx.clip(x, -limit, limit)
     square = inside * inside
     share = 0.5 + inside * _polynomial(tops, square) / _polynomial(bottoms, square)
-    return mx.where(x <= -limit, 0.0, mx.where(x >= limit, 1.0, share))  # exact zeros: they are multiplied with a large x
+    return mx.where(x <= -limit, 0.0, mx.where(x >= limit, 1.0, share))  # exact zeros, because the result is multiplied with large x
 
 
 def _normal_density(x: mx.array) -> mx.array:
-    """Compute exp(-x^2/2) / sqrt(2 pi) as the 16th power of a Taylor series of exp(-x^2/32); below e^-16 it is 0."""
+    """Return exp(-x^2/2) / sqrt(2 pi) as the 16th power of a Taylor series of exp(-x^2/32). Values below e^-16 become 0."""
     square = x * x
     power = _polynomial((1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0), mx.minimum(square, 32.0) * (-1 / 32))
     for _ in range(4):
@@ -98,7 +99,7 @@ def _normal_density(x: mx.array) -> mx.array:
 
 
 def _gated(share: Callable[[mx.array], mx.array], slope: Callable[[mx.array, mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Make x * share(x), computed in float32, with its gradient; `slope` is x times the derivative of the share."""
+    """Return the function x * share(x), computed in float32, with a gradient. `slope` is x times the derivative of `share`."""
     gated = mx.custom_function(lambda x: x * share(x))
 
     @gated.vjp
@@ -114,7 +115,7 @@ _silu = _gated(partial(_share, *_SIGMOID), lambda x, share: x * share * (1 - sha
 
 
 def _exponential(x: mx.array, low: float, high: float) -> mx.array:
-    """Compute e^x between two limits as the 32nd power of a Taylor series of e^(x / 32), off by 2e-6 of it; beyond them e^limit."""
+    """Return e^x as the 32nd power of a Taylor series of e^(x / 32), with relative error 2e-6. x is clipped to [low, high]."""
     power = _polynomial((1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0), mx.clip(x, low, high) * (1 / 32))
     for _ in range(5):
         power = power * power
@@ -125,18 +126,18 @@ _SELU_SCALE, _SELU_LIMIT = 1.0507009873554805, 1.6732632423543772
 
 
 def _custom(function: Callable[[mx.array], mx.array], slope: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Make a function, computed in float32, with its derivative `slope`."""
-    made = mx.custom_function(function)
+    """Return a function computed in float32 with the derivative `slope`."""
+    custom = mx.custom_function(function)
 
-    @made.vjp
+    @custom.vjp
     def back(x: mx.array, cotangent: mx.array, _: mx.array) -> mx.array:
         return cotangent * slope(x)
 
-    return lambda x: made(x.astype(mx.float32)).astype(x.dtype)  # type: ignore[attr-defined]  # it returns what the function does
+    return lambda x: custom(x.astype(mx.float32)).astype(x.dtype)  # type: ignore[attr-defined]  # it returns what the function does
 
 
 def _mish_share(x: mx.array) -> tuple[mx.array, mx.array]:
-    """Return e^x, and tanh(log(1 + e^x)) = n / (n + 2) with n = e^x (e^x + 2)."""
+    """Return e^x and tanh(log(1 + e^x)), computed as n / (n + 2) with n = e^x (e^x + 2)."""
     power = _exponential(x, -20.0, 12.0)
     product = power * (power + 2)
     return power, product / (product + 2)
@@ -148,7 +149,7 @@ def _mish_slope(x: mx.array) -> mx.array:
 
 
 _mish = _custom(lambda x: x * _mish_share(x)[1], _mish_slope)
-_selu = _custom(  # without mx.where, which is not turned into vector instructions
+_selu = _custom(  # mx.where would prevent vector instructions
     lambda x: _SELU_SCALE * (mx.maximum(x, 0.0) + _SELU_LIMIT * (_exponential(x, -20.0, 0.0) - 1)),
     lambda x: _SELU_SCALE * (_SELU_LIMIT * _exponential(x, -20.0, 0.0) + (1 - _SELU_LIMIT) * (x > 0).astype(mx.float32)),
 )

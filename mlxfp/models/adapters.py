@@ -1,4 +1,4 @@
-"""Adapters: small factors that are trained in the place of a model's own weights, in the files of mlx-lm."""
+"""LoRA adapters: small trained factors added to frozen weights, in the file format of mlx-lm."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -22,7 +22,7 @@ from mlxfp.models.layers import copy_modules, random_key
 from mlxfp.support.checks import as_strings, check_integer, check_positive, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, suggest
 
-_LEAVES = ("lora_a", "lora_b", "m")  # the arrays of an adapter; m is the magnitude of DoRA
+_LEAVES = ("lora_a", "lora_b", "m")  # arrays of an adapter; m is the magnitude in DoRA
 _DIVIDED = (
     FullyShardedModule,
     AllToShardedLinear,
@@ -31,11 +31,11 @@ _DIVIDED = (
     QuantizedShardedToAllLinear,
 )
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapters.safetensors"
-_ADVICE = "Make them with models.lora; or, in mlx-lm, call model.freeze(), then mlx_lm.tuner.utils.linear_to_lora_layers, before training."
+_ADVICE = "Add adapters before training: with models.lora, or in mlx-lm with model.freeze() and mlx_lm.tuner.utils.linear_to_lora_layers."
 
 
 class LoRALinear(nn.Module):
-    """A linear layer, and a product of two small factors that is added to it, under the names of mlx-lm: see `lora`.
+    """Linear layer with an added product of two small factors, named as in mlx-lm. See `lora`.
 
     >>> layer = LoRALinear(nn.Linear(4, 3), mx.ones((4, 2)), mx.zeros((2, 3)), scale=20.0, dropout=0.0)
     >>> layer(mx.ones((5, 4))).shape
@@ -43,34 +43,34 @@ class LoRALinear(nn.Module):
     """
 
     def __init__(self, linear: nn.Module, lora_a: mx.array, lora_b: mx.array, *, scale: float, dropout: float) -> None:
-        """Keep a layer, which may be quantized, and the factors, float[inputs, rank] and float[rank, outputs]."""
+        """Store a linear or quantized layer, and the factors, float[inputs, rank] and float[rank, outputs]."""
         super().__init__()
         self.linear, self.dropout, self.scale = linear, nn.Dropout(dropout), scale
         self.lora_a, self.lora_b = lora_a, lora_b
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Return `linear(x) + scale * (x @ lora_a @ lora_b)`, with dropout on the x of the factors: float[..., outputs]."""
+        """Return `linear(x) + scale * (x @ lora_a @ lora_b)`: float[..., outputs]. Dropout applies only to the input of the factors."""
         more = self.scale * ((self.dropout(x) @ self.lora_a) @ self.lora_b)
         changed: mx.array = self.linear(x) + more.astype(x.dtype)
         return changed
 
 
-def lora(  # noqa: PLR0913  # all have defaults but one, and are named
+def lora(  # noqa: PLR0913
     model: nn.Module, *, rank: int = 8, scale: float = 20.0, layers: Sequence[str] | None = None, dropout: float = 0.0, seed: int = 0
 ) -> nn.Module:
-    """Return a copy of a model in which linear layers have adapters, and nothing else trains (Hu et al., "LoRA", 2021).
+    """Return a copy of a model with trainable adapters in linear layers and all other weights frozen (Hu et al., "LoRA", 2021).
 
-    An adapted layer computes `linear(x) + scale * (x @ lora_a @ lora_b)`: of its weights, float[outputs, inputs], only the two factors,
-    float32[inputs, rank] and float32[rank, outputs], are trained. The second is zero at first, so the copy computes what the model does.
-    `scale` is that of mlx-lm, for which other libraries write alpha / rank. The model may be any `mlx.nn` module, quantized ones too. It
-    stays as it is, and shares its weights with the copy.
+    An adapted layer computes `linear(x) + scale * (x @ lora_a @ lora_b)`. Only the factors, float32[inputs, rank] and float32[rank,
+    outputs], are trained. `lora_b` starts at zero, so the copy initially computes the same outputs as the model. `scale` is defined as in
+    mlx-lm; other libraries write alpha / rank. The model may be any `mlx.nn` module, also with quantized layers. The model is not
+    changed, and the copy shares its weights.
 
-    `layers` are patterns of names, as in `["*.q_proj", "*.v_proj"]`; by default all linear layers in lists are adapted, which are the
-    blocks of a transformer, and not its output. A new head has to train whole: call `unfreeze()` on it in the copy. `seed` draws the first
-    factors.
+    `layers` are name patterns, as in `["*.q_proj", "*.v_proj"]`. By default, all linear layers inside lists are adapted: the blocks of a
+    transformer, but not the output layer. A new head must be trained completely: call `unfreeze()` on the head of the copy. `seed`
+    initializes `lora_a`.
 
-    Raises `ArgumentError` for a pattern that is the name of no linear layer, and for a model that has adapters, or is divided between
-    ranks: make adapters first, and call `fully_shard` on the copy.
+    Raises `ArgumentError` for a pattern that matches no linear layer, for a model with adapters, and for a model that is sharded over
+    ranks: call `lora` first, then `fully_shard` on the copy.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=50)
@@ -98,10 +98,10 @@ def lora(  # noqa: PLR0913  # all have defaults but one, and are named
 
 
 def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
-    """Return a copy of a model with the adapters of a folder, as `save_adapters` and mlx-lm write it.
+    """Return a copy of a model with the adapters in a folder written by `save_adapters` or mlx-lm.
 
-    The copy is what `lora` returns, with other factors. Raises `MissingFileError` for missing files, `DataError` for adapters of another
-    kind than LoRA of linear layers, and for those that do not fit the layers of the model, naming one.
+    The copy has the structure of a copy by `lora`. Raises `MissingFileError` for missing files. Raises `DataError` for adapters other than
+    LoRA of linear layers, and for adapters that do not fit the model, with the name of a layer.
 
     >>> from tempfile import TemporaryDirectory
     >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -111,14 +111,14 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
     (4, 2)
     """
     check_types(nn.Module, model=model)
-    place = Path(folder)
-    config, path = read_json(place / _CONFIG), place / _WEIGHTS
+    source = Path(folder)
+    config, path = read_json(source / _CONFIG), source / _WEIGHTS
     if not path.is_file():
-        raise MissingFileError(f"There is no {_WEIGHTS} in {str(folder)!r}. Pass the folder that save_adapters wrote.")
+        raise MissingFileError(f"There is no {_WEIGHTS} in {str(folder)!r}. Pass a folder written by save_adapters.")
     kind, settings = config.get("fine_tune_type", "lora"), config.get("lora_parameters")
     if kind != "lora" or not isinstance(settings, dict) or not isinstance(settings.get("scale"), int | float):
         raise DataError(
-            f"{place / _CONFIG} must describe LoRA with lora_parameters and their scale, got fine_tune_type={kind!r} and "
+            f"{source / _CONFIG} must describe LoRA with a scale in lora_parameters, got fine_tune_type={kind!r} and "
             f"lora_parameters={settings!r:.60}. Read other adapters with mlx_lm.load(..., adapter_path=...)."
         )
     arrays, linear = read_arrays(path), _linear_layers(model)
@@ -136,22 +136,22 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
                 (first.shape[-1], sizes[1]),
             )
         ):
-            found = {each: array.shape for each, array in arrays.items() if each.startswith(f"{name}.")}
+            shapes = {key: array.shape for key, array in arrays.items() if key.startswith(f"{name}.")}
             has = "no such linear layer" if sizes is None else f"a linear layer of {sizes[0]} inputs and {sizes[1]} outputs"
             raise DataError(
-                f"{path} holds {found}, and the model has {has} there. Load the model that the adapters were trained with, or read other "
-                "kinds of adapters with mlx_lm.load(..., adapter_path=...)."
+                f"{path} has {shapes}, but the model has {has} with this name. Use the model from the training of the adapters, or read "
+                "other kinds of adapters with mlx_lm.load(..., adapter_path=...)."
             )
         factors[name] = first, second
     return _adapted(model, factors, scale=settings["scale"], dropout=settings.get("dropout", 0.0))
 
 
 def merge_adapters(model: nn.Module) -> nn.Module:
-    """Return a copy of a model without its adapters, which are added to the weights: it computes the same, up to rounding, and faster.
+    """Return a copy of a model with the adapters added to the weights. The copy is faster and computes the same up to rounding.
 
-    The sums have the dtype of the weights. Quantized layers become plain ones, because to quantize the sums again would change what the
-    adapters learned: `nn.quantize` does it where memory is short. The merged layers are frozen. Raises `ArgumentError` for
-    a model without adapters, or with others than LoRA of linear layers.
+    The sums have the dtype of the weights. Quantized layers become plain layers, because quantizing the sums would change the learned
+    adapters. To save memory, call `nn.quantize` on the copy. The merged layers are frozen. Raises `ArgumentError` for a model without
+    adapters, and for adapters other than LoRA of linear layers.
 
     >>> model = lora(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
     >>> print(merge_adapters(model).layers[1])
@@ -160,7 +160,10 @@ def merge_adapters(model: nn.Module) -> nn.Module:
     check_types(nn.Module, model=model)
     adapters = _adapters_of(model)
     if not adapters:
-        raise ArgumentError(f"The model has no adapters to merge: {type(model).__name__} holds no layer with lora_a and lora_b.")
+        raise ArgumentError(
+            f"The model has no adapters to merge: {type(model).__name__} has no layer with lora_a and lora_b. Pass the result of "
+            f"models.lora."
+        )
     for name, module in adapters.items():
         if "m" in module or not isinstance(module.get("linear"), nn.Linear | nn.QuantizedLinear):
             raise ArgumentError(f"merge_adapters takes LoRA of linear layers, got {type(module).__name__} in {name!r}. Use mlx_lm.fuse.")
@@ -169,15 +172,15 @@ def merge_adapters(model: nn.Module) -> nn.Module:
 
 
 def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
-    """Write the adapters of a model to a folder that `load_adapters` and `mlx_lm.load(..., adapter_path=folder)` read.
+    """Write the adapters of a model to a folder for `load_adapters` and `mlx_lm.load(..., adapter_path=folder)`.
 
-    Adapters are those of `lora`, or, in a model of mlx-lm, the LoRA or DoRA layers of `mlx_lm.tuner.utils.linear_to_lora_layers`. After
-    training, first put the trained arrays into the model: `model.update(state.params)`. `adapters.safetensors` gets the arrays of the
-    adapters alone. `adapter_config.json` gets their rank, scale and rate of dropout, and which layers have adapters, from which mlx-lm
-    rebuilds them. Files of older adapters in the folder are replaced.
+    Adapters come from `lora` or, in models of mlx-lm, from `mlx_lm.tuner.utils.linear_to_lora_layers` (LoRA or DoRA). After training,
+    first copy the trained arrays into the model: `model.update(state.params)`. `adapters.safetensors` receives only the arrays of the
+    adapters. `adapter_config.json` receives rank, scale, dropout rate and the names of the adapted layers, which mlx-lm needs to rebuild
+    the adapters. Files of older adapters in the folder are replaced.
 
-    Raises `ArgumentError` for a model without adapters, for adapters that differ in rank, scale or dropout, as the file has one of each,
-    and for other trainable arrays, which would be lost.
+    Raises `ArgumentError` for a model without adapters, for adapters with different rank, scale or dropout, because the file stores one
+    value of each, and for other trainable arrays, which would be lost.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -190,22 +193,21 @@ def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
     check_types(nn.Module, model=model)
     adapters = _adapters_of(model)
     if not adapters:
-        raise ArgumentError(f"The model has no adapters: {type(model).__name__} holds no layer with lora_a and lora_b. {_ADVICE}")
+        raise ArgumentError(f"The model has no adapters: {type(model).__name__} has no layer with lora_a and lora_b. {_ADVICE}")
     arrays = {f"{name}.{leaf}": module[leaf] for name, module in adapters.items() for leaf in _LEAVES if leaf in module}
     trained: Mapping[str, Any] = tree_flatten(model.trainable_parameters(), destination={})  # type: ignore[assignment]  # the destination
     if others := sorted(set(trained) - set(arrays)):
         raise ArgumentError(
-            f"The model has {len(others)} trainable arrays in addition to its adapters, such as {others[0]!r}: mlx-lm does not read them "
-            f"from a file of adapters, so what they learned would be lost. {_ADVICE} Or save the whole model with "
-            "mlx_lm.utils.save_model."
+            f"The model has {len(others)} trainable arrays besides the adapters, such as {others[0]!r}. These arrays would be lost, "
+            f"because an adapter file cannot store them. {_ADVICE} Or save the whole model with mlx_lm.utils.save_model."
         )
     settings = _settings(adapters)
     kind = settings.pop("kind")
     count, keys = _find_keys(model, set(adapters))
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    write_arrays(place / _WEIGHTS, arrays)
-    write_json(place / _CONFIG, {"fine_tune_type": kind, "num_layers": count, "lora_parameters": settings | {"keys": keys}})
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    write_arrays(target / _WEIGHTS, arrays)
+    write_json(target / _CONFIG, {"fine_tune_type": kind, "num_layers": count, "lora_parameters": settings | {"keys": keys}})
 
 
 def _adapters_of(model: nn.Module) -> dict[str, Any]:
@@ -213,24 +215,29 @@ def _adapters_of(model: nn.Module) -> dict[str, Any]:
 
 
 def _linear_layers(model: nn.Module) -> dict[str, Any]:
-    """Return the linear layers of a model by name; raise `ArgumentError` for a model with adapters."""
+    """Return the linear layers of a model by name. Raise `ArgumentError` for a model with adapters."""
     if adapters := _adapters_of(model):
-        raise ArgumentError(f"The model has adapters already, in {next(iter(adapters))!r} for one. Merge them first, with merge_adapters.")
+        raise ArgumentError(
+            f"The model already has adapters, for example in {next(iter(adapters))!r}. Merge these adapters first with merge_adapters."
+        )
     if divided := sorted(name for name, module in model.named_modules() if isinstance(module, _DIVIDED)):
         raise ArgumentError(
-            f"Adapters are made for whole layers, and the model is divided between ranks, at {listed(map(repr, divided))}. Make them "
-            "first, and divide the copy by fully_shard."
+            f"Adapters need whole layers, but the model is sharded over ranks at {listed(map(repr, divided))}. Call lora first, then "
+            "fully_shard on the copy."
         )
     return {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.QuantizedLinear)}
 
 
 def _chosen(linear: Collection[str], patterns: tuple[str, ...] | None) -> list[str]:
-    """Return the names that match one of the patterns, or, without patterns, those of layers in lists."""
+    """Return the names that match one of the patterns. Without patterns, return the names of layers inside lists."""
     if patterns is None:
-        found = [name for name in linear if any(part.isdigit() for part in name.split("."))]
-        if not found:
-            raise ArgumentError(f"The model has no linear layers in lists, got {listed(map(repr, linear)) or 'none'}. Name some in layers.")
-        return found
+        in_lists = [name for name in linear if any(part.isdigit() for part in name.split("."))]
+        if not in_lists:
+            raise ArgumentError(
+                f"The model has no linear layers inside lists, got {listed(map(repr, linear)) or 'none'}. Give the names of layers "
+                f"in layers=[...]."
+            )
+        return in_lists
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in linear):
             names = listed(map(repr, linear)) or "none"
@@ -239,24 +246,24 @@ def _chosen(linear: Collection[str], patterns: tuple[str, ...] | None) -> list[s
 
 
 def _sizes(linear: Any) -> tuple[int, int]:
-    """Return how many inputs and outputs a layer has."""
+    """Return the number of inputs and outputs of a layer."""
     outputs, inputs = linear.weight.shape
     return (inputs * 32 // linear.bits if isinstance(linear, nn.QuantizedLinear) else inputs), outputs
 
 
 def _adapted(model: nn.Module, factors: Mapping[str, tuple[mx.array, mx.array]], *, scale: float, dropout: float) -> nn.Module:
-    """Copy a model with these adapters, and freeze all else."""
+    """Copy a model, add the adapters, and freeze all other weights."""
     names = {id(module): name for name, module in model.named_modules() if name in factors}
 
     def adapter(module: nn.Module) -> nn.Module | None:
         if id(module) not in names:
             return None
-        made = LoRALinear(_copied(module, lambda inner: None), *factors[names[id(module)]], scale=scale, dropout=dropout)
-        return made.train(module.training)
+        layer = LoRALinear(_copied(module, lambda inner: None), *factors[names[id(module)]], scale=scale, dropout=dropout)
+        return layer.train(module.training)
 
     new = _copied(model, adapter).freeze()
-    for made in _adapters_of(new).values():
-        made.unfreeze(recurse=False, keys=list(_LEAVES[:2]))
+    for adapted in _adapters_of(new).values():
+        adapted.unfreeze(recurse=False, keys=list(_LEAVES[:2]))
     return new
 
 
@@ -281,39 +288,39 @@ def _merged(adapter: Any) -> nn.Module:
 
 
 def _settings(adapters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all adapters have in common: their kind, rank, scale and rate of dropout."""
-    found = {name: _settings_of(module) for name, module in adapters.items()}
-    first, common = next(iter(found.items()))
-    for name, settings in found.items():
+    """Return the common settings of all adapters: kind, rank, scale and dropout rate."""
+    settings_by_name = {name: _settings_of(module) for name, module in adapters.items()}
+    first, common = next(iter(settings_by_name.items()))
+    for name, settings in settings_by_name.items():
         for key, value in settings.items():
             if value != common[key]:
                 raise ArgumentError(
-                    f"The adapters of a file have one {key}, got {common[key]!r} in {first!r} and {value!r} in {name!r}. "
-                    "Make all of them with one call of mlx_lm.tuner.utils.linear_to_lora_layers."
+                    f"All adapters in a file need the same {key}, got {common[key]!r} in {first!r} and {value!r} in {name!r}. "
+                    "Create all adapters with one call of mlx_lm.tuner.utils.linear_to_lora_layers."
                 )
     return common
 
 
 def _settings_of(module: Any) -> dict[str, Any]:
-    experts = module.lora_b.ndim == 3  # of a mixture of experts: lora_b is [experts, outputs, rank], else [rank, outputs]
+    experts = module.lora_b.ndim == 3  # a mixture of experts has [experts, outputs, rank], other layers [rank, outputs]
     return {
         "kind": "dora" if "m" in module else "lora",
         "rank": module.lora_b.shape[-1 if experts else 0],
         "scale": module.scale,
-        "dropout": round(1 - module.dropout._p_1, 9),  # noqa: SLF001  # MLX keeps the rate nowhere else
+        "dropout": round(1 - module.dropout._p_1, 9),  # noqa: SLF001  # MLX has no public attribute
     }
 
 
 def _find_keys(model: Any, adapters: set[str]) -> tuple[int, list[str]]:
-    """Return how many of the last blocks have adapters, and the names of the adapted layers, as mlx-lm finds them again.
+    """Return the number of last blocks with adapters, and the names of the adapted layers for the configuration of mlx-lm.
 
-    mlx-lm takes names inside of a block, which then hold for all of the last blocks, and names inside of the model.
+    mlx-lm expects names relative to a block, which apply to all of the last blocks, and names relative to the model.
     """
     names = {id(module): name for name, module in model.named_modules()}
     blocks = [f"{names[id(block)]}." for block in getattr(model, "layers", ())]
     inner = [{name.removeprefix(block) for name in adapters if name.startswith(block)} for block in blocks]
-    count = len(blocks) - next((place for place, keys in enumerate(inner) if keys), 0)
+    count = len(blocks) - next((index for index, keys in enumerate(inner) if keys), 0)
     keys = set[str]().union(*inner)
-    again = {block + key for block in blocks[-count:] for key in keys} & set(names.values())
+    rebuilt = {block + key for block in blocks[-count:] for key in keys} & set(names.values())
     outer = {name for name in adapters if not name.startswith(tuple(blocks))}
-    return count, sorted(keys | outer if again | outer == adapters else adapters)
+    return count, sorted(keys | outer if rebuilt | outer == adapters else adapters)

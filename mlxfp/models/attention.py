@@ -1,4 +1,4 @@
-"""Attention: which tokens a token sees, rotary positions, and the weighted sum. Arrays are [B, heads, L, size] unless said otherwise."""
+"""Attention layers, attention masks and rotary positions. Arrays are [B, heads, L, size] unless stated otherwise."""
 
 from functools import reduce
 from operator import and_
@@ -13,28 +13,28 @@ from mlxfp.support.errors import ArgumentError
 Bias = mx.array | Literal["causal"] | None
 Rotation = tuple[mx.array, mx.array]
 
-# Added to the score of a hidden token. Not -inf: a row of only padding must not become NaN. The smallest float16 is -65504.
+# Score bias of hidden tokens. -inf would turn rows of only padding into NaN. The smallest float16 number is -65504.
 _HIDDEN = -1e4
 
 
 def visible(mask: mx.array | None, segment_ids: mx.array | None) -> mx.array | None:
-    """Return which tokens each token sees, bool[B, 1, 1 or L, L]: the real tokens of its own segment. None means all of them.
+    """Return the attention mask of real tokens in the same segment, bool[B, 1, 1 or L, L]. None means all tokens are visible.
 
-    `mask`, [B, L], is not 0 on real tokens; `segment_ids`, int[B, L], number the documents of a packed row, as `pack` does.
+    `mask`, [B, L], is nonzero on real tokens. `segment_ids`, int[B, L], are the document numbers of packed rows, as `pack` writes them.
     """
     real = None if mask is None else (mask != 0)[:, None, None, :]
-    own = None if segment_ids is None else segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
-    return _all(real, own)
+    same_segment = None if segment_ids is None else segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
+    return _all(real, same_segment)
 
 
 def nearby(length: int, window: int) -> mx.array | None:
-    """Return which tokens are at most `window` places away, bool[1, 1, L, L]; None if all are."""
-    places = mx.arange(length)
-    return None if length <= window + 1 else (mx.abs(places[:, None] - places) <= window)[None, None]
+    """Return the mask of tokens at most `window` positions away, bool[1, 1, L, L]. None means all tokens are within the window."""
+    positions = mx.arange(length)
+    return None if length <= window + 1 else (mx.abs(positions[:, None] - positions) <= window)[None, None]
 
 
 def earlier(queries: int, keys: int) -> mx.array:
-    """Return which tokens the last `queries` of all `keys` tokens see, bool[1, 1, queries, keys]: themselves and those before them.
+    """Return the causal mask of the last `queries` of `keys` tokens, bool[1, 1, queries, keys]. Each token sees itself and earlier tokens.
 
     >>> earlier(2, 3).squeeze().tolist()
     [[True, True, False], [True, True, True]]
@@ -43,20 +43,21 @@ def earlier(queries: int, keys: int) -> mx.array:
 
 
 def bias_of(dtype: mx.Dtype, *seen: mx.array | None) -> mx.array | None:
-    """Turn conditions of visibility, which must all hold, into the bias that `attend` adds to the scores."""
-    both = _all(*seen)
-    return None if both is None else mx.where(both, 0.0, _HIDDEN).astype(dtype)
+    """Combine masks with a logical AND and return the bias for the scores in `attend`. None means no mask."""
+    combined = _all(*seen)
+    return None if combined is None else mx.where(combined, 0.0, _HIDDEN).astype(dtype)
 
 
 def positions_of(mask: mx.array | None, length: int) -> mx.array:
-    """Assign numbers from 0 to the real tokens of each row, so that padding on either side changes no position: int[B or 1, L]."""
+    """Return the positions of real tokens, counted from 0 in each row: int[B or 1, L]. Padding on either side does not count."""
     return mx.arange(length)[None] if mask is None else mx.maximum(mx.cumsum((mask != 0).astype(mx.int32), axis=1) - 1, 0)
 
 
 def rotation_of(positions: mx.array, size: int, base: float) -> Rotation:
-    """Compute the cosines and sines of rotary positions, float32[B, 1, L, size / 2], for positions [B, L].
+    """Return the cosines and sines of rotary positions, float32[B, 1, L, size / 2], for positions [B, L].
 
-    Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021; the halves of a vector are paired, as in GPT-NeoX.
+    Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021. As in GPT-NeoX, the first half of a vector is paired
+    with the second half.
     """
     frequencies = 1.0 / base ** (mx.arange(0, size, 2, mx.float32) / size)
     angles = positions[:, None, :, None].astype(mx.float32) * frequencies
@@ -64,7 +65,7 @@ def rotation_of(positions: mx.array, size: int, base: float) -> Rotation:
 
 
 def rotate(x: mx.array, rotation: Rotation) -> mx.array:
-    """Rotate queries or keys by their positions."""
+    """Rotate queries or keys by the positions."""
     cosines, sines = rotation
     first, second = mx.split(x.astype(mx.float32), 2, axis=-1)
     rotated = mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
@@ -72,10 +73,9 @@ def rotate(x: mx.array, rotation: Rotation) -> mx.array:
 
 
 def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, dropout: Dropout | None = None) -> mx.array:
-    """Average the values, weighted by how well their keys match each query; `dropout` acts on the weights.
+    """Return scaled dot-product attention. `dropout` applies to the attention weights.
 
-    There may be fewer heads of keys and values than of queries: several heads of queries then share each of them (Ainslie et al.,
-    "GQA", 2023).
+    Keys and values may have fewer heads than queries: groups of query heads then share a key and value head (Ainslie et al., "GQA", 2023).
     """
     rows, heads, length, size = queries.shape
     scale = size**-0.5
@@ -91,13 +91,13 @@ def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, drop
 
 
 class Attention(nn.Module):
-    """Attention among the tokens of a row: layers for queries, keys and values, the average, and a layer for the output.
+    """Self-attention layer: query, key and value projections, attention and output projection.
 
-    One layer makes queries, keys and values, or, with `key_value_heads`, three layers do. `dropout` is the rate on the weights of
-    attention; None, for models that have no such dropout.
+    One linear layer computes queries, keys and values together. With `key_value_heads`, there are three linear layers. `dropout` is the
+    dropout rate of the attention weights. None means no dropout layer.
     """
 
-    def __init__(  # noqa: PLR0913  # all that architectures differ in, and all named
+    def __init__(  # noqa: PLR0913
         self,
         hidden_size: int,
         heads: int,
@@ -107,7 +107,7 @@ class Attention(nn.Module):
         output_bias: bool = True,
         dropout: float | None = None,
     ) -> None:
-        """Make the layers; the model that they belong to draws their weights."""
+        """Create the layers. The containing model initializes the weights."""
         super().__init__()
         self.heads = heads
         self.key_value_heads = key_value_heads or heads
@@ -121,11 +121,11 @@ class Attention(nn.Module):
         self.output = nn.Linear(hidden_size, hidden_size, bias=output_bias)
 
     def __call__(self, hidden: mx.array, bias: Bias, rotation: Rotation | None = None) -> mx.array:
-        """Mix the vectors of a row, float[B, L, hidden_size]."""
+        """Apply self-attention to hidden states, float[B, L, hidden_size]."""
         return self.mix(*self.project(hidden, rotation), bias)
 
     def project(self, hidden: mx.array, rotation: Rotation | None = None) -> tuple[mx.array, mx.array, mx.array]:
-        """Compute queries, keys and values, the first two rotated by their positions if there is a rotation."""
+        """Return queries, keys and values. With a rotation, queries and keys are rotated by position."""
         one = "inputs" in self
         parts = mx.split(self.inputs(hidden), 3, axis=-1) if one else (self.query(hidden), self.key(hidden), self.value(hidden))
         counts = (self.heads, self.key_value_heads, self.key_value_heads)
@@ -133,15 +133,17 @@ class Attention(nn.Module):
         return (queries, keys, values) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation), values)
 
     def mix(self, queries: mx.array, keys: mx.array, values: mx.array, bias: Bias) -> mx.array:
-        """Attend, join the heads and apply the output layer."""
+        """Attend, merge the heads and apply the output layer."""
         mixed: mx.array = self.output(attend(queries, keys, values, bias, self.dropout).swapaxes(1, 2).flatten(2))
         return mixed
 
 
 def check_length(model: str, length: int, limit: int) -> None:
-    """Raise `ArgumentError` for rows that are longer than the number of positions of a model."""
+    """Raise `ArgumentError` if rows have more tokens than the model has positions."""
     if length > limit:
-        raise ArgumentError(f"The {model} has {limit} positions, got rows of {length} tokens. Truncate them in tokenize.")
+        raise ArgumentError(
+            f"The {model} has {limit} positions, got rows of {length} tokens. Truncate the rows: tokenize(..., max_length={limit})."
+        )
 
 
 def _all(*conditions: mx.array | None) -> mx.array | None:

@@ -1,4 +1,4 @@
-"""BERT: a bidirectional encoder with learned positions, types of tokens, and blocks that normalise after each sum."""
+"""BERT: bidirectional encoder with learned positions, token types and post-norm blocks."""
 
 import mlx.core as mx
 from attrs import evolve, frozen
@@ -13,12 +13,11 @@ from mlxfp.support.errors import ArgumentError
 
 @frozen(kw_only=True)
 class BertConfig(Config):
-    """The sizes of a `Bert`, under the names in the config.json of transformers; the defaults are those of BERT base.
+    """Sizes of a `Bert`, named as in the config.json of transformers. The defaults are the sizes of BERT base.
 
-    `hidden_size` must be a multiple of `num_attention_heads`. There are `type_vocab_size` kinds of tokens (`token_type_ids`: 0 and 1,
-    for the two texts of a pair). `hidden_dropout_prob` is the rate on embeddings and on the output of each layer,
-    `attention_probs_dropout_prob` that on the weights of attention. `pooler` adds the layer that BERT classifies with: tanh of a linear
-    layer on the vector of the first token.
+    `hidden_size` must be a multiple of `num_attention_heads`. `type_vocab_size` is the number of token types (`token_type_ids`: 0 and 1 for
+    the two texts of a pair). `hidden_dropout_prob` is the dropout rate of embeddings and layer outputs, `attention_probs_dropout_prob` the
+    rate of attention weights. `pooler=True` adds BERT's pooler for classification: tanh of a linear layer on the first token's vector.
 
     >>> BertConfig(vocab_size=1000, hidden_size=64, num_attention_heads=2).num_hidden_layers
     12
@@ -38,7 +37,7 @@ class BertConfig(Config):
     pooler: bool = False
 
 
-# Tiny to medium are those of Turc et al., "Well-Read Students Learn Better", 2019; base and large those of the paper.
+# Sizes tiny to medium: Turc et al., "Well-Read Students Learn Better", 2019. Sizes base and large: the BERT paper.
 BERT_SIZES = size_table(
     ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     tiny=(128, 2, 2, 512),
@@ -51,10 +50,10 @@ BERT_SIZES = size_table(
 
 
 class Bert(Body):
-    """Turn token ids into one vector per token; each token sees every real token of its row.
+    """BERT body: maps token ids to one vector per token. Each token sees all real tokens of the row.
 
-    Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2019. Weights are drawn from
-    `seed`. Put a head of `mlxfp.models` on it, or your own.
+    Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2019. `seed` initializes the weights.
+    Combine the body with a head of `mlxfp.models` or with your own head.
 
     >>> config = BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     >>> bert = Bert(config, seed=0).eval()
@@ -63,7 +62,7 @@ class Bert(Body):
     """
 
     def __init__(self, config: BertConfig, *, seed: int = 0) -> None:
-        """Make the layers and draw their weights."""
+        """Create and initialize the layers."""
         super().__init__(config, config.hidden_act, eps=config.layer_norm_eps)
         self.positions = Embedding(config.max_position_embeddings, config.hidden_size, table="positions")
         self.types = Embedding(config.type_vocab_size, config.hidden_size, table="token types")
@@ -77,31 +76,35 @@ class Bert(Body):
     def __call__(
         self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None, segment_ids: Input = None, positions: Input = None
     ) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]. `mask`, [B, L], is 1 on real tokens; None means no padding.
 
-        Without `token_type_ids`, int[B, L], all tokens are of type 0. `segment_ids` and `positions`, int[B, L], are those of packed
-        rows: tokens see only their own segment. Without `positions` the real tokens of each row are numbered from 0.
+        Without `token_type_ids`, int[B, L], all tokens have type 0. `segment_ids` and `positions`, int[B, L], describe packed rows:
+        tokens see only their own segment. Without `positions`, the real tokens of each row are numbered from 0.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and for segments without positions, and `DataError` for
-        ids, types and positions outside of the config's. Vectors at padding have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings` and for segments without positions, and `DataError` for ids,
+        types or positions outside the tables of the config. The vectors of padding tokens are undefined.
         """
         length = ids.shape[1]
         check_length("BERT", length, self.config.max_position_embeddings)
         if segment_ids is not None and positions is None:
-            raise ArgumentError("BERT has learned positions, got segment_ids without positions. Pass both, as pack makes them.")
-        # Positions and types that are made here are inside of their tables.
-        places = self.positions.weight[positions_of(mask, length)] if positions is None else self.positions(positions)
+            raise ArgumentError(
+                "BERT has learned positions, so segment_ids need positions, got None. Pass both arrays from the output of pack."
+            )
+        # Positions and types computed here need no check: they are always inside their tables.
+        position_vectors = self.positions.weight[positions_of(mask, length)] if positions is None else self.positions(positions)
         types = self.types.weight[mx.zeros((1, 1), mx.int32)] if token_type_ids is None else self.types(token_type_ids)
-        hidden = self.dropout(self.norm(self.tokens(ids) + types + places))
+        hidden = self.dropout(self.norm(self.tokens(ids) + types + position_vectors))
         bias = bias_of(hidden.dtype, visible(mask, segment_ids))
         for block in self.blocks:
             hidden = block(hidden, bias)
         return hidden
 
     def pool(self, hidden: mx.array) -> mx.array:
-        """Apply BERT's pooler to the vectors of first tokens: float[B, hidden_size] to float[B, hidden_size]."""
+        """Apply BERT's pooler to the vectors of first tokens, float[B, hidden_size]. The shape is unchanged."""
         if not self.config.pooler:
-            raise ArgumentError('This BERT has no pooler. Make it with BertConfig(pooler=True), or choose another pooling, such as "mean".')
+            raise ArgumentError(
+                'This BERT has no pooler. Create the model with BertConfig(pooler=True), or choose another pooling, such as "mean".'
+            )
         return mx.tanh(self.pooler(hidden))
 
 
@@ -154,7 +157,7 @@ _FORMAT = Format(
     },
     heads={
         "ForMaskedLM": _MASKED_LM,
-        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # is read without the prediction of the next sentence, and not written
+        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # read without the next-sentence head, never written
         **classifier_heads(
             {"output": "classifier"},
             lambda json: {"dropout": classifier_dropout(json, json.get("hidden_dropout_prob", 0.1)), "transform": False},
@@ -169,7 +172,7 @@ _FORMAT = Format(
         "hidden_act": tuple(ACTIVATIONS),
     },
     detected={"pooler": "pooler.dense.weight"},
-    # The names of checkpoints converted from TensorFlow; the bias of the output layer may be in the files under two names.
+    # Weight names of checkpoints converted from TensorFlow. Files may contain the bias of the output layer under two names.
     renamed={r"\.gamma$": ".weight", r"\.beta$": ".bias", r"^cls\.predictions\.decoder\.bias$": "cls.predictions.bias"},
     dropped=(r"\.position_ids$", r"^cls\.predictions\.decoder\.weight$", r"^cls\.seq_relationship\."),
 )

@@ -1,9 +1,9 @@
-"""Bounds of ids and labels. MLX does not check an index: outside of its array it reads whatever memory is there, or the process dies.
+"""Checks of ids and labels. MLX does not check indices: an invalid index reads arbitrary memory or crashes the process.
 
-`checked` is called where a table is indexed. In an eager call it looks at the numbers. In a compiled function they have no values yet:
-there it notes the bound of the argument, and the caller of the compiled function looks at the arguments of every call (`holds`). This
-costs a few microseconds for a batch, and nothing on the device. Numbers that the compiled function itself computes cannot be looked at;
-then `checked` is false, and its caller replaces those outside and makes the result NaN.
+Code that indexes a table calls `checked`. In eager mode, `checked` tests the values. In a compiled function, arguments have no values yet:
+`checked` records the bound of the argument, and the caller of the compiled function tests the arguments of every call with `holds`. The
+test takes a few microseconds per batch and no device time. Ids computed inside the compiled function cannot be tested. In this case
+`checked` returns False, and the caller replaces invalid ids and sets the results to NaN.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from mlxfp.support.errors import DataError
 
-# What a table has a row for, in the words of a message, and what to do about numbers outside.
+# Rows of each table in the words of an error message, and the remedy for invalid numbers.
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
-        "Use the tokenizer that the model was made for, or make the model with vocab_size=tokenizer.vocab_size.",
+        "Use the tokenizer of the model, or create the model with vocab_size=tokenizer.vocab_size.",
     ),
-    "positions": ("the model has {size:,} positions", "Cut the rows, or make the model with a larger max_position_embeddings."),
-    "token types": ("the model has {size:,} types of tokens", "Number the types from 0, or make the model with a larger type_vocab_size."),
-    "rows": ("an embedding of the model has {size:,} rows", "Use the tokenizer that the model was made for, or make a larger embedding."),
-    "classes": ("the model has {size:,} outputs", "Number the classes from 0, and make the model with an output for each."),
+    "positions": ("the model has {size:,} positions", "Cut the rows, or create the model with a larger max_position_embeddings."),
+    "token types": ("the model has {size:,} token types", "Number the types from 0, or create the model with a larger type_vocab_size."),
+    "rows": ("an embedding of the model has {size:,} rows", "Use the tokenizer of the model, or create a larger embedding."),
+    "classes": ("the model has {size:,} outputs", "Number the classes from 0, and create the model with one output per class."),
 }
 
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
@@ -35,7 +35,7 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 @frozen
 class Bound:
-    """The numbers that are allowed: whole ones from 0 to below `size`, or with no size any from 0 to 1; and `ignored`, if it is given.
+    """Valid numbers of a table: integers from 0 to `size` - 1, or any number from 0 to 1 if `size` is None. `ignored` is valid too.
 
     >>> Bound("classes", 2).outside(np.array([[0, 1], [3, 0]]), None)
     (1, 0)
@@ -46,12 +46,12 @@ class Bound:
     ignored: int | None = None
 
     def outside(self, numbers: NDArray[Any], weights: NDArray[Any] | None) -> tuple[int, ...] | None:
-        """Return the place of the first number that is not allowed; those of examples of weight 0, [B], are all allowed."""
+        """Return the index of the first invalid number, or None. Examples with weight 0 in `weights`, [B], are not checked."""
         if not numbers.size:
             return None
         wrong = ~((numbers >= 0) & (numbers <= 1)) if self.size is None else numbers.view(_UNSIGNED[numbers.itemsize]) >= self.size
         if self.ignored is not None:
-            wrong &= numbers.astype(np.int32) != self.ignored  # losses compare in this type
+            wrong &= numbers.astype(np.int32) != self.ignored  # losses compare as int32
         if weights is not None:
             wrong &= (weights != 0).reshape(*weights.shape, *(1,) * (wrong.ndim - weights.ndim))
         first = int(wrong.argmax())
@@ -59,51 +59,51 @@ class Bound:
 
 
 class BoundError(DataError):
-    """An id or a label is outside of the table that it indexes.
+    """Error for an id or label outside a table.
 
-    `place` is where it is in its array, and `rows` how many rows that array has; `source` names the row of the data, if it is known.
+    `place` is the index in the array, `rows` the number of rows of the array, and `source` the data row, if known.
 
     >>> print(BoundError("input_ids", 5216, (3, 7), 32, Bound("tokens", 5000)))
-    input_ids holds 5216 at row 3, place 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer that the model was made for, ...
+    input_ids holds 5216 at row 3, position 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer of the model, ...
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # what the message consists of
+    def __init__(  # noqa: PLR0913, PLR0917
         self, name: str, value: float, place: tuple[int, ...], rows: int, bound: Bound, source: str = ""
     ) -> None:
-        """Keep the parts of the message."""
+        """Store the parts of the message."""
         super().__init__(name, value, place, rows, bound, source)
         self.name, self.value, self.place, self.rows, self.bound, self.source = name, value, place, rows, bound, source
 
     def __str__(self) -> str:
         row, *rest = self.place or (0,)
-        inside = f", place {', '.join(map(str, rest))}" if rest else ""
+        inside = f", position {', '.join(map(str, rest))}" if rest else ""
         where = f"row {row}{inside}{f' ({self.source})' if self.source else ''}"
         if self.bound.size is None:
             return (
-                f"{self.name} holds {self.value:g} at {where}, and labels of yes-or-no questions are 0, 1 or a probability. "
+                f"{self.name} holds {self.value:g} at {where}, but labels of yes-or-no questions must be 0, 1 or a probability. "
                 "Use cross_entropy for more than two classes, mse for numbers."
             )
         known, cure = _TABLES[self.bound.table]
-        ignored = "" if self.bound.ignored is None else f" ({self.bound.ignored} does not count)"
+        ignored = "" if self.bound.ignored is None else f" ({self.bound.ignored} is ignored)"
         return (
             f"{self.name} holds {self.value} at {where}, and {known.format(size=self.bound.size)}: 0 to {self.bound.size - 1:,}{ignored}. "
             f"{cure}"
         )
 
     def made_of(self, source: str) -> "BoundError":
-        """Return the same error with the row of the data in its message."""
+        """Return the same error with the data row in the message."""
         return BoundError(self.name, self.value, self.place, self.rows, self.bound, source)
 
 
-# The bounds of the arguments of a compiled function: (argument, bound, argument that has the weights of the examples).
+# Bounds of the arguments of a compiled function: (index of the argument, bound, index of the argument with the example weights).
 Bounds = dict[tuple[int, Bound, int | None], None]
 
 
 @frozen
 class _Trace:
-    """A function that is being traced: its arguments, which are alive meanwhile, by identity; and their bounds so far."""
+    """Traced function: argument indices by object id, and the bounds recorded so far. The arguments stay alive during tracing."""
 
-    places: dict[int, int]
+    indices: dict[int, int]
     bounds: Bounds
 
 
@@ -111,27 +111,27 @@ _TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
 
 
 def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
-    """Tell whether all numbers are known to be allowed, now or before the results of the compiled function are used.
+    """Return True if all numbers are valid, or will be tested before the results of the compiled function are used.
 
-    Raises `BoundError` if they are not. Examples whose `weights`, [B], are 0 may have any. False in a compiled function for numbers
-    that it computes.
+    Raises `BoundError` for an invalid number. Examples with `weights`, [B], of 0 are not checked. Returns False for numbers computed
+    inside a compiled function.
 
     >>> checked(mx.array([0, 4]), Bound("tokens", 5))
     True
     """
     trace = _TRACE.get()
-    if trace is not None and (place := trace.places.get(id(numbers))) is not None:
-        weighted = None if weights is None else trace.places.get(id(weights))
+    if trace is not None and (index := trace.indices.get(id(numbers))) is not None:
+        weighted = None if weights is None else trace.indices.get(id(weights))
         if weights is None or weighted is not None:
-            trace.bounds[place, bound, weighted] = None
+            trace.bounds[index, bound, weighted] = None
             return True
     return _look(numbers, bound, weights, lambda: ["The array of ids" if bound.table != "classes" else "The array of labels"], 0)
 
 
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
-    """Note the bounds of the arguments of a function while it is traced."""
-    token = _TRACE.set(_Trace({id(array): place for place, array in enumerate(arrays)}, bounds))
+    """Record the bounds of the arguments of a function during tracing."""
+    token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
     finally:
@@ -139,27 +139,27 @@ def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
 
 
 def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
-    """Tell whether the arguments of a call keep their bounds: false if they have no values, as the call is itself part of a trace.
+    """Return True if the arguments of a call satisfy their bounds. Return False if the call is part of another trace, without values.
 
-    Raises `BoundError`, with the name of the argument, for one that does not.
+    Raises `BoundError` with the name of the invalid argument.
     """
-    for place, bound, weighted in bounds:
-        numbers = arrays[place]
+    for index, bound, weighted in bounds:
+        numbers = arrays[index]
         if _known_inside(numbers, bound):
             continue
-        if not _look(numbers, bound, None if weighted is None else arrays[weighted], names, place):
+        if not _look(numbers, bound, None if weighted is None else arrays[weighted], names, index):
             return False
     return True
 
 
 def _known_inside(array: mx.array, bound: Bound) -> bool:
-    """Tell whether all numbers of an array are allowed, if that can be told quickly: this runs before every step."""
+    """Return True if a quick test shows that all numbers are valid. The test runs before every step."""
     try:
         numbers = np.asarray(array)
-        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge: one comparison finds both kinds
+        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge, so one comparison tests both bounds
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # a tracer, bfloat16, an empty array, probabilities
+    except (ValueError, TypeError):  # a traced array, bfloat16, an empty array, or probabilities
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above
@@ -167,27 +167,27 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
     return bool(np.count_nonzero(positive >= size) == np.count_nonzero(numbers == ignored))
 
 
-def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, names: Callable[[], Sequence[str]], own: int) -> bool:
-    found = _values(numbers)
-    if found is None:
+def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, names: Callable[[], Sequence[str]], argument: int) -> bool:
+    values = _values(numbers)
+    if values is None:
         return False
-    place = bound.outside(found, None)
-    if place is not None and weights is not None:
+    index = bound.outside(values, None)
+    if index is not None and weights is not None:
         if (weighted := _values(weights)) is None:
             return False
-        place = bound.outside(found, weighted)
-    if place is not None:
-        raise BoundError(names()[own], found[place].item(), place, len(found) if found.ndim else 1, bound)
+        index = bound.outside(values, weighted)
+    if index is not None:
+        raise BoundError(names()[argument], values[index].item(), index, len(values) if values.ndim else 1, bound)
     return True
 
 
 def _values(array: mx.array) -> NDArray[Any] | None:
-    """Return the numbers of an array, without a copy where that is possible; None inside a transformation, where there are none."""
+    """Return the values of an array, without a copy if possible. Return None for traced arrays, which have no values."""
     try:
         return np.asarray(array)
     except ValueError as error:
         if "[eval]" in str(error):
             return None
-        if array.dtype != mx.bfloat16:  # which numpy does not have
+        if array.dtype != mx.bfloat16:  # NumPy has no bfloat16
             raise
     return _values(array.astype(mx.float32))

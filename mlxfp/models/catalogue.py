@@ -1,4 +1,4 @@
-"""The table of architectures and formats, and models made from names."""
+"""Registries of architectures and file formats, and creation of models by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,10 +37,10 @@ def configure(
     max_position_embeddings: int | None = None,
     models: Mapping[str, Architecture] = MODELS,
 ) -> Any:
-    """Make the config of a body from the names of an architecture and a size: a frozen value, whose fields `attrs.evolve` changes.
+    """Return the config of a body for the names of an architecture and a size. Change fields of the frozen config with `attrs.evolve`.
 
-    `vocab_size` is `tokenizer.vocab_size`; without it, that of the architecture's best known tokenizer. Rows may have up to
-    `max_position_embeddings` tokens. Raises `UnknownNameError` for unknown names.
+    `vocab_size` is usually `tokenizer.vocab_size`. The default is the vocabulary size of the architecture's best known tokenizer.
+    `max_position_embeddings` is the maximum number of tokens per row. Raises `UnknownNameError` for unknown names.
 
     >>> configure("bert", size="tiny", vocab_size=600).hidden_size
     128
@@ -56,7 +56,7 @@ def configure(
     return architecture.config(**given)
 
 
-def create(  # noqa: PLR0913  # all have defaults but two, and are named
+def create(  # noqa: PLR0913
     name: str,
     *,
     size: str,
@@ -69,14 +69,13 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
     seed: int = 0,
     models: Mapping[str, Architecture] = MODELS,
 ) -> nn.Module:
-    """Make a model with a head from names, its weights drawn from `seed`.
+    """Create a model with a head by name, with weights initialized from `seed`.
 
-    `name` is in `MODELS`; `models=MODELS | {"mine": Architecture(...)}` adds others. `head` is in `HEADS`: "classifier" and
-    "multi_label" answer for whole rows and "token_classifier" for each token, all with one output for each of `labels`; "regressor"
-    predicts one number for each row, or `labels` of them; "masked_lm" and "causal_lm" score the vocabulary. `numbers` is how many
-    numbers each row has in addition to its text: a head that answers for whole rows is then put into `WithNumbers`. `dropout` is the
-    rate of all dropouts of body and head; without it each has its own. The other arguments are those of `configure`. Raises
-    `UnknownNameError` for unknown names.
+    `name` is a key of `MODELS`. `models=MODELS | {"mine": Architecture(...)}` adds architectures. `head` is a key of `HEADS`.
+    "classifier" and "multi_label" classify rows, "token_classifier" classifies tokens; all three have one output per label. "regressor"
+    predicts one number or `labels` numbers per row. "masked_lm" and "causal_lm" predict tokens. `numbers` is the count of additional
+    numeric features per row: the head of a row model is then wrapped in `WithNumbers`. `dropout` replaces all dropout rates of body and
+    head. See `configure` for the other arguments. Raises `UnknownNameError` for unknown names.
 
     >>> import mlx.core as mx
     >>> model = create("modernbert", size="tiny", labels=2, vocab_size=600)
@@ -93,8 +92,10 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
         check_positive(labels=labels)
         settings["outputs"] = labels
     if (labels is not None and head in _LANGUAGE) or (labels is None and head not in (*_LANGUAGE, "regressor")):
-        wanted = "scores its vocabulary, so it takes no labels" if head in _LANGUAGE else "needs to know how many labels there are"
-        raise ArgumentError(f'A "{head}" {wanted}, got labels={labels}. Pass labels=2 for two, or another head: {", ".join(HEADS)}.')
+        wanted = "predicts tokens and has no labels" if head in _LANGUAGE else "needs the number of labels"
+        raise ArgumentError(
+            f'A "{head}" {wanted}, got labels={labels}. Pass labels=2 for two labels, or choose another head: {", ".join(HEADS)}.'
+        )
     if settings.get("pooling") == "pooler":
         config = evolve(config, pooler=True)
     rates: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
@@ -106,7 +107,7 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
 
 
 def with_dropout(config: Any, rate: float) -> Any:
-    """Return a configuration with one rate for all its dropout fields.
+    """Return a config with the same rate in all dropout fields.
 
     >>> import mlxfp as fp
     >>> with_dropout(fp.models.EncoderConfig(vocab_size=10), 0.2).hidden_dropout_prob

@@ -13,17 +13,17 @@ from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size
 from mlxfp.support.checks import check_not_negative, check_positive
 from mlxfp.support.errors import ArgumentError, DataError
 
-Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
+Stored = tuple[mx.array, mx.array]  # keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
 
 
 @frozen(kw_only=True)
 class DecoderConfig(Config):
-    """The sizes of a `Decoder`, under the names in the config.json of Llama and Qwen2.
+    """Sizes of a `Decoder`, named as in the config.json of Llama and Qwen2.
 
-    `hidden_size` must be a multiple of twice `num_attention_heads`, which must be a multiple of `num_key_value_heads`: several heads of
-    queries share one head of keys and values. `intermediate_size` is the inner width of the gated feed-forward layers, `rope_theta` the
-    base of the rotary positions. `hidden_dropout_prob` is the rate on embeddings and on the output of each layer, `attention_dropout`
-    that on the weights of attention. `qkv_bias` gives queries, keys and values biases, as in Qwen2.
+    `hidden_size` must be a multiple of 2 * `num_attention_heads`, and `num_attention_heads` a multiple of `num_key_value_heads`, because
+    groups of query heads share a key and value head. `intermediate_size` is the inner width of the gated feed-forward layers,
+    `rope_theta` the base of the rotary positions. `hidden_dropout_prob` is the dropout rate of embeddings and layer outputs,
+    `attention_dropout` the rate of attention weights. `qkv_bias=True` adds biases to queries, keys and values, as in Qwen2.
 
     >>> DecoderConfig(vocab_size=1000, hidden_size=64, num_attention_heads=4, num_key_value_heads=2).head_dim
     16
@@ -48,10 +48,10 @@ class DecoderConfig(Config):
         heads, shared = self.num_attention_heads, self.num_key_value_heads
         if heads % shared:
             given = f"got num_attention_heads={heads} and num_key_value_heads={shared}"
-            raise ArgumentError(f"num_attention_heads must be a multiple of num_key_value_heads, {given}.")
+            raise ArgumentError(f"num_attention_heads must be a multiple of num_key_value_heads, {given}. Change one of these numbers.")
 
 
-# Base is that of SmolLM2 (135 million parameters with its vocabulary); the others are ours.
+# Size "base" is the size of SmolLM2 (135 million parameters with its vocabulary). The other sizes are specific to mlxfp.
 DECODER_SIZES = size_table(
     ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size"),
     tiny=(128, 4, 4, 2, 384),
@@ -63,10 +63,10 @@ DECODER_SIZES = size_table(
 
 @frozen(eq=False)
 class Cache:
-    """The keys and values of the tokens so far, and which of these tokens are real.
+    """Cached keys and values of the tokens so far, with a mask of the real tokens.
 
-    `Decoder.cache` makes an empty one, and each `Decoder.extend` returns a new one. It never changes, so the same cache can be extended
-    several times, with different tokens. Its arrays have room for `capacity` tokens from the start.
+    `Decoder.cache` returns an empty cache, and `Decoder.extend` returns a new cache. A cache is immutable, so several extensions with
+    different tokens may start from the same cache. The arrays have room for `capacity` tokens from the start.
 
     >>> Decoder(DecoderConfig(vocab_size=10, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)).cache(1, capacity=8).capacity
     8
@@ -79,10 +79,10 @@ class Cache:
 
 
 class Decoder(Body):
-    """Turn token ids into one vector per token; each token sees itself and the tokens before it.
+    """Causal transformer body: maps token ids to one vector per token. Each token sees itself and earlier tokens.
 
-    The architecture of Touvron et al., "LLaMA", 2023, with the grouped-query attention of Ainslie et al., "GQA", 2023. Weights are
-    drawn from `seed`. `CausalLM` predicts the next token with it.
+    Architecture of Touvron et al., "LLaMA", 2023, with grouped-query attention of Ainslie et al., "GQA", 2023. `seed` initializes the
+    weights. The head `CausalLM` predicts the next token.
 
     >>> decoder = Decoder(DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, intermediate_size=32), seed=0)
     >>> decoder(mx.array([[5, 6, 7]])).shape
@@ -90,7 +90,7 @@ class Decoder(Body):
     """
 
     def __init__(self, config: DecoderConfig, *, seed: int = 0) -> None:
-        """Make the layers and draw their weights."""
+        """Create and initialize the layers."""
         super().__init__(config, "silu", eps=config.rms_norm_eps, bias=False)
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]
@@ -98,19 +98,19 @@ class Decoder(Body):
         draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.num_hidden_layers) ** -0.5)
 
     def __call__(self, ids: mx.array, mask: Input = None, *, segment_ids: Input = None, positions: Input = None) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]. `mask`, [B, L], is 1 on real tokens; None means no padding.
 
-        `segment_ids`, int[B, L], number the documents of packed rows, as `pack` does: tokens see only their own document.
-        `positions`, int[B, L], are optional: only their differences matter.
+        `segment_ids`, int[B, L], are the document numbers of packed rows, as `pack` writes them: tokens see only their own document.
+        `positions`, int[B, L], are optional; only differences of positions matter.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids that are not in the vocabulary.
-        Vectors at padding have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids outside the vocabulary. The vectors
+        of padding tokens are undefined.
         """
         length = ids.shape[1]
         check_length("decoder", length, self.config.max_position_embeddings)
         hidden = self.dropout(self.tokens(ids))
         seen = visible(mask, segment_ids)
-        # Metal has a faster kernel for "causal" than for the array that means the same.
+        # Metal has a faster kernel for "causal" than for an equivalent mask.
         bias: Bias = "causal" if seen is None else bias_of(hidden.dtype, seen, earlier(length, length))
         rotation = self._rotation(positions_of(mask, length) if positions is None else positions)
         for block in self.blocks:
@@ -119,7 +119,7 @@ class Decoder(Body):
         return encoded
 
     def cache(self, rows: int, capacity: int) -> Cache:
-        """Make an empty cache for a number of rows of up to `capacity` tokens, padding included."""
+        """Return an empty cache for `rows` rows of up to `capacity` tokens, including padding."""
         check_not_negative(rows=rows)
         check_positive(capacity=capacity)
         check_length("decoder", capacity, self.config.max_position_embeddings)
@@ -128,15 +128,17 @@ class Decoder(Body):
         return Cache(((empty, empty),) * config.num_hidden_layers, mx.zeros((rows, 0), mx.bool_), 0, capacity)
 
     def extend(self, ids: mx.array, cache: Cache, mask: mx.array | None = None) -> tuple[mx.array, Cache]:
-        """Encode the tokens that follow those in a cache: (float[B, L, hidden_size], a cache that holds them too).
+        """Encode tokens that follow the tokens in a cache. Return float[B, L, hidden_size] and the extended cache.
 
-        `ids` and `mask`, [B, L], are as in a call, and the vectors are those of a call with all tokens at once. Rows may be padded on
-        either side, also between one extension and the next. Raises `ArgumentError` if the cache has too little room.
+        `ids` and `mask`, [B, L], are as in a call. The vectors equal the vectors of a call with all tokens at once. Rows may be padded on
+        either side, also between extensions. Raises `ArgumentError` if the capacity of the cache is exceeded.
         """
         rows, length = ids.shape
         after = cache.length + length
         if after > cache.capacity:
-            raise ArgumentError(f"The cache has room for {cache.capacity} tokens, got {length} after {cache.length}. Make a larger one.")
+            raise ArgumentError(
+                f"The cache has room for {cache.capacity} tokens, got {length} after {cache.length}. Increase capacity in Decoder.cache."
+            )
         hidden = self.dropout(self.tokens(ids))
         real = mx.concatenate([cache.real, mx.ones((rows, length), mx.bool_) if mask is None else mask != 0], axis=1)
         bias = bias_of(hidden.dtype, visible(real, None), earlier(length, after))
@@ -174,7 +176,7 @@ class _Block(nn.Module):
         return self._feed(hidden, self.attention(self.attention_norm(hidden), bias, rotation))
 
     def extend(self, hidden: mx.array, stored: Stored, start: int, bias: mx.array | None, rotation: Rotation) -> tuple[mx.array, Stored]:
-        """Do what a call does for tokens that follow stored keys and values; return these together with the new ones."""
+        """Apply the block to new tokens. Return the output, and the stored keys and values extended by the new tokens."""
         queries, *new = self.attention.project(self.attention_norm(hidden), rotation)
         keys, values = (mx.slice_update(old, more, mx.array([start]), axes=(2,)) for old, more in zip(stored, new, strict=True))
         end = start + hidden.shape[1]

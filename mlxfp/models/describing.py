@@ -1,4 +1,4 @@
-"""A model as a table: its layers, their arrays and numbers of parameters."""
+"""Table of the layers of a model with arrays and parameter counts."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -13,10 +13,10 @@ from mlxfp.support.checks import check_types
 
 
 def describe(model: nn.Module) -> str:
-    """Describe any module as a table to print: the layers that have arrays, the shapes of these, and the numbers of parameters.
+    """Return a table of the layers of any module: array shapes and parameter counts.
 
-    Equal layers that follow one another in a list share their lines. Arrays that are not trained are marked. Those of a module that is at
-    several places have a line at each, and count once in the sums at the end.
+    Consecutive equal layers in a list share their lines. Frozen arrays are marked. Arrays of a module that occurs several times have a line
+    for each occurrence, but count once in the totals at the end.
 
     >>> import mlxfp as fp
     >>> body = fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=3))
@@ -50,18 +50,18 @@ def _once(arrays: Iterable[mx.array]) -> list[mx.array]:
 
 
 def _rows(value: Any) -> Iterator[tuple[str, str, str, int]]:
-    """Yield (name, kind, arrays, parameters) for each module that has arrays of its own; names begin with a dot or bracket."""
+    """Yield (name, kind, arrays, parameters) for each module with own arrays. Names begin with a dot or bracket."""
     if isinstance(value, nn.Module):
-        own = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
-        if own:
-            still = value._no_grad  # noqa: SLF001  # MLX has no public way to ask
-            texts = [f"{name}{list(array.shape)}{' (does not train)' if name in still else ''}" for name, array in own.items()]
-            yield "", type(value).__name__, ", ".join(texts), sum(array.size for array in own.values())
+        arrays_of_module = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
+        if arrays_of_module:
+            still = value._no_grad  # noqa: SLF001  # MLX has no public attribute
+            texts = [f"{name}{list(array.shape)}{' (does not train)' if name in still else ''}" for name, array in arrays_of_module.items()]
+            yield "", type(value).__name__, ", ".join(texts), sum(array.size for array in arrays_of_module.values())
     if isinstance(value, dict):
         for name, child in value.items():
             yield from ((f".{name}{inner}", kind, arrays, numbers) for inner, kind, arrays, numbers in _rows(child))
     elif isinstance(value, list | tuple):
         for rows, alike in groupby(enumerate(value), key=lambda item: tuple(_rows(item[1]))):
-            places = [place for place, _ in alike]
-            name = f"[{places[0]}]" if len(places) == 1 else f"[{places[0]}-{places[-1]}]"
-            yield from ((name + inner, kind, arrays, numbers * len(places)) for inner, kind, arrays, numbers in rows)
+            indices = [index for index, _ in alike]
+            name = f"[{indices[0]}]" if len(indices) == 1 else f"[{indices[0]}-{indices[-1]}]"
+            yield from ((name + inner, kind, arrays, numbers * len(indices)) for inner, kind, arrays, numbers in rows)

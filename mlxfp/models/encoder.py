@@ -1,4 +1,4 @@
-"""A small bidirectional transformer encoder: learned positions, pre-norm blocks, padding masked out."""
+"""Small bidirectional transformer encoder with learned positions and pre-norm blocks."""
 
 import mlx.core as mx
 from attrs import frozen
@@ -11,7 +11,7 @@ from mlxfp.models.layers import Body, Config, Dropout, Embedding, draw_weights, 
 
 @frozen(kw_only=True)
 class EncoderConfig(Config):
-    """The sizes of an `Encoder`. `hidden_size` must be a multiple of `num_attention_heads`.
+    """Sizes of an `Encoder`. `hidden_size` must be a multiple of `num_attention_heads`.
 
     >>> EncoderConfig(vocab_size=1000, hidden_size=64).num_attention_heads
     4
@@ -34,10 +34,10 @@ ENCODER_SIZES = size_table(
 
 
 class Encoder(Body):
-    """Turn token ids into one vector per token; each token sees every real token of its row.
+    """Bidirectional transformer body: maps token ids to one vector per token. Each token sees all real tokens of the row.
 
-    Pre-norm blocks (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020) of attention and a ReLU layer four
-    times as wide, over token plus learned position embeddings. Weights are drawn from `seed`.
+    Pre-norm blocks (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020) with attention and ReLU layers of four
+    times the width, on token embeddings plus learned position embeddings. `seed` initializes the weights.
 
     >>> encoder = Encoder(EncoderConfig(vocab_size=100, hidden_size=16), seed=0)
     >>> encoder(mx.array([[5, 6, 7]])).shape
@@ -45,7 +45,7 @@ class Encoder(Body):
     """
 
     def __init__(self, config: EncoderConfig, *, seed: int = 0) -> None:
-        """Make the layers and draw their weights."""
+        """Create and initialize the layers."""
         super().__init__(config, "relu", eps=1e-5)
         self.positions = Embedding(config.max_position_embeddings, config.hidden_size, table="positions")
         self.dropout = Dropout(config.hidden_dropout_prob)
@@ -54,10 +54,10 @@ class Encoder(Body):
         draw_weights(self, seed)
 
     def __call__(self, ids: mx.array, mask: mx.array | None = None) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]. `mask`, [B, L], is 1 on real tokens; None means no padding.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids that are not in the vocabulary.
-        Vectors at padding have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids outside the vocabulary. The vectors
+        of padding tokens are undefined.
         """
         length = ids.shape[1]
         check_length("encoder", length, self.config.max_position_embeddings)
@@ -82,7 +82,7 @@ class _Block(nn.Module):
 
     def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
         hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden), bias))
-        # ReLU: on a CPU, the GELU of `activations` takes four times as long and that of MLX thirty times.
+        # On a CPU, the GELU of `activations` takes four times as long as ReLU, and the GELU of MLX thirty times as long.
         return hidden + self.feed_dropout(self.feed_out(nn.relu(self.feed_in(self.feed_norm(hidden)))))
 
 

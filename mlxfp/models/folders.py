@@ -1,4 +1,4 @@
-"""Folders of models: `config.json`, and weights in one safetensors file or in shards with an index. Nothing in them is executed."""
+"""Files of a model folder: `config.json`, and weights in one safetensors file or in shards with an index. No file content is executed."""
 
 import json as jsons
 from collections.abc import Mapping
@@ -15,25 +15,27 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-# Formats of weights of other programs. Reading a file of the first five kinds can run code that it contains.
+# Weight formats of other programs. Files of the first five kinds can execute code when read.
 _OTHERS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.bin.index.json", "*.h5", "*.msgpack", "*.npz", "*.gguf")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file with a JSON object. Raises `MissingFileError` or `DataError`, naming it."""
+    """Read a JSON object from a file. Raises `MissingFileError` or `DataError` with the path."""
     if not path.is_file():
-        raise MissingFileError(f"There is no {path.name} in {str(path.parent)!r}. Pass the folder of a model; nothing is downloaded.")
+        raise MissingFileError(
+            f"There is no {path.name} in {str(path.parent)!r}. Pass an existing folder of a model; mlxfp does not download models."
+        )
     try:
-        found = jsons.loads(path.read_bytes())
+        content = jsons.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON, or is nested too deeply: {error}.") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path} must hold a JSON object, got {type(found).__name__}.")
-    return found
+    if not isinstance(content, dict):
+        raise DataError(f"{path} must contain a JSON object, got {type(content).__name__}.")
+    return content
 
 
 def read_weights(folder: Path) -> dict[str, mx.array]:
-    """Read all weights of a folder. Raises `MissingFileError` if there are none, `CheckpointError` for damaged files."""
+    """Read all weights in a folder. Raises `MissingFileError` for missing weights, and `CheckpointError` for damaged files."""
     index, whole = folder / INDEX, folder / WEIGHTS
     if index.is_file():
         names = _shards(index)
@@ -42,63 +44,63 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
     else:
         raise MissingFileError(_no_weights(folder))
     if missing := [name for name in names if not (folder / name).is_file()]:
-        raise MissingFileError(f"{index} names missing files: {', '.join(missing)}. Download the whole model.")
+        raise MissingFileError(f"{index} lists missing files: {', '.join(missing)}. Download all files of the model.")
     return {name: array for file in names for name, array in read_arrays(folder / file).items()}
 
 
 def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int) -> None:
-    """Write weights, in shards if they are more than `shard_size` bytes, and remove the weights of an older model.
+    """Write weights atomically, in shards above `shard_size` bytes, then remove the weights of an older model.
 
-    Each file is complete before it gets its name, and the index is written last.
+    The index is written last.
     """
     divided = _divide(weights, shard_size)
     count = len(divided)
-    shards = {WEIGHTS if count == 1 else f"model-{place:05}-of-{count:05}.safetensors": shard for place, shard in enumerate(divided, 1)}
+    shards = {WEIGHTS if count == 1 else f"model-{number:05}-of-{count:05}.safetensors": shard for number, shard in enumerate(divided, 1)}
     for name, shard in shards.items():
         write_arrays(folder / name, shard)
     if count == 1:
         (folder / INDEX).unlink(missing_ok=True)
     else:
-        places = {weight: name for name, shard in shards.items() for weight in shard}
+        weight_map = {weight: name for name, shard in shards.items() for weight in shard}
         size = sum(array.nbytes for array in weights.values())
-        write_json(folder / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))})
+        write_json(folder / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(sorted(weight_map.items()))})
     for old in {WEIGHTS, *(path.name for path in folder.glob("model-*-of-*.safetensors"))} - set(shards):
         (folder / old).unlink(missing_ok=True)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, mx.array]) -> None:
-    """Write a safetensors file; it is complete before it gets its name."""
+    """Write a safetensors file atomically."""
     try:
         with written_whole(path) as file:
-            # transformers requires the name of a framework, for the layout of the arrays: ours is that of PyTorch.
+            # transformers requires the name of a framework. The array layout is the layout of PyTorch.
             mx.save_safetensors(str(file), dict(arrays), {"format": "pt"})
-    except RuntimeError as error:  # of MLX
+    except RuntimeError as error:  # raised by MLX
         hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object; the file is complete before it gets its name."""
+    """Write a JSON object atomically."""
     write_whole(path, (jsons.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _shards(index: Path) -> list[str]:
-    """Return the names of the files in an index. Paths are refused, because they could lead out of the folder."""
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise DataError(f"{index} has no weight_map, an object from the names of weights to the names of files.")
-    names = sorted(set(places.values()))
+    """Return the file names in an index. Paths are refused, because a path could point outside the folder."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise DataError(f"{index} has no weight_map, an object that maps weight names to file names. Download the model again.")
+    names = sorted(set(weight_map.values()))
     if strange := [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]:
-        raise DataError(f"{index} names {', '.join(map(repr, strange))}, but only safetensors files of the same folder are allowed.")
+        raise DataError(f"{index} lists {', '.join(map(repr, strange))}, but only safetensors files in the same folder are allowed.")
     return names
 
 
 def read_arrays(path: Path) -> dict[str, mx.array]:
-    """Read a safetensors file. Raises `CheckpointError` for a damaged one."""
+    """Read a safetensors file. Raises `CheckpointError` for a damaged file."""
     try:
         check_head(path)
         arrays: Any = mx.load(str(path), format="safetensors")
-        mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before that
+        mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before reading
     except (RuntimeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. Download or write it again."
@@ -110,16 +112,16 @@ def read_arrays(path: Path) -> dict[str, mx.array]:
 def _no_weights(folder: Path) -> str:
     others = sorted({path.name for pattern in _OTHERS for path in folder.glob(pattern)})
     if not others:
-        return f"The folder {str(folder)!r} holds no weights: neither {WEIGHTS} nor {INDEX}."
+        return f"The folder {str(folder)!r} has no weights: neither {WEIGHTS} nor {INDEX}. Pass the folder of a model."
     return (
-        f"The folder {str(folder)!r} holds weights only as {', '.join(others)}, and mlxfp reads only safetensors: files such as "
-        "pytorch_model.bin are pickles, which can run any code when they are read. If you trust them, convert them with transformers: "
-        "AutoModel.from_pretrained(folder).save_pretrained(new_folder), with the class of the model's head in place of AutoModel."
+        f"The folder {str(folder)!r} has weights only as {', '.join(others)}, but mlxfp reads only safetensors, because reading pickles "
+        "such as pytorch_model.bin can execute code. If you trust the files, convert them with transformers: "
+        "AutoModel.from_pretrained(folder).save_pretrained(new_folder). Replace AutoModel by the class of the model with its head."
     )
 
 
 def _divide(weights: Mapping[str, mx.array], size: int) -> list[dict[str, mx.array]]:
-    """Divide weights into shards of at most `size` bytes, in order; a larger weight gets a shard of its own."""
+    """Divide weights into shards of at most `size` bytes, in order. A larger weight forms its own shard."""
     shards: list[dict[str, mx.array]] = [{}]
     room = size
     for name, array in weights.items():

@@ -1,4 +1,4 @@
-"""Generating: continuing token sequences with a causal language model."""
+"""Text generation: continuation of token sequences with a causal language model."""
 
 from collections.abc import Callable, Collection, Sequence
 from numbers import Integral
@@ -15,7 +15,7 @@ from mlxfp.support.checks import check_not_negative, check_positive, check_types
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
-def generate(  # noqa: PLR0913  # all have defaults but two, and are named
+def generate(  # noqa: PLR0913
     model: nn.Module,
     prompts: Sequence[Sequence[int]],
     *,
@@ -26,17 +26,17 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     stop_ids: Collection[int] = (),
     seed: int = 0,
 ) -> list[list[int]]:
-    """Continue each prompt, a list of token ids, with up to `max_tokens` new tokens; return the new ones.
+    """Continue each prompt, a list of token ids, with up to `max_tokens` new tokens. Return the new tokens.
 
-    A continuation ends with the first of `stop_ids`, which is included. With `temperature=0` each token is the likeliest one. Otherwise
-    tokens are drawn from the softmax of logits / temperature: from the `top_k` likeliest (Fan et al., "Hierarchical Neural Story
-    Generation", 2018), and from the likeliest that together have a probability of `top_p` (Holtzman et al., "The Curious Case of
-    Neural Text Degeneration", 2020). A draw depends on the seed, the number of the prompt and the number of the token only, so prompts
-    do not change each other's continuations.
+    A continuation ends with the first id in `stop_ids`, which is included. `temperature=0` selects the likeliest token. Otherwise, tokens
+    are sampled from the softmax of logits / temperature, restricted to the `top_k` likeliest tokens (Fan et al., "Hierarchical Neural
+    Story Generation", 2018) and to the likeliest tokens with a total probability of `top_p` (Holtzman et al., "The Curious Case of Neural
+    Text Degeneration", 2020). A sample depends only on the seed, the prompt index and the token index, so prompts do not influence each
+    other.
 
-    The model is a `CausalLM` on a `Decoder`, in the mode in which it is passed: call `model.eval()` first to turn dropout off. Keys
-    and values are cached, so each new token costs one pass over one token. Raises `ArgumentError` for an empty prompt, for an id
-    outside the vocabulary, and if a prompt with its continuation would exceed the model's `max_position_embeddings`.
+    The model is a `CausalLM` on a `Decoder`. Call `model.eval()` first to disable dropout. Keys and values are cached, so each new token
+    needs one forward pass over one token. Raises `ArgumentError` for an empty prompt, for an id outside the vocabulary, and if a prompt
+    with its continuation exceeds `max_position_embeddings`.
 
     >>> import mlxfp as fp
     >>> model = fp.models.CausalLM(fp.models.Decoder(fp.models.DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1), seed=0))
@@ -53,15 +53,18 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     check_types((int, float, type(None)), top_p=top_p)
     check_types(Collection, stop_ids=stop_ids)
     stops: Collection[Any] = stop_ids
-    if wrong := [each for each in stops if not isinstance(each, Integral)]:
-        raise ArgumentTypeError(f"stop_ids must be token ids, got {wrong[0]!r}. Leave out tokens that the tokenizer does not have.")
+    if wrong := [stop_id for stop_id in stops if not isinstance(stop_id, Integral)]:
+        raise ArgumentTypeError(
+            f"stop_ids must be token ids, got {wrong[0]!r}. Leave out None, the id of a token missing in the tokenizer."
+        )
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")
     if top_p is not None and not 0 < top_p <= 1:
         raise ArgumentError(f"top_p must be above 0 and at most 1, got top_p={top_p!r}.")
     if temperature == 0 and not top_k is top_p is None:
         raise ArgumentError(
-            f"temperature=0 takes the likeliest token, got top_k={top_k} and top_p={top_p}. Set a temperature, such as 1.0."
+            f"temperature=0 does not sample, got top_k={top_k} and top_p={top_p}. Set a temperature, such as 1.0, or leave out "
+            f"top_k and top_p."
         )
     ids, mask = _padded(prompts, model.body.config.vocab_size)
     longest, most = ids.shape[1] + max_tokens - 1, model.body.config.max_position_embeddings
@@ -74,17 +77,19 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
         return []
 
     def choose(logits: mx.array, step: int) -> mx.array:
-        """Choose one token for each row, int[B], from logits, float32[B, V]."""
+        """Return one token id per row, int[B], for logits, float32[B, V]."""
         if temperature == 0:
             return mx.argmax(logits, axis=-1)
         kept = likeliest(logits / temperature, top_k=top_k, top_p=top_p)
-        return mx.stack([mx.random.categorical(each, key=random_key(seed, "generate", row, step)) for row, each in enumerate(kept)])
+        return mx.stack(
+            [mx.random.categorical(row_logits, key=random_key(seed, "generate", row, step)) for row, row_logits in enumerate(kept)]
+        )
 
     return _continuations(model, ids, mask, max_tokens, frozenset(stop_ids), choose)
 
 
 def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx.array:
-    """Set the logits of all but the likeliest tokens to minus infinity; tokens equal to the last of these stay."""
+    """Set the logits of all except the likeliest tokens to minus infinity. Ties with the last selected token are kept."""
     if top_k is not None and top_k < logits.shape[-1]:
         logits = mx.where(logits < mx.topk(logits, top_k, axis=-1).min(axis=-1, keepdims=True), -mx.inf, logits)
     if top_p is not None:
@@ -96,10 +101,10 @@ def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx
     return logits
 
 
-def _continuations(  # noqa: PLR0913, PLR0917  # what `generate` has checked
+def _continuations(  # noqa: PLR0913, PLR0917
     model: nn.Module, ids: mx.array, mask: mx.array, max_tokens: int, stop_ids: frozenset[int], choose: Callable[[mx.array, int], mx.array]
 ) -> list[list[int]]:
-    """Collect the tokens chosen for each row, up to `max_tokens`, or up to the first that stops the row."""
+    """Return the generated tokens of each row, up to `max_tokens` or including the first stop id."""
     new: list[list[int]] = [[] for _ in range(len(ids))]
     going = set(range(len(ids)))
     cache = model.body.cache(len(ids), ids.shape[1] + max_tokens - 1)
@@ -117,18 +122,20 @@ def _continuations(  # noqa: PLR0913, PLR0917  # what `generate` has checked
 
 
 def _padded(prompts: Sequence[Sequence[int]], vocabulary: int) -> tuple[mx.array, mx.array]:
-    """Pad prompts on the left, so that the last token of each is in the last column: ids and mask, int32[B, L]."""
+    """Pad prompts on the left, so that the last token is in the last column. Return ids and mask, int32[B, L]."""
     for row, prompt in enumerate(prompts):
         if np.ndim(prompt) != 1 or (len(prompt) and np.asarray(prompt).dtype.kind not in "iu"):
             raise ArgumentTypeError(
                 f"Prompt {row} must be a list of token ids, got {type(prompt).__name__}: {prompt!r:.80}. "
-                "Encode text with the model's tokenizer, and put a single prompt into a list."
+                "Encode texts with the model's tokenizer, and pass a list of prompts, also for a single prompt."
             )
         if not len(prompt):
-            raise ArgumentError(f"Prompt {row} is empty, so there is nothing to continue. Begin it with a token, such as tokenizer.bos_id.")
+            raise ArgumentError(f"Prompt {row} is empty. Start the prompt with a token, such as tokenizer.bos_id.")
         wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
         if wrong is not None:
-            raise ArgumentError(f"Prompt {row} holds the id {wrong}, and the model's vocabulary is {vocabulary}. Use its own tokenizer.")
+            raise ArgumentError(
+                f"Prompt {row} has the id {wrong}, but the model's vocabulary has {vocabulary} tokens. Use the tokenizer of the model."
+            )
     length = max(map(len, prompts), default=0)
     ids, mask = np.zeros((2, len(prompts), length), np.int32)
     for row, prompt in enumerate(prompts):

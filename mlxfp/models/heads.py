@@ -1,8 +1,8 @@
-"""Heads: the layers that turn the vectors of a model's body into answers.
+"""Heads: layers that turn the hidden states of a body into predictions.
 
-A body is any module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need its
-embedding, `tokens`, and heads with a transform its `make_transform`, a function that makes a `Transform`. A body that does not know one
-of the inputs `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, raises `TypeError` for it.
+A body is a module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need the token
+embedding `tokens` of the body. Heads with a transform need `make_transform`, a factory for a `Transform`. Optional inputs are
+`token_type_ids`, `segment_ids` and `positions`, int[B, L] each. A body raises `TypeError` for unsupported inputs.
 """
 
 from functools import partial
@@ -19,12 +19,12 @@ Pooling = Literal["mean", "max", "first", "last", "pooler"]
 
 
 class Classifier(nn.Module):
-    """Classify whole rows: pool the body's vectors over the real tokens, then one linear layer.
+    """Classifier of whole rows: pooling over the real tokens, followed by a linear layer.
 
-    `pooling` takes their mean or maximum, the vector of the first real token ([CLS]) or of the last (for causal bodies), or, with
-    "pooler", the first after BERT's own pooler. `transform=True` puts a linear layer, the body's activation and a norm before the
-    output, as ModernBERT does. `multi_label=True` means that each output is a yes-or-no question, not one choice among all: the logits
-    are the same, but `probabilities` and `save` treat them differently.
+    `pooling` is the mean or the maximum of the vectors, the vector of the first real token ([CLS]) or of the last real token (for causal
+    bodies), or "pooler": the first vector after BERT's pooler. `transform=True` inserts a linear layer, the body's activation and a norm
+    before the output, as in ModernBERT. With `multi_label=True`, each output is an independent yes-or-no question. The logits are the same,
+    but `probabilities` and `save` treat the outputs differently.
 
     >>> import mlxfp as fp
     >>> model = fp.models.Classifier(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
@@ -34,7 +34,7 @@ class Classifier(nn.Module):
     See also: `Regressor` for numbers, `TokenClassifier` for an answer at each token.
     """
 
-    def __init__(  # noqa: PLR0913  # all that heads differ in, and all named
+    def __init__(  # noqa: PLR0913
         self,
         body: nn.Module,
         outputs: int,
@@ -46,7 +46,7 @@ class Classifier(nn.Module):
         multi_label: bool = False,
         seed: int = 0,
     ) -> None:
-        """Make the output layer and draw its weights; the body keeps its own."""
+        """Create and initialize the output layer. The weights of the body are unchanged."""
         super().__init__()
         check_positive(outputs=outputs)
         check_choice(("mean", "max", "first", "last", "pooler"), pooling=pooling)
@@ -57,12 +57,12 @@ class Classifier(nn.Module):
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(body.hidden_size, outputs, bias=bias)
         draw_weights(self, seed)
-        self.body = body  # set last: its weights are not drawn here
+        self.body = body  # assigned last, because `draw_weights` must not change the body
 
     def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
-        """Return the logits, float[B, outputs], of `ids`, int[B, L]; `mask`, [B, L], is 1 on real tokens, None where all are.
+        """Return the logits, float[B, outputs], of `ids`, int[B, L]. `mask`, [B, L], is 1 on real tokens; None means no padding.
 
-        `token_type_ids`, int[B, L], are for bodies that know them, such as `Bert`.
+        `token_type_ids`, int[B, L], require a body with token types, such as `Bert`.
         """
         pooled = _pool(self.body, encode(self.body, ids, mask, token_type_ids=token_type_ids), mask, self.pooling)
         logits: mx.array = self.output(self.dropout(self.transform(pooled)))
@@ -70,18 +70,18 @@ class Classifier(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, except the body and the seed."""
+        """Constructor arguments, without body and seed."""
         more = {"pooling": self.pooling, "bias": "bias" in self.output, "multi_label": self.multi_label}
         return {"outputs": self.outputs, "dropout": self.dropout.rate, "transform": isinstance(self.transform, Transform), **more}
 
     def probabilities(self, logits: mx.array) -> mx.array:
-        """Turn logits into probabilities of the same shape, in float32: of all classes together, or of each label alone."""
+        """Return probabilities in float32 with the shape of the logits: softmax over the classes, or sigmoid of each label."""
         logits = logits.astype(mx.float32)
         return mx.sigmoid(logits) if self.multi_label else mx.softmax(logits, axis=-1)
 
 
 class Regressor(nn.Module):
-    """Predict one number for each row, or several.
+    """Regression head: predicts one or several numbers per row.
 
     >>> import mlxfp as fp
     >>> model = fp.models.Regressor(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16)))
@@ -91,7 +91,7 @@ class Regressor(nn.Module):
     See also: `Classifier`, which has the same pooling, dropout and transform.
     """
 
-    def __init__(  # noqa: PLR0913  # as `Classifier`
+    def __init__(  # noqa: PLR0913
         self,
         body: nn.Module,
         *,
@@ -102,28 +102,28 @@ class Regressor(nn.Module):
         bias: bool = True,
         seed: int = 0,
     ) -> None:
-        """Make the output layer and draw its weights; the body keeps its own."""
+        """Create and initialize the output layer. The weights of the body are unchanged."""
         super().__init__()
         self.scores = Classifier(body, outputs, pooling=pooling, dropout=dropout, transform=transform, bias=bias, seed=seed)
 
     def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
-        """Return the numbers, float[B], or float[B, outputs] if there are several; the arguments are those of a `Classifier`."""
+        """Return the numbers, float[B], or float[B, outputs] for several outputs. See `Classifier` for the arguments."""
         scores: mx.array = self.scores(ids, mask, token_type_ids=token_type_ids)
         return scores[:, 0] if self.scores.outputs == 1 else scores
 
     @property
     def body(self) -> nn.Module:
-        """The body."""
+        """Body of the model."""
         return self.scores.body
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, except the body and the seed."""
+        """Constructor arguments, without body and seed."""
         return {name: value for name, value in self.scores.settings.items() if name != "multi_label"}
 
 
 class TokenClassifier(nn.Module):
-    """Classify each token: one linear layer on its vector.
+    """Classifier of tokens: a linear layer on the vector of each token.
 
     >>> import mlxfp as fp
     >>> model = fp.models.TokenClassifier(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
@@ -132,7 +132,7 @@ class TokenClassifier(nn.Module):
     """
 
     def __init__(self, body: nn.Module, outputs: int, *, dropout: float = 0.1, transform: bool = False, seed: int = 0) -> None:
-        """Make the output layer and draw its weights; the body keeps its own. `transform` is as in `Classifier`."""
+        """Create and initialize the output layer. The weights of the body are unchanged. See `Classifier` for `transform`."""
         super().__init__()
         check_positive(outputs=outputs)
         self.outputs = outputs
@@ -143,18 +143,18 @@ class TokenClassifier(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
-        """Return the logits, float[B, L, outputs], of `ids`, int[B, L]; the other arguments are the body's."""
+        """Return the logits, float[B, L, outputs], of `ids`, int[B, L]. Other arguments are passed to the body."""
         logits: mx.array = self.output(self.dropout(self.transform(encode(self.body, ids, mask, **inputs))))
         return logits
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, except the body and the seed."""
+        """Constructor arguments, without body and seed."""
         return {"outputs": self.outputs, "dropout": self.dropout.rate, "transform": isinstance(self.transform, Transform)}
 
 
 class MaskedLM(nn.Module):
-    """Predict the tokens that were masked: a transform, then the transposed embedding of the body (tied weights), and a bias.
+    """Masked language model: a transform, the transposed token embedding (tied weights) and a bias.
 
     >>> import mlxfp as fp
     >>> config = fp.models.BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
@@ -163,10 +163,10 @@ class MaskedLM(nn.Module):
     (1, 3, 100)
     """
 
-    settings: ClassVar[dict[str, Any]] = {}  # the arguments that this head was made with, except the body and the seed
+    settings: ClassVar[dict[str, Any]] = {}  # constructor arguments, without body and seed
 
     def __init__(self, body: nn.Module, *, seed: int = 0) -> None:
-        """Make the transform and draw its weights; the body keeps its own."""
+        """Create and initialize the transform. The weights of the body are unchanged."""
         super().__init__()
         self.transform = body.make_transform()
         self.bias = mx.zeros(body.tokens.weight.shape[0])
@@ -174,17 +174,17 @@ class MaskedLM(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
-        """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]; the other arguments are the body's."""
+        """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to the body."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Score the vocabulary for vectors of the body, float[..., hidden_size]: float[..., vocab_size]. A call does this last."""
+        """Return the logits, float[..., vocab_size], of hidden states of the body, float[..., hidden_size]."""
         logits: mx.array = self.body.tokens.as_linear(self.transform(hidden)) + self.bias
         return logits
 
 
 class CausalLM(nn.Module):
-    """Predict the token after each token, with the transposed embedding of the body, or with an output matrix of its own.
+    """Causal language model: next-token logits from the transposed token embedding or from a separate output matrix.
 
     >>> import mlxfp as fp
     >>> model = fp.models.CausalLM(fp.models.Decoder(fp.models.DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1)))
@@ -195,7 +195,7 @@ class CausalLM(nn.Module):
     """
 
     def __init__(self, body: nn.Module, *, tie_word_embeddings: bool = True, seed: int = 0) -> None:
-        """Make the output matrix, if there is one, and draw it; the body keeps its own weights."""
+        """Create and initialize the output matrix, if untied. The weights of the body are unchanged."""
         super().__init__()
         self.tie_word_embeddings = tie_word_embeddings
         if not tie_word_embeddings:
@@ -204,17 +204,17 @@ class CausalLM(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
-        """Return the logits, float[B, L, vocab_size], of the tokens that follow `ids`, int[B, L]; the other arguments are the body's."""
+        """Return the next-token logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to the body."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Score the vocabulary for vectors of the body, float[..., hidden_size]: float[..., vocab_size]. A call does this last."""
+        """Return the logits, float[..., vocab_size], of hidden states of the body, float[..., hidden_size]."""
         logits: mx.array = self.body.tokens.as_linear(hidden) if self.tie_word_embeddings else self.output(hidden)
         return logits
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, except the body and the seed."""
+        """Constructor arguments, without body and seed."""
         return {"tie_word_embeddings": self.tie_word_embeddings}
 
 
@@ -232,13 +232,13 @@ HEADS: Registry[Any] = Registry(
 
 
 def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input) -> mx.array:
-    """Call a body with those inputs that are not None: it need not know the others."""
+    """Call a body with all inputs except None, so that a body need not support unused inputs."""
     hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
     return hidden
 
 
 def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
-    """Average float[B, L, D] over the real tokens of each row: float[B, D]; zeros where a row has none."""
+    """Average float[B, L, D] over the real tokens of each row: float[B, D]. Rows without real tokens become zeros."""
     if mask is None:
         return hidden.mean(axis=1)
     real = (mask != 0).astype(hidden.dtype)[..., None]
@@ -246,12 +246,12 @@ def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
 
 
 def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> mx.array:
-    """Turn the vectors of the real tokens of each row, float[B, L, D], into one, float[B, D]; the maxima of no tokens are zeros."""
+    """Pool the vectors of the real tokens, float[B, L, D], to one vector per row, float[B, D]. The maximum of no tokens is zero."""
     if pooling == "mean":
         return mean_over_tokens(hidden, mask)
     real = mx.ones(hidden.shape[:2], mx.bool_) if mask is None else mask != 0
     if pooling == "max":
         return mx.where(real.any(axis=1)[:, None], mx.where(real[..., None], hidden, -mx.inf).max(axis=1), 0)
-    place = hidden.shape[1] - 1 - mx.argmax(real[:, ::-1], axis=1) if pooling == "last" else mx.argmax(real, axis=1)
-    pooled = mx.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]
+    index = hidden.shape[1] - 1 - mx.argmax(real[:, ::-1], axis=1) if pooling == "last" else mx.argmax(real, axis=1)
+    pooled = mx.take_along_axis(hidden, index[:, None, None], axis=1)[:, 0]
     return body.pool(pooled) if pooling == "pooler" else pooled

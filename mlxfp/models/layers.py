@@ -1,4 +1,4 @@
-"""Layers that several architectures share, how their weights are drawn, and what every config must satisfy."""
+"""Shared layers of the architectures, weight initialization, and the base class of configs."""
 
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -18,19 +18,19 @@ from mlxfp.support.errors import ArgumentError
 from mlxfp.support.randomness import fold_in
 from mlxfp.support.registries import Registry
 
-Input = mx.array | None  # of a model; None where it is not given
+Input = mx.array | None  # optional input of a model
 
-_EMBEDDING_SCALE = 0.02  # the standard deviation of BERT's embeddings
+_EMBEDDING_SCALE = 0.02  # standard deviation, as in BERT
 
 
 def random_key(seed: int, *names: int | str) -> mx.array:
-    """Make the key, uint32[2], that MLX's random functions take, from a seed and names."""
+    """Return a key for MLX's random functions, uint32[2], from a seed and names."""
     value = fold_in(seed, *names)
     return mx.array([value >> 32, value & 0xFFFFFFFF], mx.uint32)
 
 
 def derived_key(key: mx.array, name: str) -> mx.array:
-    """Make another key of a key, uint32[2], by a name: `key ^ random_key(0, name)`.
+    """Derive a key, uint32[2], from a key and a name: `key ^ random_key(0, name)`.
 
     >>> derived_key(random_key(7), "layer").tolist() == (random_key(7) ^ random_key(0, "layer")).tolist()
     True
@@ -39,11 +39,11 @@ def derived_key(key: mx.array, name: str) -> mx.array:
 
 
 class Dropout(nn.Module):
-    """Set a share of the values to zero while training, and scale the rest so that the mean is kept.
+    """Dropout layer: sets a fraction of the values to zero in training and scales the other values to keep the mean.
 
-    In a step the mask is a pure function of (seed, step, name of this layer in the model). So compiled and eager steps draw the same
-    mask, and so do a forward pass and its recomputation under `mx.checkpoint`. A layer that is called twice in one pass draws the same
-    mask twice: use one layer for each place. Outside a step the mask comes from MLX's global generator, as in `nn.Dropout`.
+    Inside a training step, the mask is a pure function of the seed, the step number and the name of the layer. Compiled and eager steps
+    draw the same mask, and a recomputation under `mx.checkpoint` repeats the mask. Two calls of one layer in the same pass draw equal
+    masks, so use a separate layer for each call. Outside a step, the mask comes from MLX's global generator, as in `nn.Dropout`.
 
     The axes in `shared_axes` share one mask: (-2, -3) drops whole channels of images [B, H, W, C]. Raises `ArgumentError` unless the
     rate is in [0, 1).
@@ -54,7 +54,7 @@ class Dropout(nn.Module):
     """
 
     def __init__(self, rate: float, *, shared_axes: tuple[int, ...] = ()) -> None:
-        """Check the rate."""
+        """Create the layer and check the rate."""
         super().__init__()
         _check_rates(rate=rate)
         self.rate = rate
@@ -62,7 +62,7 @@ class Dropout(nn.Module):
         self._key: mx.array | None = None
 
     def keyed(self, key: mx.array) -> "Dropout":
-        """Make this layer draw its mask from a key, uint32[2], at every call from now on; return it."""
+        """Draw the mask of every later call from a key, uint32[2]. Return the layer."""
         self._key = key
         return self
 
@@ -70,7 +70,7 @@ class Dropout(nn.Module):
         return f"rate={self.rate}"
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Drop values of an array of any shape; the identity in evaluation mode."""
+        """Drop values of an array of any shape. In evaluation mode, return the array unchanged."""
         if not self.training or self.rate == 0:
             return x
         shape = [1 if axis - x.ndim in self._shared_axes else size for axis, size in enumerate(x.shape)]
@@ -79,9 +79,10 @@ class Dropout(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """The embedding of `mlx.nn`, for ids from 0 to below its `count` of rows only; `table` says what it has rows for.
+    """`mlx.nn.Embedding` that checks the ids: valid ids are 0 to `count` - 1. `table` names the meaning of the rows in error messages.
 
-    Raises `BoundError`, a `DataError`, for other ids; the rows of ids that a compiled function computes itself are NaN where it cannot.
+    Raises `BoundError`, a `DataError`, for invalid ids. A compiled function cannot check ids computed inside the function: vectors of such
+    invalid ids are NaN.
 
     >>> Embedding(5, 2, table="tokens")(mx.array([5]))
     Traceback (most recent call last):
@@ -91,25 +92,25 @@ class Embedding(nn.Embedding):
     _table = "rows"
 
     def __init__(self, count: int, size: int, *, table: str) -> None:
-        """Make the rows; the model that they belong to draws them."""
+        """Create the rows. The containing model initializes the weights."""
         super().__init__(count, size)
         self._table = table
 
     def __call__(self, ids: mx.array) -> mx.array:
-        """Look up ids, int[...]: float[..., size]."""
+        """Return the vectors, float[..., size], of ids, int[...]."""
         return look_up(super().__call__, ids, Bound(self._table, len(self["weight"])))
 
 
 class QuantizedEmbedding(nn.QuantizedEmbedding):
-    """The quantized embedding of `mlx.nn`, with the same bounds as `Embedding`."""
+    """`mlx.nn.QuantizedEmbedding` with the checks of `Embedding`."""
 
     def __call__(self, ids: mx.array) -> mx.array:
-        """Look up ids, int[...]: float[..., size]."""
+        """Return the vectors, float[..., size], of ids, int[...]."""
         return look_up(super().__call__, ids, Bound("rows", len(self["weight"])))
 
 
 def look_up(rows: Callable[[mx.array], mx.array], ids: mx.array, bound: Bound) -> mx.array:
-    """Return the rows of ids: NaN for those outside of the bound, where it cannot be checked."""
+    """Return the vectors of ids. If the bound cannot be checked, vectors of invalid ids are NaN."""
     if not mx.issubdtype(ids.dtype, mx.integer) or checked(ids, bound):
         return rows(ids)
     inside = (ids >= 0) & (ids < bound.size)  # type: ignore[operator]  # the size of a table
@@ -117,26 +118,26 @@ def look_up(rows: Callable[[mx.array], mx.array], ids: mx.array, bound: Bound) -
 
 
 class Transform(nn.Module):
-    """The layers that the heads of BERT and ModernBERT apply first: a linear layer, an activation, a norm."""
+    """First layers of the heads of BERT and ModernBERT: linear layer, activation, norm."""
 
     def __init__(self, hidden_size: int, activation: Activation, *, eps: float, bias: bool = True) -> None:
-        """Make the layers; the head that gets them draws their weights."""
+        """Create the layers. The containing head initializes the weights."""
         super().__init__()
         self.linear = nn.Linear(hidden_size, hidden_size, bias=bias)
         self.activation = ACTIVATIONS[activation]
         self.norm = nn.LayerNorm(hidden_size, eps, bias=bias)
 
     def __call__(self, hidden: mx.array) -> mx.array:
-        """Transform float[..., hidden_size]."""
+        """Transform float[..., hidden_size] to the same shape."""
         transformed: mx.array = self.norm(self.activation(self.linear(hidden)))
         return transformed
 
 
 class Body(nn.Module):
-    """What all bodies have: a config, the embedding of tokens, and a function that makes the transform of a head."""
+    """Base class of bodies with a config, a token embedding and a factory for the transform of a head."""
 
     def __init__(self, config: Any, activation: Activation, *, eps: float, bias: bool = True) -> None:
-        """Make the embedding; `activation`, `eps` and `bias` are those of the transform."""
+        """Create the embedding. `activation`, `eps` and `bias` configure the transform of a head."""
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size
@@ -145,15 +146,15 @@ class Body(nn.Module):
 
 
 def named_arrays(module: nn.Module) -> dict[str, mx.array]:
-    """Return all arrays of a module by their names, as in `blocks.0.norm.weight`."""
+    """Return all arrays of a module by name, for example `blocks.0.norm.weight`."""
     return tree_flatten(module.parameters(), destination={})  # type: ignore[return-value]  # the destination
 
 
 class Config:
-    """A config that checks itself. What is checked of a field follows from its type and name.
+    """Base class of configs. Fields are checked by type and name.
 
-    Whole numbers must be at least 1, rates of dropout from 0 to below 1, and other numbers above 0; an activation must be known. All
-    heads have the same size: `hidden_size` divided by their number. With `rotary` positions, which rotate pairs, that size is even.
+    Integers must be at least 1, dropout rates in [0, 1), other numbers above 0, and activations must be known. `hidden_size` must be a
+    multiple of the number of heads. With rotary positions, the head size must be even, because rotary positions rotate pairs.
     """
 
     rotary: ClassVar[bool] = False
@@ -171,18 +172,20 @@ class Config:
             return
         given = f"got hidden_size={self.hidden_size} and num_attention_heads={self.num_attention_heads}"
         if self.hidden_size % self.num_attention_heads:
-            raise ArgumentError(f"hidden_size must be a multiple of num_attention_heads, {given}.")
+            raise ArgumentError(f"hidden_size must be a multiple of num_attention_heads, {given}. Change one of these sizes.")
         if self.rotary and self.head_dim % 2:
-            raise ArgumentError(f"hidden_size / num_attention_heads must be even, {given}, which makes {self.head_dim}.")
+            raise ArgumentError(
+                f"hidden_size / num_attention_heads must be even, {given}, so the quotient is {self.head_dim}. Choose an even quotient."
+            )
 
     @property
     def head_dim(self: Any) -> int:
-        """The size of each head."""
+        """Size of each attention head."""
         return int(self.hidden_size // self.num_attention_heads)
 
 
 def size_table(fields: tuple[str, ...], **sizes: tuple[int, ...]) -> Registry[dict[str, int]]:
-    """Make the table of an architecture's sizes, each with a value for the same fields of the config."""
+    """Return the registry of an architecture's sizes. Each size lists values for the same config fields."""
     return Registry("size", {name: dict(zip(fields, values, strict=True)) for name, values in sizes.items()})
 
 
@@ -196,12 +199,12 @@ _check_rates = partial(_check_numbers, "at least 0 and less than 1", lambda rate
 
 
 def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = (), narrowing: float = 1.0) -> None:
-    """Draw every weight of the module's linear and embedding layers, each from (seed, name); biases become zero.
+    """Initialize all linear and embedding layers of a module from (seed, name), in place. Biases become zero.
 
-    Linear weights are normal with a standard deviation of 1/sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998), embeddings with
-    0.02. For linear layers whose names end in one of `narrowed` the standard deviation is multiplied by `narrowing`: the more blocks
-    there are, the less each should add to its input (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019,
-    section 2.3). This edits the module, so it is called by the constructor of the module only.
+    Linear weights are normal with standard deviation 1/sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998), embeddings with 0.02. For
+    linear layers with a name ending in one of `narrowed`, the standard deviation is multiplied by `narrowing`, so that deep models add less
+    per block (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). Only constructors of modules call
+    this function.
     """
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear):
@@ -214,10 +217,10 @@ def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = ()
 
 
 def copy_modules(model: nn.Module, instead: Callable[[Any], Any], *, classes: Mapping[type, type] = {}) -> Any:
-    """Copy a module and the modules in it; arrays and everything else (functions, numbers) are shared, and shared modules stay shared.
+    """Copy a module and all submodules. Arrays, functions and other values are shared, and shared submodules stay shared.
 
-    Not by `copy.deepcopy`, which copies the weights, and fails on compiled functions such as the activations of `mlx.nn`. `instead` is
-    asked what replaces a value, and returns None for those to copy; modules of the `classes` that are keys become those that are values.
+    `instead(module)` returns a replacement for a module, or None to copy the module. `classes` maps classes of modules to the classes of
+    the copies. `copy.deepcopy` would copy the weights and fail on compiled functions, such as the activations of `mlx.nn`.
     """
     return _copy(model, instead, classes, {})
 
@@ -225,25 +228,25 @@ def copy_modules(model: nn.Module, instead: Callable[[Any], Any], *, classes: Ma
 def _copy(value: Any, instead: Callable[[Any], Any], classes: Mapping[type, type], done: dict[int, Any]) -> Any:
     if id(value) in done:
         return done[id(value)]
-    again = partial(_copy, instead=instead, classes=classes, done=done)
+    copy_item = partial(_copy, instead=instead, classes=classes, done=done)
     kind: Any = type(value)
     new: Any = instead(value) if isinstance(value, nn.Module) else None
     if new is not None:
         done[id(value)] = new
     elif isinstance(value, nn.Module) or kind is dict:
-        own: Any = classes.get(kind, kind)
-        new = done[id(value)] = own.__new__(own)
-        dict.update(new, {key: again(item) for key, item in value.items()})
+        new_class: Any = classes.get(kind, kind)
+        new = done[id(value)] = new_class.__new__(new_class)
+        dict.update(new, {key: copy_item(item) for key, item in value.items()})
         if kind is not dict:
-            vars(new).update({key: again(item) for key, item in vars(value).items()})
+            vars(new).update({key: copy_item(item) for key, item in vars(value).items()})
     elif kind is list:
         new = done[id(value)] = []
-        new.extend(map(again, value))
+        new.extend(map(copy_item, value))
     elif kind is tuple:
-        new = tuple(map(again, value))
+        new = tuple(map(copy_item, value))
     elif kind is set or kind is mx.array:
         new = copy(value)
-    elif isinstance(value, MethodType) and id(value.__self__) in done:  # self.activation = self.gelu
+    elif isinstance(value, MethodType) and id(value.__self__) in done:  # for example self.activation = self.gelu
         new = MethodType(value.__func__, done[id(value.__self__)])
     else:
         new = value

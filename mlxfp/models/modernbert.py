@@ -1,4 +1,4 @@
-"""ModernBERT: a bidirectional encoder with rotary positions, local and global attention in turn, gated layers and no biases."""
+"""ModernBERT: bidirectional encoder with rotary positions, alternating local and global attention, gated layers and no biases."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from mlxfp.support.errors import DataError
 
 @frozen(kw_only=True)
 class ModernBertConfig(Config):
-    """The sizes of a `ModernBert`, under the names in the config.json of transformers; the defaults are those of ModernBERT base.
+    """Sizes of a `ModernBert`, named as in the config.json of transformers. The defaults are the sizes of ModernBERT base.
 
-    `hidden_size` must be a multiple of twice `num_attention_heads`. `intermediate_size` is the inner width of the gated feed-forward
-    layers. The first block and every `global_attn_every_n_layers`-th after it see the whole row, the others only tokens at most
-    `local_attention` // 2 places away. `global_rope_theta` and `local_rope_theta` are the bases of their rotary positions.
+    `hidden_size` must be a multiple of 2 * `num_attention_heads`. `intermediate_size` is the inner width of the gated feed-forward layers.
+    The first block and every `global_attn_every_n_layers`-th block after the first see the whole row. Other blocks see only tokens at most
+    `local_attention` // 2 positions away. `global_rope_theta` and `local_rope_theta` are the bases of the rotary positions.
 
     >>> ModernBertConfig(vocab_size=1000, hidden_size=64, num_attention_heads=2).local_attention
     128
@@ -43,8 +43,8 @@ class ModernBertConfig(Config):
     norm_eps: float = 1e-5
 
 
-# Mini to medium are those of Weller et al., "Seq vs Seq: An Open Suite of Paired Encoders and Decoders" (Ettin, 17 to 68 million
-# parameters), 2025; base and large those of ModernBERT. Tiny is ours, for small data on a CPU.
+# Sizes mini to medium: Weller et al., "Seq vs Seq: An Open Suite of Paired Encoders and Decoders" (Ettin, 17 to 68 million parameters),
+# 2025. Sizes base and large: the ModernBERT paper. Size tiny is specific to mlxfp, for small data on a CPU.
 MODERNBERT_SIZES = size_table(
     ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     tiny=(128, 4, 4, 192),
@@ -57,9 +57,9 @@ MODERNBERT_SIZES = size_table(
 
 
 class ModernBert(Body):
-    """Turn token ids into one vector per token; each token sees the real tokens of its row, or only those nearby, depending on the block.
+    """ModernBERT body: maps token ids to one vector per token. Depending on the block, tokens see the whole row or only nearby tokens.
 
-    Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder", 2024. Weights are drawn from `seed`.
+    Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder", 2024. `seed` initializes the weights.
 
     >>> config = ModernBertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
     >>> body = ModernBert(config, seed=0)
@@ -68,34 +68,34 @@ class ModernBert(Body):
     """
 
     def __init__(self, config: ModernBertConfig, *, seed: int = 0) -> None:
-        """Make the layers and draw their weights."""
+        """Create and initialize the layers."""
         super().__init__(config, config.hidden_activation, eps=config.norm_eps, bias=False)
         self.tokens_norm = _norm(config)
         self.dropout = Dropout(config.embedding_dropout)
-        self.blocks = [_Block(config, first=place == 0) for place in range(config.num_hidden_layers)]
+        self.blocks = [_Block(config, first=index == 0) for index in range(config.num_hidden_layers)]
         self.norm = _norm(config)
         draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.num_hidden_layers) ** -0.5)
 
     def __call__(self, ids: mx.array, mask: Input = None, *, segment_ids: Input = None, positions: Input = None) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]. `mask`, [B, L], is 1 on real tokens; None means no padding.
 
-        Rows may be padded on either side, or hold several documents without padding: then `segment_ids`, int[B, L], number the
-        documents of each row, and tokens see only their own document. `positions`, int[B, L], are optional: only their differences
+        Rows may be padded on either side, or contain several documents without padding. In packed rows, `segment_ids`, int[B, L], are the
+        document numbers, and tokens see only their own document. `positions`, int[B, L], are optional; only differences of positions
         matter.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids that are not in the vocabulary.
-        Vectors at padding have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids outside the vocabulary. The vectors
+        of padding tokens are undefined.
         """
         config, length = self.config, ids.shape[1]
         check_length("ModernBERT", length, config.max_position_embeddings)
         hidden = self.dropout(self.tokens_norm(self.tokens(ids)))
         seen = visible(mask, segment_ids)
-        places = positions_of(mask, length) if positions is None else positions
-        whole = bias_of(hidden.dtype, seen), rotation_of(places, config.head_dim, config.global_rope_theta)
+        real_positions = positions_of(mask, length) if positions is None else positions
+        whole = bias_of(hidden.dtype, seen), rotation_of(real_positions, config.head_dim, config.global_rope_theta)
         close = nearby(length, config.local_attention // 2)
-        local = bias_of(hidden.dtype, seen, close), rotation_of(places, config.head_dim, config.local_rope_theta)
-        for place, block in enumerate(self.blocks):
-            hidden = block(hidden, *(local if place % config.global_attn_every_n_layers else whole))
+        local = bias_of(hidden.dtype, seen, close), rotation_of(real_positions, config.head_dim, config.local_rope_theta)
+        for index, block in enumerate(self.blocks):
+            hidden = block(hidden, *(local if index % config.global_attn_every_n_layers else whole))
         encoded: mx.array = self.norm(hidden)
         return encoded
 
@@ -103,13 +103,14 @@ class ModernBert(Body):
 class _Block(nn.Module):
     def __init__(self, config: ModernBertConfig, *, first: bool) -> None:
         super().__init__()
-        self.attention_norm = nn.Identity() if first else _norm(config)  # the input of the first block is normalised already
+        self.attention_norm = nn.Identity() if first else _norm(config)  # the input of the first block is already normalized
         self.attention = Attention(
             config.hidden_size, config.num_attention_heads, bias=False, output_bias=False, dropout=config.attention_dropout
         )
         self.attention_dropout = Dropout(config.attention_dropout)
         self.feed_norm = _norm(config)
-        self.feed_in = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)  # both halves: activated, and gate
+        # The first half of the output enters the activation, the second half is the gate.
+        self.feed_in = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
         self.activation = ACTIVATIONS[config.hidden_activation]
         self.feed_dropout = Dropout(config.mlp_dropout)
         self.feed_out = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
@@ -133,7 +134,7 @@ def _read_more(json: Json) -> dict[str, Any]:
     kinds, every = json.get("layer_types"), json.get("global_attn_every_n_layers")
     every = 3 if every is None else every
     if kinds is not None and kinds != _layer_types(len(kinds), every):
-        every = next((place for place, kind in enumerate(kinds) if place and kind == "full_attention"), len(kinds))
+        every = next((index for index, kind in enumerate(kinds) if index and kind == "full_attention"), len(kinds))
         if kinds != _layer_types(len(kinds), every):
             raise DataError(f"layer_types has global layers at irregular distances: {kinds}")
     return {"global_rope_theta": global_base, "local_rope_theta": local_base, "global_attn_every_n_layers": every}
@@ -149,7 +150,7 @@ def _write_more(config: ModernBertConfig) -> dict[str, Any]:
 
 
 def _layer_types(depth: int, global_every: int) -> list[str]:
-    return ["sliding_attention" if place % global_every else "full_attention" for place in range(depth)]
+    return ["sliding_attention" if index % global_every else "full_attention" for index in range(depth)]
 
 
 _TRANSFORM = {"transform.linear": "head.dense", "transform.norm": "head.norm"}

@@ -1,6 +1,6 @@
-"""Numeric features: a model that reads the numbers of a row in addition to its text.
+"""Numeric features of a row in addition to text.
 
-Text encoders are good at words and poor at quantities: 3.9 and 4.1 become different tokens, although they are almost equal.
+Text encoders represent quantities poorly: 3.9 and 4.1 become different tokens, although the numbers are almost equal.
 """
 
 from typing import Any
@@ -15,16 +15,16 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
 class WithNumbers(nn.Module):
-    """Add the scores of `count` numbers to those of a head that answers for whole rows, such as `Classifier` and `Regressor`.
+    """Wrapper that adds scores of `count` numeric features to the outputs of a row head, such as `Classifier` or `Regressor`.
 
-    Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016: a linear layer gets the numbers themselves (wide) and the output
-    of two more layers of `width` (deep). It starts at zero, so an untrained model gives the same answers as its head. `outputs` is the
-    number of outputs of the head, and `dropout` is the rate in the deep part.
+    Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016: a linear layer receives the numbers (wide) and the output of two
+    layers of `width` (deep). The linear layer starts at zero, so an untrained wrapper returns the outputs of the head. `outputs` is the
+    number of outputs of the head, `dropout` the dropout rate of the deep part.
 
-    The numbers should be finite and near 0: centred and scaled, with missing values filled, both learned from the training rows only.
-    They can be a column of lists of equal length, which a collator puts into the batch: `text(carry=["numbers"])`.
+    Numbers should be finite, centered and scaled, without missing values. Fit centers, scales and fill values on the training rows only. A
+    column of equally long lists works as numbers, if the collator carries the column: `text(carry=["numbers"])`.
 
-    Raises `ArgumentError` for a head that answers for tokens.
+    Raises `ArgumentError` for a head that predicts tokens.
 
     >>> import mlxfp as fp
     >>> body = fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16))
@@ -35,15 +35,15 @@ class WithNumbers(nn.Module):
     See also: `create(..., numbers=3)`, which makes all of it from names.
     """
 
-    def __init__(  # noqa: PLR0913  # two parts and their sizes, which are named
+    def __init__(  # noqa: PLR0913
         self, head: nn.Module, count: int, *, outputs: int, width: int = 64, dropout: float = 0.1, seed: int = 0
     ) -> None:
-        """Make the layers of the numbers and draw their weights; the head keeps its own."""
+        """Create and initialize the layers for the numbers. The weights of the head are unchanged."""
         super().__init__()
         check_positive(count=count, outputs=outputs, width=width)
         if isinstance(head, TokenClassifier | MaskedLM | CausalLM):
             raise ArgumentError(
-                f"Numbers of a row need a head that answers for whole rows, got {type(head).__name__}. "
+                f"Numeric features need a head for whole rows, got {type(head).__name__}. "
                 'Use a Classifier or a Regressor: "classifier", "multi_label" or "regressor" by name.'
             )
         self.count = count
@@ -54,53 +54,53 @@ class WithNumbers(nn.Module):
         self.output = nn.Linear(count + width, outputs)
         draw_weights(self, seed)
         self.output.weight = mx.zeros_like(self.output.weight)
-        self.head = head  # set last: its weights are not drawn here
+        self.head = head  # assigned last, because `draw_weights` must not change the head
 
     def __call__(self, ids: mx.array, mask: Input = None, *, numbers: Input = None, token_type_ids: Input = None) -> mx.array:
-        """Return the answers of the head plus the scores of `numbers`, [B, count], in the shape and dtype of the former.
+        """Return the outputs of the head plus the scores of `numbers`, [B, count], with the shape and dtype of the head's outputs.
 
-        The other arguments are the head's. Raises `ArgumentTypeError` without numbers, and `ArgumentError` for another shape.
+        Other arguments are passed to the head. Raises `ArgumentTypeError` without numbers, and `ArgumentError` for a wrong shape.
         """
         wanted = [len(ids), self.count]
         if not isinstance(numbers, mx.array):
             raise ArgumentTypeError(
-                f"The model needs the numbers of its rows, an array {wanted}, got {type(numbers).__name__}. "
+                f"The model needs the argument numbers, an array of shape {wanted}, got {type(numbers).__name__}. "
                 'Call model(ids, mask, numbers=batch["numbers"]).'
             )
         if list(numbers.shape) != wanted:
             raise ArgumentError(
-                f"numbers must be {wanted}, count={self.count} for each row of ids, got {list(numbers.shape)}. "
-                "Pass the columns that the model was made for, or make it with another count."
+                f"numbers must have the shape {wanted}, with count={self.count} numbers for each row of ids, got {list(numbers.shape)}. "
+                "Pass the columns used in training, or create the model with another count."
             )
         answers = encode(self.head, ids, mask, token_type_ids=token_type_ids)
         if answers.ndim > 2 or (*answers.shape, 1)[:2] != (len(ids), self.outputs):
             raise ArgumentError(
-                f"The head must answer [{len(ids)}, {self.outputs}], which is outputs={self.outputs} for each row of ids, got "
-                f"{list(answers.shape)}. Pass the number of outputs of the head to WithNumbers, and a head that answers for whole rows."
+                f"The head must return the shape [{len(ids)}, {self.outputs}], with outputs={self.outputs} for each row of ids, got "
+                f"{list(answers.shape)}. Use a head for whole rows, and pass its number of outputs to WithNumbers."
             )
-        wide = numbers.astype(self.deep_in.weight.dtype)  # collators give whole numbers as integers
+        wide = numbers.astype(self.deep_in.weight.dtype)  # collators keep integer columns as integers
         deep = self.dropout(nn.relu(self.deep_out(nn.relu(self.deep_in(wide)))))
         scores: mx.array = self.output(mx.concatenate([wide, deep], axis=-1))
         return answers + scores.reshape(answers.shape).astype(answers.dtype)
 
     @property
     def body(self) -> nn.Module:
-        """The body of the head."""
+        """Body of the head."""
         body: nn.Module = self.head.body
         return body
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that the head was made with, except the body and the seed."""
+        """Constructor arguments of the head, without body and seed."""
         settings: dict[str, Any] = self.head.settings
         return settings
 
     @property
     def number_settings(self) -> dict[str, Any]:
-        """The arguments that this was made with, except the head and the seed."""
+        """Constructor arguments of the wrapper, without head and seed."""
         return {"count": self.count, "outputs": self.outputs, "width": len(self.deep_out.weight), "dropout": self.dropout.rate}
 
     @property
     def probabilities(self) -> Any:
-        """The head's function that turns logits into probabilities, for heads that have one."""
+        """Function of the head from logits to probabilities, if the head has such a function."""
         return self.head.probabilities

@@ -1,4 +1,4 @@
-"""Reading and writing pretrained models, in folders as transformers writes them."""
+"""Loading and saving of pretrained models in folders with the layout of transformers."""
 
 from collections.abc import Callable, Collection, Mapping
 from os import PathLike
@@ -24,17 +24,16 @@ _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architectu
 
 
 def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
-    """Read a model, with its head, from a folder of `config.json` and safetensors, as transformers and `save` write it.
+    """Read a model with its head from a folder with `config.json` and safetensors, written by transformers or `save`.
 
-    It may be a BERT, ModernBERT, Llama or Qwen2: the body alone, or with a head for masked or causal language modelling, or for the
-    classification of rows or tokens. It computes the same as in transformers. A network of `TABLE_MODELS` is read with
-    everything that `predict_table` needs. The model is in evaluation mode. Weights of any type
-    are converted to `dtype`; the default is float32, because small updates are lost in half precision. The tokenizer is read by
-    `load_tokenizer(folder)`.
+    Supported are BERT, ModernBERT, Llama and Qwen2: the body alone, or with a head for masked or causal language modelling, or for row or
+    token classification. Outputs equal the outputs of transformers. A network of `TABLE_MODELS` is read with all data that `predict_table`
+    needs. The model is in evaluation mode. Weights are converted to `dtype`. The default is float32, because half precision loses small
+    updates. `load_tokenizer(folder)` reads the tokenizer.
 
-    Nothing is downloaded and nothing in the files is executed: weights in pickles (`pytorch_model.bin`) are refused. Raises
-    `MissingFileError` for missing files, `DataError` for a config that no model here has, and `CheckpointError` naming every weight
-    that is missing, unexpected or of another shape.
+    Nothing is downloaded, and no code in the files is executed: pickled weights (`pytorch_model.bin`) are refused. Raises
+    `MissingFileError` for missing files, `DataError` for an unsupported config, and `CheckpointError` with the names of all missing,
+    unexpected or wrongly shaped weights.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -50,9 +49,7 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
 
 
 def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
-    """Read the body of a model from a folder without its head: `Classifier(load_body(folder), 2)` has a new head.
-
-    Otherwise as `load`.
+    """Read only the body of a model, without the head. `Classifier(load_body(folder), 2)` adds a new head. See `load` for details.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlxfp as fp
@@ -66,14 +63,14 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
 
 
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
-    """Write a model, and the tokenizer that belongs to it, to a folder that `load`, `load_tokenizer` and transformers read.
+    """Write a model and its tokenizer to a folder for `load`, `load_tokenizer` and transformers.
 
-    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`; or a network of `TABLE_MODELS`,
-    whose columns and target are saved too. The folder is created if necessary. `config.json` has the keys of transformers; a head that
-    transformers does not have is described in a section `mlxfp`. Weights are in `model.safetensors`, or, if they are more than
-    `shard_size` bytes, in several files with an index. The files of an older model in the folder are replaced.
+    The model is a body of `mlxfp.models`, alone or with a head, which may be wrapped in `WithNumbers`, or a network of `TABLE_MODELS`,
+    saved with columns and target. The folder is created if necessary. `config.json` has the keys of transformers. A head unknown to
+    transformers is described in the section `mlxfp`. Weights are written to `model.safetensors` or, above `shard_size` bytes, to several
+    files with an index. Files of an older model in the folder are replaced.
 
-    Raises `ArgumentTypeError` for other models, `ArgumentError` for a tokenizer with more tokens than the model.
+    Raises `ArgumentTypeError` for other models, and `ArgumentError` for a tokenizer with more tokens than the model's vocabulary.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlxfp as fp
@@ -87,20 +84,20 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     check_positive(shard_size=shard_size)
     if is_table_model(model):
         if tokenizer is not None:
-            raise ArgumentError(f"A {type(model).__name__} reads no tokens, got {tokenizer!r}. Leave the tokenizer out.")
+            raise ArgumentError(f"A {type(model).__name__} has no tokenizer, got {tokenizer!r}. Leave out the argument tokenizer.")
         _write(Path(folder), named_arrays(model), table_json(model), shard_size)
         return
     head, numbers = (model.head, model.number_settings) if isinstance(model, WithNumbers) else (model, None)
     body, kind, settings = _take_apart(head)
     if tokenizer is not None and tokenizer.vocab_size > body.config.vocab_size:
         raise ArgumentError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocab_size}. "
-            "Save the tokenizer that the model was trained with."
+            f"The tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {body.config.vocab_size}. "
+            "Save the tokenizer used in training."
         )
     if other := _differences(named_arrays(_build(body.config, kind, settings, numbers)), named_arrays(model)):
         raise ArgumentError(
-            f"The model has other arrays than its config says: {'; '.join(other):.300}. Merge adapters into the layers they belong to, and "
-            "save before quantizing; if a size has changed, make a new model with that size."
+            f"The arrays of the model do not match its config: {'; '.join(other):.300}. Merge adapters with merge_adapters, and "
+            "save the model before quantizing. If a size has changed, create a new model with this size."
         )
     formats = (format for format in FORMATS.values() if format.config is type(body.config))
     format = next(format for format in formats if all(getattr(body.config, name) == value for name, value in format.constants.items()))
@@ -139,7 +136,7 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
     current = plan.current(weights)
     if differences := _differences({plan.name_of(name): array for name, array in named_arrays(model).items()}, current, plan.drops):
         listed = "\n  ".join(differences)
-        raise CheckpointError(f"The weights in {str(folder)!r} do not fit the {type(model).__name__} of its {CONFIG}:\n  {listed}")
+        raise CheckpointError(f"The weights in {str(folder)!r} do not match the {type(model).__name__} in {CONFIG}:\n  {listed}")
     model.update(tree_unflatten([(name, current[plan.name_of(name)].astype(dtype)) for name in named_arrays(model)]))
     mx.eval(model.parameters())
     return model.eval()
@@ -147,30 +144,32 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
 
 def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool) -> Blueprint:
     if "quantization" in json or "quantization_config" in json:
-        raise DataError("The weights are quantized, and mlxfp does not read quantized weights. Use the folder of the original model.")
+        raise DataError("The weights are quantized, and mlxfp cannot read quantized weights. Use the folder of the original model.")
     format = FORMATS[str(json.get("model_type"))]
     plan = format.read_body(json, weights) if body_only else format.read(json, weights)
-    if plan.config.num_hidden_layers > len(weights):  # checked before they are made: a million blocks need too much memory
-        raise DataError(f"num_hidden_layers is {plan.config.num_hidden_layers}, but there are only {len(weights)} weights in the files.")
+    if plan.config.num_hidden_layers > len(weights):  # checked before creating the model: a million blocks would exhaust the memory
+        raise DataError(
+            f"num_hidden_layers is {plan.config.num_hidden_layers}, but the files have only {len(weights)} weights. Correct config.json."
+        )
     return plan
 
 
 def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> nn.Module:
-    """Make a model. MLX is lazy, so its weights are not drawn unless they are used."""
+    """Return the model. MLX is lazy, so unused weights are never initialized."""
     body = _BODIES[type(config)](config)
     model: nn.Module = body if kind is None else HEADS[kind](body, **settings)
     return model if numbers is None else WithNumbers(model, **numbers)
 
 
 def _differences(
-    expected: Mapping[str, mx.array], found: Mapping[str, mx.array], ignored: Callable[[str], bool] | None = None
+    expected: Mapping[str, mx.array], actual: Mapping[str, mx.array], ignored: Callable[[str], bool] | None = None
 ) -> list[str]:
-    """List the arrays that are missing, those that are not expected, and those of another shape; `ignored` tells which may be left over."""
-    left = [name for name in sorted(found) if name not in expected and not (ignored and ignored(name))]
-    shapes = {name: (_shape(found[name]), _shape(array)) for name, array in expected.items() if name in found}
+    """Return a list of missing, unexpected and wrongly shaped arrays. `ignored` returns True for names of arrays that may be unexpected."""
+    unexpected = [name for name in sorted(actual) if name not in expected and not (ignored and ignored(name))]
+    shapes = {name: (_shape(actual[name]), _shape(array)) for name, array in expected.items() if name in actual}
     return [
-        *(f"missing: {name} {_shape(array)}" for name, array in expected.items() if name not in found),
-        *(f"unexpected: {name} {_shape(found[name])}" for name in left),
+        *(f"missing: {name} {_shape(array)}" for name, array in expected.items() if name not in actual),
+        *(f"unexpected: {name} {_shape(actual[name])}" for name in unexpected),
         *(f"different: {name} is {shape}, expected {wanted}" for name, (shape, wanted) in shapes.items() if shape != wanted),
     ]
 
@@ -181,7 +180,7 @@ def _shape(array: mx.array) -> str:
 
 
 def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
-    """Return the body of a model, and the name of its head in HEADS with its settings."""
+    """Return the body of a model, the name of the head in HEADS, and the settings of the head."""
     kind = next((name for name, head in HEADS.items() if type(model) is head), None)
     body = model if kind is None else model.body
     if type(body) not in _BODIES.values():
@@ -193,6 +192,9 @@ def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
 
 
 def _token_ids(tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """Return the ids of special tokens for config.json. Null is written too: the defaults of transformers may not be in the vocabulary."""
+    """Return the ids of special tokens for config.json.
+
+    Missing ids are written as null, because defaults of transformers may exceed the vocabulary.
+    """
     roles: Collection[str] = ("pad", "bos", "eos", "cls", "sep")
     return {f"{role}_token_id": getattr(tokenizer, f"{role}_id") if getattr(tokenizer, f"{role}_token", None) else None for role in roles}

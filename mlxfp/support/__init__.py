@@ -1,1 +1,1 @@
-"""Helpers that know no dataset and no model: argument checks, error texts, files, settings, HTML, terminal text."""
+"""Helpers without knowledge of datasets or models: argument checks, error texts, files, settings, HTML, terminal text."""

@@ -1,11 +1,11 @@
-"""Tests of Arrow types by the values of a column, not by the memory layout, and types as code."""
+"""Predicates for Arrow types by column values, regardless of memory layout, and Arrow types as Python code."""
 
 from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TEXT_OF_JSON = pa.json_()  # a column that keeps each JSON value as text
+TEXT_OF_JSON = pa.json_()  # column type for JSON values stored as text
 
 _TEXT = {pa.string().id, pa.large_string().id, pa.string_view().id}
 _BINARY = {pa.binary().id, pa.large_binary().id, pa.binary_view().id}
@@ -15,37 +15,37 @@ _LARGE = {pa.large_list(pa.null()).id, pa.large_string().id, pa.large_binary().i
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a dictionary-encoded or run-end-encoded column; other types as they are."""
+    """Return the value type of a dictionary-encoded or run-end-encoded type. Return other types unchanged."""
     return kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column holds text, with offsets of 32 or 64 bits or as views."""
+    """Return True for a text type, with 32-bit or 64-bit offsets or as a view."""
     return kind.id in _TEXT
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether a column holds bytes of any length, with offsets of 32 or 64 bits or as views."""
+    """Return True for a variable-length binary type, with 32-bit or 64-bit offsets or as a view."""
     return kind.id in _BINARY
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a column holds integers or floats."""
+    """Return True for an integer or floating-point type."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def is_number_like(kind: pa.DataType) -> bool:
-    """Whether every value of a column can be read as a float: numbers, decimals, booleans, and columns of nothing but nulls."""
+    """Return True if all values of the type can be read as floats: number, decimal, boolean and null types."""
     return is_number(kind) or bool(pa.types.is_decimal(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a column holds lists of different lengths, with offsets of 32 or 64 bits."""
+    """Return True for a variable-length list type, with 32-bit or 64-bit offsets."""
     return kind.id in _LISTS
 
 
 def is_list_like(kind: pa.DataType) -> bool:
-    """Return True for a list type, of variable or fixed length."""
+    """Return True for a list type of variable or fixed length."""
     return kind.id in _LIST_LIKE
 
 
@@ -55,14 +55,14 @@ def is_tensor(kind: pa.DataType, *, axes: int | None = None) -> bool:
 
 
 def is_large(kind: pa.DataType) -> bool:
-    """Whether the offsets of a column of lists, text or bytes have 64 bits."""
+    """Return True for a list, text or binary type with 64-bit offsets."""
     return kind.id in _LARGE
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """Write out dictionary-encoded, run-end-encoded and view columns: the same values, laid out one by one."""
+    """Return a dictionary-encoded, run-end-encoded or view column as a plain column with equal values."""
     kind = column.type
-    if pa.types.is_string(kind):  # by far the most common: the other tests take as long as tokenizing a short text
+    if pa.types.is_string(kind):  # the most common type returns early, because the other checks take as long as tokenizing a short text
         return column
     if pa.types.is_dictionary(kind):
         return decoded(column.dictionary_decode())
@@ -74,7 +74,7 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
-    """Write declared types as the argument that declares them, to print and paste.
+    """Return the code of a `schema=` argument that declares these types, for messages.
 
     >>> schema_code([("age", pa.float64())])
     "schema={'age': pa.float64()}"
@@ -82,7 +82,7 @@ def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
     return f"schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in types)}}}"
 
 
-def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one for each way that a type is made
+def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one return per kind of constructor
     """Return the Python code for a type, for messages."""
     if kind == TEXT_OF_JSON:
         return "pa.json_()"

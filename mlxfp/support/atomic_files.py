@@ -6,17 +6,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 
-PARTIAL = ".partial"  # in the names of files that are being written; one that is left behind belonged to a killed process
+PARTIAL = ".partial"  # part of the names of unfinished files; leftover files belong to killed processes
 
 
 @contextmanager
 def written_whole(path: Path, *, suffix: str | None = None, within: Path | None = None) -> Iterator[Path]:
-    """Yield the path of a temporary file, to be written in the block; then it replaces the file at `path`.
+    """Yield the path of a temporary file, then replace the file at `path` with the temporary file.
 
-    It is in the folder of `path`, or in `within`, which must be on the same disk.
-    The file and then its folder are synced, so after a crash or a power cut `path` is the old file or the whole new one. If the block
-    raises, the temporary file is removed and `path` stays as it was. The folder must exist. The temporary name ends in `suffix`, by
-    default that of `path`, for writers that choose a format by the ending.
+    The temporary file is in the folder of `path`, or in `within`, which must be on the same disk. The file and its folder are synced.
+    After a crash or a power cut, `path` is either the old file or the complete new file. If the block raises, the temporary file is
+    removed and `path` does not change. The folder must exist. The temporary name ends in `suffix` (default: the suffix of `path`),
+    for writers that choose a format by suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -30,7 +30,7 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
         yield temporary
         _sync(temporary)
         temporary.replace(path)
-        _sync(path.parent)  # the new name must be on the disk, too
+        _sync(path.parent)  # write the new name to the disk as well
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -42,7 +42,7 @@ def write_whole(path: Path, content: bytes, *, within: Path | None = None) -> No
 
 
 def _sync(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # Windows opens no folders
+    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
         return
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:

@@ -1,7 +1,7 @@
-"""OpenBLAS for MLX on Linux: which library MLX takes its three BLAS functions from, and how to load a fast one before it.
+"""OpenBLAS for MLX on Linux: detection of the BLAS library in use, and loading of a fast library before MLX.
 
-MLX looks up `cblas_sgemm`, `cblas_dgemm` and `cblas_cgemm` by name when `mlx.core` is imported. The dynamic loader searches the
-libraries that were loaded globally (RTLD_GLOBAL) before those in the wheel of MLX, and takes the first function that it finds.
+MLX looks up `cblas_sgemm`, `cblas_dgemm` and `cblas_cgemm` by name when `mlx.core` is imported. The dynamic loader searches
+globally loaded libraries (RTLD_GLOBAL) before the libraries in the MLX wheel and uses the first match.
 """
 
 import ctypes
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from mlxfp.support.user_cache import user_cache
 
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads them when it is loaded
-SYSTEM_LIBRARY = "libopenblas.so.0"  # from the package libopenblas0 of Debian and Ubuntu; other distributions use the same file name
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads these variables when the library is loaded
+SYSTEM_LIBRARY = "libopenblas.so.0"  # from the Debian and Ubuntu package libopenblas0; other distributions use the same file name
 
-# The wheel scipy-openblas32 exports every function with the prefix scipy_; the shim exports three of them without it.
+# The scipy-openblas32 wheel exports every function with the prefix scipy_. The shim exports three functions without the prefix.
 SHIM = """\
 #define FORWARD(name, scalar, array) \\
   void scipy_##name(int, int, int, int, int, int, scalar, const array *, int, const array *, int, scalar, array *, int); \\
@@ -38,7 +38,7 @@ class _SymbolInfo(ctypes.Structure):  # Dl_info of <dlfcn.h>
     _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p))
 
 
-class _Library(ctypes.Structure):  # struct link_map of <link.h>: libraries in the order in which they were loaded
+class _Library(ctypes.Structure):  # struct link_map of <link.h>: libraries in load order
     pass
 
 
@@ -53,9 +53,9 @@ _LINK_MAP = 2  # RTLD_DI_LINKMAP of <dlfcn.h>
 
 
 def load_openblas(threads: int | None = None) -> str | None:
-    """Load OpenBLAS globally: that of the system, else that of the wheel. Return None, or a sentence about what is missing.
+    """Load OpenBLAS globally: the system library, otherwise the library of the wheel. Return an error message, or None on success.
 
-    It multiplies with so many threads; None: with as many as it chooses itself.
+    `threads` sets the number of OpenBLAS threads. None leaves the number to OpenBLAS.
     """
     with suppress(OSError):
         library = ctypes.CDLL(SYSTEM_LIBRARY, mode=ctypes.RTLD_GLOBAL)
@@ -71,32 +71,32 @@ def load_openblas(threads: int | None = None) -> str | None:
     except ModuleNotFoundError:
         return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
     except subprocess.CalledProcessError as error:
-        return f"The C compiler failed on the three functions that lead to OpenBLAS: {error.stderr.strip()}"
+        return f"The C compiler failed to build the OpenBLAS shim: {error.stderr.strip()}"
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
-        return f"OpenBLAS is installed, but could not be loaded: {error}"
+        return f"OpenBLAS is installed, but loading failed: {error}"
     return None
 
 
 def free_cores() -> tuple[int, int]:
-    """Return how many cores this process may use and others leave free, at least one, and how many it may use in all.
+    """Return the number of idle cores available to this process (at least 1) and the number of all available cores.
 
-    Others keep busy what runs now and has run in the last minute: the load of a program that has just ended does not count.
+    Busy cores are the smaller of the current and the one-minute load, so programs that have just ended do not count.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        average, _, _, now, _ = Path("/proc/loadavg").read_text(encoding="ascii").split()
+        average, _, _, processes, _ = Path("/proc/loadavg").read_text(encoding="ascii").split()
     except (OSError, ValueError):
         return cores, cores
-    busy = min(float(average), int(now.partition("/")[0]) - 1)  # this process runs, too
+    busy = min(float(average), int(processes.partition("/")[0]) - 1)  # subtract this process
     return min(cores, max(1, cores - round(busy))), cores
 
 
 def blas_threads(threads: int | None = None) -> int | None:
-    """Return with how many threads OpenBLAS multiplies, after setting the number if one is given; None where MLX does not use OpenBLAS."""
+    """Return the number of OpenBLAS threads, after setting the number if `threads` is given. Return None if MLX does not use OpenBLAS."""
     if sys.platform != "linux":
         return None
     for library in (ctypes.CDLL(str(path)) for path in _loaded_libraries() if "openblas" in path.name):
-        for prefix in ("openblas", "scipy_openblas"):  # the OpenBLAS of numpy has other names
+        for prefix in ("openblas", "scipy_openblas"):  # the OpenBLAS of numpy uses other names
             if hasattr(library, f"{prefix}_get_num_threads"):
                 _set_threads(library, f"{prefix}_set_num_threads", threads)
                 return int(getattr(library, f"{prefix}_get_num_threads")())
@@ -109,9 +109,9 @@ def _set_threads(library: ctypes.CDLL, function: str, threads: int | None) -> No
 
 
 def blas_library(extension: str) -> Path | None:
-    """Find the file from which `extension`, an extension module that is already loaded, takes `cblas_sgemm`.
+    """Return the file from which the loaded extension module `extension` takes `cblas_sgemm`.
 
-    None if the function is not looked up by name.
+    Return None if the function is not looked up by name.
     """
     loaded_earlier = takewhile(lambda file: file != Path(extension).resolve(), _loaded_libraries())
     loaded_globally = _file_of(ctypes.CDLL(None))
@@ -119,18 +119,18 @@ def blas_library(extension: str) -> Path | None:
 
 
 def is_reference(library: Path) -> bool:
-    """Tell whether a library is the slow reference BLAS, from its path: fast ones of the same name are in a folder of their own."""
-    place = f"{library.parent.name}/{library.name}"
+    """Return True if the path is the slow reference BLAS. Fast libraries with the same file name are in a folder of their vendor."""
+    path = f"{library.parent.name}/{library.name}"
     fast = ("openblas", "mkl", "blis", "atlas", "armpl", "nvpl", "flexiblas")
-    return library.name.startswith(("libblas", "libcblas", "librefblas")) and not any(word in place for word in fast)
+    return library.name.startswith(("libblas", "libcblas", "librefblas")) and not any(word in path for word in fast)
 
 
 def _shim(folder: Path) -> Path:
-    """Return the shim in `folder`, and build it if it does not exist; raise `OSError` or `CalledProcessError` if that fails."""
+    """Return the shim in `folder`. Build the shim if it does not exist. Raises `OSError` or `CalledProcessError` if the build fails."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
-    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # "openblas-..." would be OpenBLAS for threadpoolctl, which fails on it
+    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # not "openblas-...": threadpoolctl would treat the shim as OpenBLAS and fail
     if not library.exists():
         _build(library)
     _check_ours(library)
@@ -138,12 +138,12 @@ def _shim(folder: Path) -> Path:
 
 
 def _check_ours(path: Path) -> None:
-    """Raise unless only this user can write `path`: a library of another user would run with the rights of this one."""
+    """Raise `PermissionError` if another user owns or can write `path`, because loading the file would run code of that user."""
     status = path.stat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(
-            f"{path} belongs to another user or can be written by others, so nothing is loaded from it. "
-            "Remove it, or set XDG_CACHE_HOME to a folder of your own."
+            f"{path} belongs to another user or is writable by others, so mlxfp does not load it. "
+            "Remove the file or folder, or set XDG_CACHE_HOME to a folder owned by you."
         )
 
 
@@ -151,9 +151,9 @@ def _build(library: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise FileNotFoundError(
-            "there is no C compiler (cc, gcc or clang). Install one, on Debian: apt-get install g++ (which mx.compile also needs)."
+            "there is no C compiler (cc, gcc or clang). Install a compiler, on Debian: apt-get install g++ (also needed by mx.compile)."
         )
-    # Built in the same file system and moved in one step: another process sees the whole library or none.
+    # Build in the same file system and rename: other processes see the complete library or no library.
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         draft = Path(folder, library.name)
         command = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(draft)]
@@ -166,20 +166,20 @@ def _file_of(library: ctypes.CDLL) -> Path | None:
     if not hasattr(library, "cblas_sgemm"):
         return None
     info = _SymbolInfo()
-    found = ctypes.CDLL(None).dladdr(ctypes.cast(library.cblas_sgemm, ctypes.c_void_p), ctypes.byref(info))
-    return Path(os.fsdecode(info.file)).resolve() if found and info.file else None
+    success = ctypes.CDLL(None).dladdr(ctypes.cast(library.cblas_sgemm, ctypes.c_void_p), ctypes.byref(info))
+    return Path(os.fsdecode(info.file)).resolve() if success and info.file else None
 
 
 def _loaded_libraries() -> Iterator[Path]:
-    """Give the files of the loaded libraries, in the order in which they were loaded.
+    """Yield the files of the loaded libraries in load order.
 
-    Not by `dl_iterate_phdr`: it calls back while it holds the loader's lock, and a callback in Python waits for the interpreter's lock,
-    which a thread that imports a module holds while it waits for the loader's.
+    `dl_iterate_phdr` is not used, because its Python callback can deadlock: the callback holds the loader lock and waits for the GIL,
+    while a thread importing a module holds the GIL and waits for the loader lock.
     """
     program, library = ctypes.CDLL(None), ctypes.POINTER(_Library)()
     if program.dlinfo(ctypes.c_void_p(program._handle), _LINK_MAP, ctypes.byref(library)):  # noqa: SLF001  # ctypes has no public name
         return
     while library:  # type: ignore[truthy-bool]  # a null pointer is false
-        # the first entry is the program itself, without a name
+        # the first entry is the program, without a name
         yield Path(os.fsdecode(library.contents.file or os.fsencode(sys.executable))).resolve()
         library = library.contents.next

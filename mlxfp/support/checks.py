@@ -1,4 +1,4 @@
-"""Checks of arguments, run when a stage is built: a mistake must not wait for the first row."""
+"""Checks of arguments when a stage is built, so that mistakes raise before the first row."""
 
 import re
 from collections import Counter
@@ -13,15 +13,15 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError, 
 from mlxfp.support.foreign_names import argument_hint
 
 F = TypeVar("F", bound=Callable[..., Any])
-_MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # in front of the name of a type; not in the text of a Literal
+_MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # module path of a type, outside the text of a Literal
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
-# What makes a column that users know by its name and need not have in their files.
+# Origins of well-known columns that are not in the user's files.
 _MAKERS = {
-    "input_ids": "tokenize makes it from a column of text",
-    "token_type_ids": "tokenize(pair=...) makes it from two columns of text",
-    "segment_ids": "pack makes it",
-    "positions": "pack makes it",
+    "input_ids": "the stage tokenize makes this column from a text column",
+    "token_type_ids": "the stage tokenize(pair=...) makes this column from two text columns",
+    "segment_ids": "the stage pack makes this column",
+    "positions": "the stage pack makes this column",
 }
 
 
@@ -33,18 +33,18 @@ def check_integer(**values: object) -> None:
 
 
 def check_positive(**values: object) -> None:
-    """Raise unless every value is an int of at least 1."""
+    """Raise `ArgumentError` or `ArgumentTypeError` unless every value is an int of at least 1."""
     check_integer(**values)
     for name, value in values.items():
-        if value < 1:  # type: ignore[operator]  # an int, by the line above
+        if value < 1:  # type: ignore[operator]  # an int after check_integer
             raise ArgumentError(f"{name} must be at least 1, got {name}={value!r}.")
 
 
 def check_not_negative(**values: object) -> None:
-    """Raise unless every value is an int of at least 0."""
+    """Raise `ArgumentError` or `ArgumentTypeError` unless every value is an int of at least 0."""
     check_integer(**values)
     for name, value in values.items():
-        if value < 0:  # type: ignore[operator]  # an int, by the line above
+        if value < 0:  # type: ignore[operator]  # an int after check_integer
             raise ArgumentError(f"{name} must be at least 0, got {name}={value!r}.")
 
 
@@ -56,7 +56,7 @@ def check_text(**values: object) -> None:
 
 
 def check_callable(**values: object) -> None:
-    """Raise `ArgumentTypeError` unless every value can be called."""
+    """Raise `ArgumentTypeError` unless every value is callable."""
     for name, value in values.items():
         if not callable(value):
             raise ArgumentTypeError(f"{name} must be a function, got {name}={value!r}.")
@@ -69,15 +69,15 @@ def check_choice(choices: Collection[str], **values: object) -> None:
             raise unknown_name(name, str(value), choices)
 
 
-def check_columns(wanted: Collection[str], present: Collection[str], stage: str) -> None:
-    """Raise `SchemaError` unless every wanted column is present."""
-    known = frozenset(present)  # there may be thousands of each
-    missing = [name for name in wanted if name not in known]
+def check_columns(needed: Collection[str], present: Collection[str], stage: str) -> None:
+    """Raise `SchemaError` if a column is missing."""
+    known = frozenset(present)  # a set, because there may be thousands of columns
+    missing = [name for name in needed if name not in known]
     if missing:
         plural = "columns" if len(missing) > 1 else "column"
         verb = "are" if len(missing) > 1 else "is"
         names, have = (listed(map(repr, group)) for group in (missing, present))
-        makers = "".join(f" {name}: {_MAKERS[name]}; put that before." for name in missing if name in _MAKERS)
+        makers = "".join(f" {name}: {_MAKERS[name]}; add the stage before this one." for name in missing if name in _MAKERS)
         raise SchemaError(
             f"{stage} needs the {plural} {names}, which {verb} not there.{suggest(missing[0], present)} Columns: {have}.{makers}"
         )
@@ -88,26 +88,26 @@ def check_types(expected: type | tuple[type, ...], **values: object) -> None:
     kinds = expected if isinstance(expected, tuple) else (expected,)
     for name, value in values.items():
         if not isinstance(value, kinds):
-            wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise ArgumentTypeError(f"{name} must be {wanted}, got {type(value).__name__}: {value!r:.80}.")
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise ArgumentTypeError(f"{name} must be {names}, got {type(value).__name__}: {value!r:.80}.")
 
 
 def as_strings(argument: str, values: object, *, unique: bool = True, empty: bool = True) -> tuple[str, ...]:
-    """Return an argument that is a list of strings as a tuple; raise for anything else, also for one string.
+    """Return a list of strings as a tuple. Raise for any other value, including a single string.
 
-    A string may appear once unless `unique` is false, and there may be none unless `empty` is false.
+    Duplicates raise an error if `unique` is true. An empty list raises an error if `empty` is false.
     """
     if isinstance(values, str):
         raise ArgumentTypeError(f"{argument} must be a list of strings, got the string {values!r:.60}. Write [{values!r:.60}].")
     if not isinstance(values, Collection):
         raise ArgumentTypeError(f"{argument} must be a list of strings, got {type(values).__name__}: {values!r:.60}.")
-    several = tuple(values)
-    check_text(**{f"{argument}[{place}]": value for place, value in enumerate(several)})
-    if not several and not empty:
+    strings = tuple(values)
+    check_text(**{f"{argument}[{index}]": value for index, value in enumerate(strings)})
+    if not strings and not empty:
         raise ArgumentError(f"{argument} must name at least one column, got none.")
     if unique:
-        check_unique({argument: several})
-    return several
+        check_unique({argument: strings})
+    return strings
 
 
 def check_unique(values: Mapping[str, Collection[str]]) -> None:
@@ -119,7 +119,9 @@ def check_unique(values: Mapping[str, Collection[str]]) -> None:
 
 
 def explain_call(function: F) -> F:
-    """Make a function say how it is called where a call does not fit its arguments; names of other libraries are answered with ours.
+    """Decorate a function so that a wrong call raises an error with the correct call.
+
+    Argument names of other libraries are translated.
 
     >>> @explain_call
     ... def kfold(size, *, count, seed=0):
@@ -130,33 +132,33 @@ def explain_call(function: F) -> F:
     """
 
     @wraps(function)
-    def called(*arguments: Any, **named: Any) -> Any:
-        __tracebackhide__ = True  # of no interest to who reads a traceback
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        __tracebackhide__ = True  # of no interest in tracebacks
         try:
             return function(*arguments, **named)
         except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # raised by the function itself
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # the function itself raised the error
                 raise
-            said = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
-        raise ArgumentTypeError(" ".join([said, *_data_hint(function, arguments), *_hints(function, named), _usage(function)]))
+            problem = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
+        raise ArgumentTypeError(" ".join([problem, *_data_hint(function, arguments), *_hints(function, named), _usage(function)]))
 
-    called.__signature__ = _as_shown(signature(function))  # type: ignore[attr-defined]  # what `?` and help() show
-    return cast("F", called)
+    wrapper.__signature__ = _as_shown(signature(function))  # type: ignore[attr-defined]  # shown by `?` and help()
+    return cast("F", wrapper)
 
 
 @frozen(repr=False)
 class _Shown:
-    """An annotation that prints without the modules of its types: Callable, not collections.abc.Callable. It is text only when shown."""
+    """An annotation printed without module paths: Callable, not collections.abc.Callable. The text is computed when printed."""
 
     annotation: Any
 
     def __repr__(self) -> str:
-        return _MODULES.sub(lambda found: found[1] or "", formatannotation(self.annotation))
+        return _MODULES.sub(lambda match: match[1] or "", formatannotation(self.annotation))
 
 
-def _as_shown(found: Signature) -> Signature:
-    parameters = [one.replace(annotation=_shown(one.annotation)) for one in found.parameters.values()]
-    return found.replace(parameters=parameters, return_annotation=_shown(found.return_annotation))
+def _as_shown(original: Signature) -> Signature:
+    parameters = [parameter.replace(annotation=_shown(parameter.annotation)) for parameter in original.parameters.values()]
+    return original.replace(parameters=parameters, return_annotation=_shown(original.return_annotation))
 
 
 def _shown(annotation: Any) -> Any:
@@ -171,18 +173,18 @@ def _hints(function: Callable[..., Any], named: Collection[str]) -> Iterator[str
 
 
 def _data_hint(function: Callable[..., Any], arguments: Sequence[object]) -> Iterator[str]:
-    """Say how data get to a stage, where a dataset was given to the function that makes one."""
+    """Return a hint with `pipe` if a dataset was passed to a stage factory."""
     makes_stage = _MAKES_STAGE.match(str(_shown(signature(function).return_annotation)))
-    if makes_stage and any(hasattr(each, "source") and hasattr(each, "stages") for each in arguments):
-        yield f"Settings alone make a stage, and pipe gives it the data: fp.pipe(dataset, fp.{function.__name__}(...))."
+    if makes_stage and any(hasattr(argument, "source") and hasattr(argument, "stages") for argument in arguments):
+        yield f"Call the function with settings only, and pass the dataset to pipe: fp.pipe(dataset, fp.{function.__name__}(...))."
 
 
 def _usage(function: Callable[..., Any]) -> str:
     parameters = signature(function).parameters.values()
-    needed = [one for one in parameters if one.default is Parameter.empty]
-    written = [one.name if one.kind is not Parameter.KEYWORD_ONLY else f"{one.name}=..." for one in needed]
-    others = [one.name for one in parameters if one not in needed]
-    lists = [one.name for one in needed if get_origin(one.annotation) is Sequence]
-    where = f", where {lists[0]} is a list" if lists else ""
-    more = f"; also by name: {', '.join(others)}" if others else ""
-    return f"Call it as {function.__name__}({', '.join(written)}){where}{more}."
+    needed = [parameter for parameter in parameters if parameter.default is Parameter.empty]
+    written = [parameter.name if parameter.kind is not Parameter.KEYWORD_ONLY else f"{parameter.name}=..." for parameter in needed]
+    others = [parameter.name for parameter in parameters if parameter not in needed]
+    lists = [parameter.name for parameter in needed if get_origin(parameter.annotation) is Sequence]
+    list_note = f", where {lists[0]} is a list" if lists else ""
+    optional_note = f"; optional arguments: {', '.join(others)}" if others else ""
+    return f"Call it as {function.__name__}({', '.join(written)}){list_note}{optional_note}."

@@ -1,7 +1,7 @@
-"""The errors that mlxfp raises on purpose.
+"""Errors raised on purpose by mlxfp.
 
-Each is an `MlxfpError` and also the built-in error that fits, so `except ValueError` works as expected.
-A message has four parts, in this order: what is wrong, what we got, where, what to do.
+Each class derives from `MlxfpError` and from the matching built-in error, so `except ValueError` works. A message has four parts:
+the problem, the value received, the location, the remedy.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-_LISTED = 40  # names in a message
+_LISTED = 40  # maximum number of names in a message
 
 
 class MlxfpError(Exception):
-    """Everything mlxfp raises on purpose.
+    """Base class of all errors raised on purpose by mlxfp.
 
     >>> import mlxfp as fp
     >>> try:
@@ -25,7 +25,7 @@ class MlxfpError(Exception):
 
 
 class ArgumentError(MlxfpError, ValueError):
-    """An argument has the right type but an invalid value.
+    """Error for an argument of the right type with an invalid value.
 
     >>> import mlxfp as fp
     >>> fp.batch(0)
@@ -35,7 +35,7 @@ class ArgumentError(MlxfpError, ValueError):
 
 
 class ArgumentTypeError(MlxfpError, TypeError):
-    """An argument has the wrong type.
+    """Error for an argument of the wrong type.
 
     >>> import mlxfp as fp
     >>> fp.shuffle(seed=1.5)
@@ -45,7 +45,7 @@ class ArgumentTypeError(MlxfpError, TypeError):
 
 
 class PipelineError(MlxfpError, TypeError):
-    """Raised for an invalid order of stages.
+    """Error for an invalid order of stages.
 
     >>> import mlxfp as fp
     >>> fp.pipe(fp.from_examples([{"x": 1}]), fp.batch(2), fp.batch(2))
@@ -55,7 +55,7 @@ class PipelineError(MlxfpError, TypeError):
 
 
 class SchemaError(MlxfpError, TypeError):
-    """A column is missing, or has a type that does not fit.
+    """Error for a missing column or a column of an unsuitable type.
 
     >>> import mlxfp as fp
     >>> fp.schema(fp.pipe(fp.from_examples([{"x": 1}]), fp.select_columns(["y"])))
@@ -66,7 +66,7 @@ class SchemaError(MlxfpError, TypeError):
 
 
 class UnknownNameError(MlxfpError, KeyError):
-    """A name is unknown; the message suggests the nearest known name.
+    """Error for an unknown name. The message suggests the nearest known name.
 
     >>> import mlxfp as fp
     >>> fp.mix([fp.from_examples([{"x": 1}])], [1], stop="firts")
@@ -74,12 +74,12 @@ class UnknownNameError(MlxfpError, KeyError):
     mlxfp.support.errors.UnknownNameError: No stop is named 'firts'. Did you mean 'first'? Known: all, first, restart.
     """
 
-    def __str__(self) -> str:  # KeyError would show the message quoted and escaped
+    def __str__(self) -> str:  # KeyError.__str__ would quote and escape the message
         return str(self.args[0])
 
 
 class DataError(MlxfpError, ValueError):
-    """The data itself is malformed; the message names file and line or row.
+    """Error for malformed data. The message names the file and the line or row.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": None}]), fp.template("{x}", policy="raise")))
@@ -89,7 +89,7 @@ class DataError(MlxfpError, ValueError):
 
 
 class MissingFileError(MlxfpError, FileNotFoundError):
-    """A file, folder or pattern matches nothing.
+    """Error raised if a file, folder or pattern matches nothing.
 
     >>> import mlxfp as fp
     >>> fp.load_tokenizer("no/such/folder")
@@ -99,7 +99,7 @@ class MissingFileError(MlxfpError, FileNotFoundError):
 
 
 class CursorError(MlxfpError, ValueError):
-    """A cursor cannot be used: its bytes have the wrong format or version or are damaged, or the files have changed since.
+    """Error for an unusable cursor: bytes with a wrong format or version, damaged bytes, or files changed since the cursor was made.
 
     >>> import mlxfp as fp
     >>> fp.Cursor.from_bytes(b"something else")
@@ -109,7 +109,7 @@ class CursorError(MlxfpError, ValueError):
 
 
 class CursorMismatchError(CursorError):
-    """A cursor belongs to another pipeline.
+    """Error for a cursor of another pipeline.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}])
@@ -121,7 +121,7 @@ class CursorMismatchError(CursorError):
 
 
 class FingerprintError(MlxfpError, TypeError):
-    """A value cannot be fingerprinted.
+    """Error for a value without a fingerprint.
 
     >>> import mlxfp as fp
     >>> fp.inspect.fingerprint(object())
@@ -131,7 +131,7 @@ class FingerprintError(MlxfpError, TypeError):
 
 
 class CheckpointError(MlxfpError, ValueError):
-    """A checkpoint does not fit the state it is loaded into, or is damaged.
+    """Error for a damaged checkpoint, or a checkpoint that does not match the state to load.
 
     >>> issubclass(CheckpointError, ValueError)
     True
@@ -139,7 +139,7 @@ class CheckpointError(MlxfpError, ValueError):
 
 
 class ConfigError(MlxfpError, ValueError):
-    """A configuration has errors; the message lists all of them, each with its file and line.
+    """Error for an invalid configuration. The message lists all errors with file and line.
 
     >>> issubclass(ConfigError, ValueError)
     True
@@ -147,7 +147,7 @@ class ConfigError(MlxfpError, ValueError):
 
 
 class WorkerError(MlxfpError, RuntimeError):
-    """A worker process of `prefetch` ended, or cannot be given its work.
+    """Error raised if a worker process of `prefetch` ends unexpectedly or cannot receive its work.
 
     >>> import mlxfp as fp
     >>> raise fp.errors.WorkerError("A worker process ended while it read rows 0 to 63 of read_images('photos').")
@@ -157,10 +157,10 @@ class WorkerError(MlxfpError, RuntimeError):
 
 
 class NonFiniteError(MlxfpError, ArithmeticError):
-    """A loss or the norm of its gradients is infinite or NaN.
+    """Error for an infinite or NaN loss or gradient norm.
 
-    `step` is the number of the step, counted from 1, and `rows` has the source rows of its batch. `next(iterate(batches, cursor))`
-    makes that batch again. If the batches are not a dataset, there are neither rows nor a cursor.
+    `step` is the step number, counted from 1. `rows` are the source rows of the batch. `next(iterate(batches, cursor))` computes the
+    same batch again. If the batches are not a dataset, `rows` is empty and `cursor` is None.
 
     >>> error = NonFiniteError("The loss is nan in step 7.", 7, (), None)
     >>> error.step, str(error)
@@ -168,19 +168,19 @@ class NonFiniteError(MlxfpError, ArithmeticError):
     """
 
     def __init__(self, message: str, step: int, rows: tuple[Any, ...], cursor: Any) -> None:
-        """Keep what a program needs to continue."""
+        """Store the values that a program needs to continue."""
         super().__init__(message)
         self.step = step
         self.rows = rows
         self.cursor = cursor
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Pickle all four: an exception is rebuilt from its message alone otherwise."""
+        """Return all four arguments for pickle, because exceptions are otherwise rebuilt from the message alone."""
         return type(self), (str(self), self.step, self.rows, self.cursor)
 
 
 class RankError(MlxfpError, RuntimeError):
-    """Another rank has failed, so this one cannot go on. That one says why.
+    """Error raised on a rank if another rank has failed. The failed rank reports the cause.
 
     >>> raise RankError("Rank 1 of 2 failed.")
     Traceback (most recent call last):
@@ -189,7 +189,7 @@ class RankError(MlxfpError, RuntimeError):
 
 
 class MissingExtraError(MlxfpError, ModuleNotFoundError):
-    """An optional package is not installed; the message names the extra of mlxfp that installs it.
+    """Error raised if an optional package is missing. The message names the extra of mlxfp to install.
 
     >>> issubclass(MissingExtraError, ModuleNotFoundError)
     True
@@ -207,7 +207,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
 
 def listed(names: Iterable[str]) -> str:
-    """Join names for a message, at most 40: a table may have thousands of columns.
+    """Join at most 40 names for a message, because a table may have thousands of columns.
 
     >>> listed(["x", "y"]), listed(map(str, range(1000)))[-19:]
     ('x, y', '38, 39 and 960 more')
@@ -218,7 +218,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a question whether the nearest known name was meant, or an empty string; it begins with a space, to follow a sentence.
+    """Return " Did you mean 'x'?" with the nearest known name, or an empty string. The leading space separates sentences.
 
     >>> suggest("casual", ["causal", "masked"]), suggest("x", ["causal"])
     (" Did you mean 'causal'?", '')
@@ -229,7 +229,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def without_generated_frames() -> Iterator[None]:
-    """Leave the frames of code that attrs generates, as for cached properties, out of the traceback of an error: there is no file of it."""
+    """Remove frames of code generated by attrs, for example for cached properties, from tracebacks, because this code has no file."""
     __tracebackhide__ = True
     try:
         yield
@@ -244,5 +244,5 @@ def without_generated_frames() -> Iterator[None]:
 
 
 def failure_text(source: str, error: BaseException | None) -> str:
-    """Describe an error of another program in one line."""
+    """Return the first line of an error message, prefixed by its source and error type."""
     return f"{source}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -1,12 +1,12 @@
-"""Names that other libraries have for what is here: a call or an attribute that fails is answered with ours.
+"""Names in other libraries for features of mlxfp, used for hints in error messages.
 
-Each leads to an argument of a function, or to words that say what to use. Capitals, underscores and dashes do not matter: batch_size,
-batchSize and batch-size are one name.
+Each name leads to an argument of a function or to a hint text. Case, underscores and dashes are ignored: batch_size, batchSize
+and batch-size are equal.
 """
 
 from collections.abc import Collection, Mapping
 
-# By argument, or by what to use where no function has such an argument: the names of such an argument in other libraries.
+# Maps an mlxfp argument, or a hint text if mlxfp has no such argument, to the argument names in other libraries.
 ARGUMENTS: Mapping[str, str] = {
     "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
     "betas": "beta1 beta2 b1 b2",
@@ -54,49 +54,49 @@ ARGUMENTS: Mapping[str, str] = {
     "warmup": "warmup_ratio warmup_steps warmup_fraction num_warmup_steps pct_start",
     "weight_decay": "wd l2 decay",
     "workers": "num_workers num_proc num_parallel_calls num_parallel_reads n_jobs num_threads threads",
-    "columns are named by the first line of a CSV file, or by columns= where it has none": "header has_header index_col",
-    "fp.take(count) behind it keeps the first rows": "nrows max_rows num_rows limit",
-    "fp.map_chunks(function) gets whole chunks": "batched",
-    "what the function returns replaces the example, and fp.drop_columns(columns) leaves columns out": "remove_columns",
+    "the first line of a CSV file names the columns; without such a line, pass columns=": "header has_header index_col",
+    "fp.take(count) after the source keeps the first rows": "nrows max_rows num_rows limit",
+    "fp.map_chunks(function) processes whole chunks": "batched",
+    "the result of the function replaces the example, and fp.drop_columns(columns) removes columns": "remove_columns",
     "a loss returns a sum and a weight, and the step divides": "reduction",
-    "fp.collate(collator) makes the arrays of a group": "collate_fn data_collator",
-    "fp.shuffle(seed=0) in front of fp.batch(size) shuffles": "shuffle reshuffle_each_iteration sampler batch_sampler",
-    "fp.cache(folder) behind it keeps the rows": "load_from_cache_file cache_file_name keep_in_memory",
-    "an observer does it: fp.pipe(fp.fit(step, state, batches), fp.observers.progress())": "callbacks callback",
-    "fp.observers.evaluate_every(...) evaluates in a run": "eval_dataset validation_data val_dataloader eval_steps eval_strategy",
+    "fp.collate(collator) converts a group to arrays": "collate_fn data_collator",
+    "fp.shuffle(seed=0) before fp.batch(size) shuffles": "shuffle reshuffle_each_iteration sampler batch_sampler",
+    "fp.cache(folder) after the stage keeps its rows": "load_from_cache_file cache_file_name keep_in_memory",
+    "use an observer: fp.pipe(fp.fit(step, state, batches), fp.observers.progress())": "callbacks callback",
+    "fp.observers.evaluate_every(...) evaluates during a run": "eval_dataset validation_data val_dataloader eval_steps eval_strategy",
     "fp.best(events) is the evaluation with the best state": "restore_best_weights load_best_model_at_end",
-    "fp.load_latest(folder) gives the state and the cursor to go on from": "resume_from_checkpoint ckpt_path resume",
+    "fp.load_latest(folder) returns the state and the cursor to continue from": "resume_from_checkpoint ckpt_path resume",
     "the collator pads, as in fp.collators.text(pad_id=0)": "padding pad_to_max_length return_tensors",
-    "random choices depend on the seed, the epoch and the row alone": "worker_init_fn deterministic",
-    "workers begin and end with the loop here": "persistent_workers multiprocessing_context timeout",
+    "random choices depend only on the seed, the epoch and the row": "worker_init_fn deterministic",
+    "workers start and stop with the loop": "persistent_workers multiprocessing_context timeout",
     "MLX runs on the device of this machine": "device pin_memory use_cuda no_cuda gpus accelerator",
     "nothing is downloaded; give a folder or a file": "revision trust_remote_code cache_dir use_fast token",
 }
 
-# Where an argument is that the function called does not have.
-_PLACES: Mapping[str, str] = {
-    "accumulate": "fp.train_step(model, loss, optimizer, accumulate=4) adds up gradients",
+# Maps an argument to a hint about the function with this argument.
+_ELSEWHERE: Mapping[str, str] = {
+    "accumulate": "fp.train_step(model, loss, optimizer, accumulate=4) accumulates gradients",
     "clip_norm": "fp.train_step(model, loss, optimizer, clip_norm=1.0) clips gradients",
     "compute_dtype": "fp.train_step(model, loss, optimizer, compute_dtype=mx.bfloat16) computes in another dtype",
-    "depth": "fp.prefetch(depth) behind it prepares batches in a thread",
-    "drop_last": "fp.batch(size, drop_last=True) leaves a short last group out",
-    "epochs": "fp.fit(step, state, batches, epochs=3) goes over the data several times, and so does fp.repeat(3)",
-    "learning_rate": "the optimizer has it, as in fp.optimizers.adamw(1e-3)",
-    "max_length": "fp.tokenize(tokenizer, max_length=128) cuts texts",
+    "depth": "fp.prefetch(depth) at the end of the pipeline prepares batches in a thread",
+    "drop_last": "fp.batch(size, drop_last=True) drops a short last group",
+    "epochs": "fp.fit(step, state, batches, epochs=3) or fp.repeat(3) repeats the data",
+    "learning_rate": "set the value in the optimizer, as in fp.optimizers.adamw(1e-3)",
+    "max_length": "fp.tokenize(tokenizer, max_length=128) truncates texts",
     "metric": "fp.observers.early_stopping and fp.best take a metric",
     "patience": "fp.observers.early_stopping('loss', mode='min', patience=3) ends a run",
-    "schema": "schema= of the source declares types",
+    "schema": "the argument schema= of the source declares types",
     "seed": "each random stage has its own seed, as in fp.shuffle(seed=0)",
     "size": "fp.batch(size) groups examples",
-    "warmup": "a schedule has it, as in fp.schedules.cosine_decay(1e-3, steps=100, warmup=10)",
-    "weight_decay": "the optimizer has it, as in fp.optimizers.adamw(1e-3, weight_decay=0.01)",
-    "workers": 'fp.prefetch(2, workers=4) shares the work of all stages before it among threads, or processes with kind="processes"',
+    "warmup": "set the value in a schedule, as in fp.schedules.cosine_decay(1e-3, steps=100, warmup=10)",
+    "weight_decay": "set the value in the optimizer, as in fp.optimizers.adamw(1e-3, weight_decay=0.01)",
+    "workers": 'fp.prefetch(2, workers=4) runs all earlier stages in 4 threads, or in processes with kind="processes"',
 }
 
-# By what to write here, the names of functions, classes and methods in other libraries.
+# Maps the mlxfp replacement to names of functions, classes and methods in other libraries.
 _NAMES: Mapping[str, str] = {
     "fp.pipe(rows, fp.shuffle(seed=0), fp.batch(32), fp.collate(collator), fp.prefetch(2))": "DataLoader StatefulDataLoader",
-    "fp.fit(step, state, batches), whose events fp.last(events) runs to the end": "Trainer SFTTrainer Learner train",
+    "fp.last(fp.fit(step, state, batches))": "Trainer SFTTrainer Learner train",
     "fp.from_hf(load_dataset(...)), or a reader of files such as fp.read_csv(path)": "load_dataset load_from_disk",
     "fp.from_table(table)": (
         "from_pandas from_polars from_arrow from_dict from_numpy from_duckdb from_tensor_slices from_tensors TensorDataset DataFrame"
@@ -139,7 +139,7 @@ _NAMES: Mapping[str, str] = {
     "numpy.corrcoef(numbers, range(len(numbers))), for the numbers of rows in the order of the source": "shuffle_quality ShuffleQuality",
     "fp.inspect.preview(rows)": "preview show",
     "fp.inspect.fingerprint(rows)": "fingerprint",
-    "fp.iterate(rows), which gives a cursor with every item": "iterate state_dict load_state_dict get_state set_state",
+    "fp.iterate(rows), which yields a cursor with every item": "iterate state_dict load_state_dict get_state set_state",
     "fp.iterate(rows, epoch=1)": "set_epoch",
     "for row in rows": "as_numpy_iterator iterrows itertuples",
     "pandas.DataFrame(iter(rows))": "to_pandas",
@@ -153,7 +153,7 @@ _NAMES: Mapping[str, str] = {
     "the seed of each random stage, as in fp.shuffle(seed=0)": "seed set_seed manual_seed seed_everything",
 }
 
-# By family, the names that stood at the top level before; kept for one generation.
+# Maps a family to names that were at the top level in the previous version.
 _MOVED: Mapping[str, str] = {
     "audio": "crop_waveforms log_mel",
     "distributed": "World",
@@ -174,7 +174,7 @@ _MOVED: Mapping[str, str] = {
 
 
 def plain(name: str) -> str:
-    """Return a name in small letters without dashes and underscores.
+    """Return a name in lower case without dashes and underscores.
 
     >>> plain("batch_size") == plain("batchSize") == plain("batch-size")
     True
@@ -183,21 +183,21 @@ def plain(name: str) -> str:
 
 
 def argument_hint(name: str, known: Collection[str]) -> str:
-    """Say what an argument that a function does not have is called there, or where it is; nothing if that is not known.
+    """Return a hint with the mlxfp name of an argument of another library, or an empty string. `known` are the arguments of the function.
 
     >>> argument_hint("batch_size", ["size", "drop_last"]), argument_hint("unheard", ["size"])
     ('batch_size is size here.', '')
     >>> argument_hint("lr", ["model", "loss"])
-    'Instead of lr: the optimizer has it, as in fp.optimizers.adamw(1e-3).'
+    'Instead of lr: set the value in the optimizer, as in fp.optimizers.adamw(1e-3).'
     """
-    meant = [ours for ours, names in ARGUMENTS.items() if plain(name) in map(plain, [ours, *names.split()])]
-    own = next((ours for ours in meant if ours in known), None)
-    said = own or next((_PLACES.get(ours, ours) for ours in meant if ours in _PLACES or " " in ours), None)
-    return f"{name} is {own} here." if own else f"Instead of {name}: {said}." if said else ""
+    candidates = [ours for ours, names in ARGUMENTS.items() if plain(name) in map(plain, [ours, *names.split()])]
+    argument = next((ours for ours in candidates if ours in known), None)
+    hint = argument or next((_ELSEWHERE.get(ours, ours) for ours in candidates if ours in _ELSEWHERE or " " in ours), None)
+    return f"{name} is {argument} here." if argument else f"Instead of {name}: {hint}." if hint else ""
 
 
 def name_hint(name: str) -> str:
-    """Return what to write for a function, class or method of another library, or nothing if that is not known.
+    """Return the replacement for a function, class or method name of another library, or an empty string.
 
     >>> name_hint("column_names"), name_hint("unheard")
     ('fp.schema(rows).names', '')
@@ -208,7 +208,7 @@ def name_hint(name: str) -> str:
 
 
 def moved_name(name: str) -> str:
-    """Return the new name of a public name that moved from the top level to a family, or nothing for other names.
+    """Return the new name of a public name moved from the top level to a family, or an empty string.
 
     >>> moved_name("preview"), moved_name("tasks"), moved_name("unheard")
     ('fp.inspect.preview', 'fp.kaggle', '')

@@ -1,20 +1,21 @@
-"""HTML as values: elements that escape what they are given, tables that fit a phone, and the one style of reports and notebooks.
+"""HTML as values: escaping elements, tables suitable for phones, and the common style of reports and notebooks.
 
-It is at the bottom, so that every room can say how its values look in a notebook. Own functions rather than a template engine: every run
-writes a report, and a page of nested calls needs no package and cannot forget to escape.
+Lives in `support`, so that every package can define its notebook output. Functions are used instead of a template engine, because
+every run writes a report, and nested calls need no extra package and always escape text.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-# Not allowed in HTML, or not in UTF-8 (halves of surrogate pairs); or they turn the text after them around, also numbers that are ours.
+# Control characters and surrogates are not allowed in HTML or UTF-8. Bidirectional controls would reorder the following text and
+# numbers.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-_CARDS = 3  # a table of more columns becomes cards on a phone
-_WORD, _HEADING = 16, 6  # characters of a word that the first cell of a row, often its name, and a heading do not break
-_OTHER_WORD = 10  # of one in another cell, where a phone shows cards: also a large number
+_CARDS = 3  # maximum columns of a plain table on phones; wider tables become cards
+_WORD, _HEADING = 16, 6  # maximum length of unbroken words in the first cell of a row (often a name) and in headings
+_OTHER_WORD = 10  # maximum length of unbroken words and numbers in other cells of cards
 
-# Colors are those of the page around (`inherit`) or half transparent, so that a notebook may be light or dark whatever the system says.
+# Colours are inherited from the page or half transparent, so that light and dark notebooks work regardless of the system theme.
 STYLE = """
 .mlxfp{font:14px/1.45 system-ui,sans-serif;color:inherit;max-width:100%;--line:rgba(128,128,128,.35);--soft:rgba(128,128,128,.12);
 --c0:#3b78c4;--c1:#d2691e;--c2:#3a9153;--c3:#b8478f;--c4:#7d62c4;--c5:#8d7a1c;--c6:#1f8f96;--c7:#c2484b}
@@ -53,28 +54,32 @@ position:relative;max-width:62em;overflow-wrap:anywhere}
 
 
 class Html(str):
-    """HTML text, which needs no escaping."""
+    """HTML text that needs no escaping."""
 
     __slots__ = ()
 
 
 def element(name: str, *children: object, **attributes: object) -> Html:
-    """Return an element; children and values of attributes are escaped unless they are `Html`. A last `_` of a name is left out.
+    """Return an element. Children and attribute values are escaped unless they are `Html`.
+
+    A trailing `_` of an attribute name is removed, as in `class_`.
 
     >>> element("p", "a < b", element("b", 1), class_="x")
     '<p class="x">a &lt; b<b>1</b></p>'
     """
-    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{_escaped(value)}"' for key, value in attributes.items() if value is not None)
-    return Html(f"<{name}{said}>{joined(children)}</{name}>")
+    attribute_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_escaped(value)}"' for key, value in attributes.items() if value is not None
+    )
+    return Html(f"<{name}{attribute_text}>{joined(children)}</{name}>")
 
 
 def joined(children: Iterable[object]) -> Html:
-    """Return concatenated children; text other than `Html` is escaped."""
+    """Concatenate children. Text other than `Html` is escaped."""
     return Html("".join(child if isinstance(child, Html) else _escaped(child) for child in children))
 
 
 def clip(value: object, size: int) -> str:
-    """Return a value as text of about `size` characters at most.
+    """Return a value as text, cut to about `size` characters.
 
     >>> clip("abcdef", 3)
     'abc… (6 characters)'
@@ -84,7 +89,9 @@ def clip(value: object, size: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, cards: bool = False) -> Html:
-    """Return a table; numbers are aligned to the right. On a phone, one of more than three columns, or of `cards`, has a card for each row.
+    """Return a table with right-aligned numbers.
+
+    On phones, tables with more than three columns or with `cards=True` show one card per row.
 
     >>> table(["name", "size"], [["<a>", 1234]]).count("&lt;a&gt;"), table(["x"], [[0.51234]]).count("0.5123")
     (1, 1)
@@ -93,29 +100,29 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, cards: bool 
     words = [_WORD, *[_OTHER_WORD if kind else 0] * len(head)]
     numeric, lines = [False] * len(head), []
     for row in rows:
-        numeric = [was or isinstance(cell, int | float) for was, cell in zip(numeric, row, strict=True)]
+        numeric = [is_numeric or isinstance(cell, int | float) for is_numeric, cell in zip(numeric, row, strict=True)]
         lines.append(element("tr", *(_cell(name, cell, word=word) for name, cell, word in zip(head, row, words, strict=False))))
     titles = (
         element("th", name, scope="col", class_=_classes(n=right, w=_fits(name, _HEADING)))
         if name
-        else element("td")  # a heading says something
+        else element("td")  # headings must not be empty
         for name, right in zip(head, numeric, strict=True)
     )
     return element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_=kind)
 
 
 def share_bar(share: float) -> Html:
-    """Return a bar that is as long as a share of its place."""
+    """Return a horizontal bar for a share between 0 and 1."""
     return element("span", element("span", class_="bar", style=f"width:{100 * min(max(share, 0.0), 1.0):.1f}%"), class_="track")
 
 
 def fragment(*children: object) -> Html:
-    """Return what a notebook shows: children in the style of this module."""
+    """Return children in a block with the style of this module, for notebooks."""
     return element("div", element("style", Html(STYLE)), *children, class_="mlxfp")
 
 
 def number(value: float) -> str:
-    """Print a number for a reader.
+    """Format a number for readers.
 
     >>> number(1234), number(0.123456), number(53596.36), number(float("nan"))
     ('1,234', '0.1235', '53,596', 'undefined')

@@ -1,4 +1,4 @@
-"""Fields of classes that files configure: a default, a help text, and the bounds of a value; and JSON schemas of such classes."""
+"""Fields of configuration classes with a default, a help text and bounds, and JSON schemas of these classes."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from attrs import NOTHING, field, fields, frozen, has
 
-ARGUMENTS = tuple[tuple[str, Any], ...]  # names with plain values, as a frozen class stores them: arguments of another library
+ARGUMENTS = tuple[tuple[str, Any], ...]  # arguments for another library, stored as pairs of a name and a plain value
 _CODE_NAME = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
 
@@ -22,7 +22,7 @@ def option(  # noqa: PLR0913  # bounds are keyword-only
     at_most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Make a field of a configuration class; a value of None, where the type allows it, passes every check."""
+    """Return a field of a configuration class with bounds. None passes every check if the type allows None."""
     bounds = (
         (at_least, "at least", "minimum", ge),
         (above, "above", "exclusiveMinimum", gt),
@@ -34,12 +34,12 @@ def option(  # noqa: PLR0913  # bounds are keyword-only
 
 
 def path_option(default: str | None, about: str) -> Any:
-    """Make a field that holds a path; `~` becomes the home folder, since a shell does not expand it after a `=`."""
+    """Return a field for a path. `~` becomes the home folder, because shells do not expand `~` after `=`."""
     return field(default=default, metadata={"about": about, "checks": ()}, converter=_expand_home)
 
 
 def code_option(default: str | tuple[str, ...] | None, about: str) -> Any:
-    """Make a field that names a part of a module of Python, as `module:name`, or several."""
+    """Return a field for one or several Python objects, each written as `module:name`."""
     check = _CodeName()
     return field(
         default=default, metadata={"about": about, "checks": (check,)}, validator=lambda _, __, value: check_bounds(value, (check,))
@@ -51,15 +51,15 @@ def _expand_home(path: Any) -> Any:
 
 
 def check_bounds(value: Any, checks: tuple[Callable[[Any], str | None], ...]) -> None:
-    """Raise `ValueError` for the first check that a value fails; a check returns what it expects instead, or None."""
-    expected = None if value is None else next((said for check in checks if (said := check(value)) is not None), None)
+    """Raise `ValueError` for the first failing check of a value. A check returns the expected value as text, or None if it passes."""
+    expected = None if value is None else next((message for check in checks if (message := check(value)) is not None), None)
     if expected is not None:
         raise ValueError(f"expected {expected}")
 
 
 @frozen
 class Bound:
-    """A bound of a number: at least, above, at most or below another; `word` is its keyword in a JSON schema."""
+    """A lower or upper bound of a number. `word` is the keyword in a JSON schema."""
 
     bound: float
     name: str
@@ -67,13 +67,13 @@ class Bound:
     holds: Callable[[Any, Any], bool]
 
     def __call__(self, value: Any) -> str | None:
-        """Return what is expected if the value is out of bounds, else None."""
+        """Return a description of the bound if the value is out of bounds, otherwise None."""
         return None if self.holds(value, self.bound) else f"{self.name} {self.bound:g}"
 
 
 @frozen
 class _CodeName:
-    """Return a check for texts of the form module:name."""
+    """A check for texts of the form module:name."""
 
     word: str = "pattern"
     bound: str = _CODE_NAME
@@ -86,7 +86,7 @@ class _CodeName:
 
 @frozen
 class NamesOrParts(Collection[str]):
-    """The known names of a field that may also name a part of a module, as module:name.
+    """Known names of a field that also accepts any `module:name`.
 
     >>> names = NamesOrParts(("bert", "tfidf"))
     >>> "bert" in names, "bart" in names, "sklearn.svm:SVC" in names, [*names]
@@ -96,22 +96,20 @@ class NamesOrParts(Collection[str]):
     names: tuple[str, ...]
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a text is a known name, or of the form module:name."""
+        """Return True for a known name and for text of the form module:name."""
         return name in self.names or (isinstance(name, str) and re.fullmatch(_CODE_NAME, name) is not None)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the known names."""
         return iter(self.names)
 
     def __len__(self) -> int:
-        """Return how many names are known."""
         return len(self.names)
 
 
 def class_schema(kind: Any, *, choices: Mapping[str, Collection[str]] | None = None, path: str = "") -> dict[str, Any]:
-    """Return the JSON schema of the plain values that `structure` makes a class of.
+    """Return the JSON schema of the plain values accepted by `structure` for a class.
 
-    `choices` has the known names of fields that are plain text in the class, by their paths, such as `optimizer.name`.
+    `choices` maps field paths such as `optimizer.name` to known names, for text fields of the class.
     """
     about = (kind.__doc__ or "").splitlines()[0]
     properties = {field.name: _property(field, choices or {}, f"{path}{field.name}") for field in fields(kind)}
@@ -123,8 +121,8 @@ def _property(field: Any, choices: Mapping[str, Collection[str]], path: str) -> 
         return class_schema(field.type, choices=choices, path=f"{path}.")
     value = dict(field.default) if field.type == ARGUMENTS else field.default
     default = {} if field.default is NOTHING else {"default": value}
-    made = {"description": field.metadata["about"], **default, **_type(field.type, choices.get(path))}
-    return made | {check.word: check.bound for check in field.metadata["checks"]}
+    schema = {"description": field.metadata["about"], **default, **_type(field.type, choices.get(path))}
+    return schema | {check.word: check.bound for check in field.metadata["checks"]}
 
 
 def _type(kind: Any, names: Collection[str] | None) -> dict[str, Any]:
@@ -140,5 +138,5 @@ def _type(kind: Any, names: Collection[str] | None) -> dict[str, Any]:
         return {"enum": [*names, *([None] if type(None) in kinds else [])]}
     if origin is tuple:
         return {"type": "array", "items": {"type": "string"}}
-    types = [_TYPES[each] for each in kinds]
+    types = [_TYPES[member] for member in kinds]
     return {"type": types[0] if len(types) == 1 else types}

@@ -1,4 +1,4 @@
-"""Progress of work that takes longer than two seconds: a tqdm bar on a terminal or in a notebook, lines in the log of a command.
+"""Progress of work longer than two seconds: a tqdm bar on a terminal or in a notebook, lines in the log of a command.
 
 Only the main thread of the first process shows progress. Worker processes and ranks after the first show nothing.
 """
@@ -16,17 +16,17 @@ from typing import Any, Self, TextIO
 
 from mlxfp.support.terminal import one_line
 
-SETTING = "MLXFP_PROGRESS"  # environment variable. 0: show nothing; 1: write lines if there is neither a terminal nor a notebook
-_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands: logs get lines unless the setting is 0
+SETTING = "MLXFP_PROGRESS"  # environment variable; 0: no progress; 1: log lines if there is no terminal or notebook
+_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands, which write log lines unless the setting is 0
 
-_DELAY = 2.0  # seconds of work without a bar: users who wait longer wonder
-_LINE = 30.0  # seconds between two lines of a log
-_RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # set by mlx.launch and by MPI
+_DELAY = 2.0  # seconds of work before a bar appears
+_LINE = 30.0  # seconds between two log lines
+_RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # environment variables of mlx.launch and MPI
 
 
 @contextmanager
 def lines_in_logs() -> Iterator[None]:
-    """Write lines if there is neither a terminal nor a notebook, unless the setting is 0."""
+    """Write progress as log lines in this block if there is no terminal or notebook, unless the setting is 0."""
     token = _LINES.set(True)
     try:
         yield
@@ -35,10 +35,10 @@ def lines_in_logs() -> Iterator[None]:
 
 
 def progress_file(file: TextIO | None = None, *, lines: bool = False) -> TextIO | None:
-    """Return the file for progress: `file`, else standard error. Return None if nothing is shown. `lines=True` allows lines in logs."""
+    """Return the file for progress: `file` or standard error, or None if nothing is shown. `lines=True` allows lines in logs."""
     setting = os.environ.get(SETTING, "")
     out = file or sys.stderr
-    if out is None or out.closed or (file is None and setting == "0"):  # None: a program without a console
+    if out is None or out.closed or (file is None and setting == "0"):  # a program without a console has no standard error
         return None
     return out if is_live(out) or lines or _LINES.get() or setting not in ("", "0") else None
 
@@ -56,30 +56,30 @@ def shows_bars() -> bool:
 
 @cache
 def bar_class() -> Any:
-    """Import tqdm, which takes as long as importing the core, and return its class of bars."""
+    """Return the bar class of tqdm. The import is lazy, because importing tqdm takes as long as importing the core."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without ipywidgets, the bar of a notebook is text
+        warnings.simplefilter("ignore")  # without ipywidgets, notebook bars are text
         from tqdm.auto import tqdm
 
-    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # without the thread that redraws bars
-    bar.set_lock(RLock())  # tqdm's own lock is one of multiprocessing and fixes how a user's program starts processes
+    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # disables the thread that redraws bars
+    bar.set_lock(RLock())  # the lock of tqdm belongs to multiprocessing and would fix the start method of the user's program
     return bar
 
 
 def write_line(file: TextIO, text: str) -> None:
-    """Write a line above the bars of a file. A file that is gone, or cannot encode a character, does not end the work."""
+    """Write a line above the bars of a file. Errors of a closed file or an unsupported character are ignored."""
     with suppress(OSError, ValueError):
         bar_class().write(one_line(text), file=file)
         file.flush()
 
 
 class Progress:
-    """A count of finished work, used with `with`. The bar is removed at the end. A log gets a last line."""
+    """A counter of finished work, used as a context manager. The bar is removed at the end. A log gets a final line."""
 
     def __init__(
         self, text: str, *, unit: str = "rows", total: Callable[[], int | None] = lambda: None, done: int = 0, lines: bool = False
     ) -> None:
-        """Begin after `done` items. `total` is called when the count is first shown. `lines=True` writes lines on terminals, too."""
+        """Start after `done` items. `total` is called before the first display. `lines=True` writes lines on terminals as well."""
         self._facts: dict[str, Any] = {"initial": done, "unit": f" {unit}", "unit_scale": unit == "rows"}
         self._text, self._total, self._count, self._written = one_line(text), total, done, -1
         self._file = progress_file() if _is_first() else None
@@ -98,14 +98,14 @@ class Progress:
             self._write(time())
 
     def update(self, count: int = 1) -> None:
-        """Add finished work. Call this function once a chunk, not once a row."""
+        """Add finished work. Call this method once per chunk, not once per row."""
         self._count += count
         now = time()
         if self._file is None or now < self._next:
             return
         if "total" not in self._facts:
             self._facts["total"] = None
-            with suppress(Exception):  # of any source: the error comes when the source is read
+            with suppress(Exception):  # an error of the source is raised later, when the source is read
                 self._facts["total"] = self._total()
         if self._lines:
             self._write(now)
@@ -114,7 +114,7 @@ class Progress:
             self._draw()
 
     def over(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the items. Count rows if the unit is rows, else items."""
+        """Yield the items and count them as finished work. If the unit is rows, count the rows of each item."""
         for item in items:
             yield item
             self.update(item.num_rows if self._facts["unit_scale"] else 1)
@@ -128,7 +128,7 @@ class Progress:
     def _draw(self) -> None:
         if self._bar is None:
             bar = bar_class()(desc=self._text, file=self._file, leave=False, dynamic_ncols=True, miniters=1, delay=_DELAY, **self._facts)
-            bar.start_t = bar.last_print_t = self._begin  # the delay counts from the beginning of the work
+            bar.start_t = bar.last_print_t = self._begin  # the delay counts from the start of the work
             self._bar = bar
         self._bar.update(self._count - self._bar.n)
 

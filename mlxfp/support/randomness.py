@@ -1,7 +1,7 @@
-"""Keys: all randomness is a hash of names, epochs and rows, never the state of a generator.
+"""Random keys: all randomness is a hash of names, epochs and rows, without generator state.
 
-A key is an unsigned 64-bit integer. `fold_in` derives a key from another key and a name or number. The result does not depend on what
-else was drawn, so chunking, threads, shards and the position of a stage cannot change it.
+A key is an unsigned 64-bit integer. `fold_in` derives a key from another key and a name or number. The result does not depend on
+other draws, so chunking, threads, shards and the position of a stage cannot change it.
 """
 
 from hashlib import blake2b
@@ -20,8 +20,8 @@ Keys = NDArray[np.uint64]
 def fold_in(key: int, *parts: int | str) -> int:
     """Derive a key from a key and names or numbers, in order.
 
-    The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014); a name enters by its BLAKE2b digest.
-    For a fixed key, different numbers never give the same key.
+    The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014). A name is replaced by its BLAKE2b digest. For a
+    fixed key, different numbers always give different keys.
     """
     for part in parts:
         key = _mix(key ^ _mix(_number(part) + _GOLDEN))
@@ -29,13 +29,13 @@ def fold_in(key: int, *parts: int | str) -> int:
 
 
 def fold_in_rows(key: int | Keys, rows: NDArray[np.int64] | Keys) -> Keys:
-    """Derive a key for each number of an array: `fold_in(key, row)` for every row, as uint64[N]; `key` is one key, or uint64[N]."""
+    """Return `fold_in(key, row)` for every row, uint64[N]. `key` is a single key or uint64[N]."""
     mixed = _mix_rows(rows.astype(np.uint64) + np.uint64(_GOLDEN))
     return _mix_rows(np.asarray(key, np.uint64) ^ mixed)
 
 
 def fold_into_rows(keys: Keys, *parts: int | str) -> Keys:
-    """Derive a new key from each key, uint64[N], and from names or numbers: `fold_in(key, *parts)` for every key.
+    """Return `fold_in(key, *parts)` for every key of uint64[N].
 
     >>> fold_into_rows(np.array([1, 2], np.uint64), "my_stage", 0).shape
     (2,)
@@ -46,12 +46,12 @@ def fold_into_rows(keys: Keys, *parts: int | str) -> Keys:
 
 
 def uniform(keys: Keys) -> NDArray[np.float64]:
-    """Turn keys into numbers from 0 to 1, excluding 1: float64 in the shape of the keys."""
+    """Convert keys to uniform numbers in [0, 1): float64 in the shape of the keys."""
     return np.asarray((keys >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
 def generator(key: int) -> np.random.Generator:
-    """Make a numpy generator (Philox) that is a pure function of the key."""
+    """Return a numpy generator (Philox) seeded by the key."""
     return np.random.Generator(np.random.Philox(key=key))
 
 

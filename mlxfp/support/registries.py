@@ -1,4 +1,4 @@
-"""Registries: immutable mappings from names to values. A registry never changes; `registry | {...}` is a new registry."""
+"""Registries: immutable mappings from names to values. `registry | {...}` returns a new registry."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def _entries(entries: Any) -> tuple[tuple[str, Any], ...]:
-    """Sort by name, so that registries with the same entries are equal however they were made."""
+    """Return the entries sorted by name, so that registries with equal entries are equal."""
     if isinstance(entries, tuple):  # from attrs.evolve
         return entries
     check_types(Mapping, entries=entries)
@@ -26,8 +26,8 @@ def _entries(entries: Any) -> tuple[tuple[str, Any], ...]:
 class Registry(Mapping[str, T]):
     """An immutable mapping from names to values of one kind, sorted by name.
 
-    An unknown name raises `UnknownNameError`, a `KeyError`, which suggests the nearest known one. `registry | {"mine": value}` is a new
-    registry; a name that exists already gets the new value.
+    An unknown name raises `UnknownNameError`, a `KeyError` with the nearest known name. `registry | {"mine": value}` returns a new
+    registry. The new value replaces an entry with the same name.
 
     >>> shapes = Registry("shape", {"round": 0, "square": 4})
     >>> mine = shapes | {"triangle": 3}
@@ -46,7 +46,7 @@ class Registry(Mapping[str, T]):
         return dict(self.entries)
 
     def __getitem__(self, name: str) -> T:
-        """Return the value; raise `UnknownNameError` for an unknown name."""
+        """Return the value. Raises `UnknownNameError` for an unknown name."""
         if name not in self._found:
             raise unknown_name(self.kind, str(name), self._found)
         return self._found[name]

@@ -1,6 +1,6 @@
-"""Plain values to frozen classes and back, with cattrs: strict, and all mistakes at once.
+"""Strict conversion between plain values and frozen classes with cattrs. All mistakes are reported together.
 
-cattrs' own `transform_error` gives neither the origin of a value nor a hint, so the tree of its errors is walked here.
+`transform_error` of cattrs gives neither the origin of a value nor a hint, so this module walks the error tree of cattrs.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,13 +16,13 @@ from mlxfp.support.options import ARGUMENTS, check_bounds
 from mlxfp.support.yaml_files import Place
 
 T = TypeVar("T")
-Origin = Callable[[Place], str]  # where a value was set: a file with its line, the command line
-Hint = Callable[[str], str | None]  # what an unknown key probably means, if that is another place
+Origin = Callable[[Place], str]  # maps a path to the origin of its value: a file with line, or the command line
+Hint = Callable[[str], str | None]  # maps an unknown key to a hint with the correct path, or to None
 
-_PAIRS = tuple[tuple[str, str], ...]  # a mapping, as a frozen class stores it
+_PAIRS = tuple[tuple[str, str], ...]  # a mapping, as stored in a frozen class
 
 
-def structure(  # noqa: PLR0913  # what has a default is keyword-only
+def structure(  # noqa: PLR0913  # optional arguments are keyword-only
     values: Mapping[str, Any],
     kind: type[T],
     *,
@@ -31,13 +31,13 @@ def structure(  # noqa: PLR0913  # what has a default is keyword-only
     choices: Mapping[str, Collection[str]] | None = None,
     hint: Hint | None = None,
 ) -> T:
-    """Make a value of a frozen class from a tree of plain values; errors call the tree `what`.
+    """Convert a tree of plain values to a frozen class. Error messages call the tree `what`.
 
-    Every value must have its type: 3.7, True and "3" are not integers; an integer is also a float. A tuple is a list in the tree, a tuple
-    of pairs of texts a mapping. A field may have `checks` in its metadata: functions that return what is expected instead of a value,
-    or None. `choices` has the known names of text values, by paths such as `optimizer.name`. Raises `ConfigError` with every mistake: its
-    path, where the value was set (`origin`), what was expected and what was found; for an unknown key what `hint` says about it, or the
-    nearest known one.
+    Every value must have the declared type: 3.7, True and "3" are not integers; an integer is also a float. The tree contains a list
+    for a tuple, and a mapping for a tuple of text pairs. A field may have `checks` in its metadata: functions from a value to the
+    expected value as text, or to None if the value is valid. `choices` maps paths such as `optimizer.name` to the known names of text
+    values. Raises `ConfigError` with every mistake: path, origin of the value (`origin`), expected and received value. For an unknown
+    key, the message has the result of `hint`, otherwise the nearest known key.
 
     >>> from attrs import field, frozen
     >>> @frozen(kw_only=True)
@@ -55,22 +55,22 @@ def structure(  # noqa: PLR0913  # what has a default is keyword-only
     """
     converter, cause, mistakes = _converter(), None, dict(_unknown_choices(values, choices or {}))
     try:
-        made: T = converter.structure(values, kind)
+        value: T = converter.structure(values, kind)
     except Exception as error:
-        found = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
-        if not found:  # a bug in a class
+        cattrs_mistakes = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
+        if not cattrs_mistakes:  # a bug in the class, not in the values
             raise
-        cause, mistakes = error, mistakes | found
+        cause, mistakes = error, mistakes | cattrs_mistakes
     else:
         if not mistakes:
-            return made
-    lines = [f"{_named(place, origin)}: {mistakes[place]}" for place in sorted(mistakes, key=lambda place: _order(place, values))]
+            return value
+    lines = [f"{_named(path, origin)}: {mistakes[path]}" for path in sorted(mistakes, key=lambda path: _order(path, values))]
     count = f"{len(lines)} mistakes" if len(lines) > 1 else "A mistake"
     raise ConfigError("\n  ".join([f"{count} in {what}:", *lines])) from cause
 
 
 def unstructure(value: Any) -> dict[str, Any]:
-    """Return a value of a frozen class as a tree of plain values, of which `structure` makes an equal value.
+    """Return a frozen class instance as a tree of plain values. `structure` converts the tree to an equal value.
 
     >>> from attrs import frozen
     >>> @frozen
@@ -86,7 +86,7 @@ def unstructure(value: Any) -> dict[str, Any]:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of a tree by their paths, such as `training.epochs`."""
+    """Return the values of a tree by path, for example `training.epochs`."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
@@ -110,17 +110,17 @@ def _converter() -> Any:
 
 
 def _class_hook(converter: Any, kind: Any) -> Any:
-    """Check bounds with each field: the class itself would stop at its first one, and say nothing if another field has a wrong type."""
+    """Check bounds per field. The class itself would stop at its first invalid field, and skip bounds if another field has a wrong type."""
     from cattrs.gen import make_dict_structure_fn, override
 
     def checked(value: Any, kind: Any, *, checks: Any) -> Any:
-        made = converter.structure(value, kind)
-        check_bounds(made, checks)
-        return made
+        structured = converter.structure(value, kind)
+        check_bounds(structured, checks)
+        return structured
 
     checks = {field.name: field.metadata["checks"] for field in fields(kind) if field.metadata.get("checks")}
-    hooks = {name: override(struct_hook=partial(checked, checks=each)) for name, each in checks.items()}
-    return make_dict_structure_fn(kind, converter, **hooks)  # type: ignore[arg-type]  # its options have defaults
+    hooks = {name: override(struct_hook=partial(checked, checks=field_checks)) for name, field_checks in checks.items()}
+    return make_dict_structure_fn(kind, converter, **hooks)  # type: ignore[arg-type]  # all options have defaults
 
 
 def _strict(value: Any, kind: Any, *, name: str) -> Any:
@@ -148,8 +148,8 @@ def _tuple(converter: Any, value: Any, kind: Any) -> Any:
     if not isinstance(value, list) or (kinds[-1] is not ... and len(value) != len(kinds)):
         raise TypeError("expected a list" if kinds[-1] is ... else f"expected a list of {len(kinds)}")
     if kinds[-1] is ...:
-        return tuple(converter.structure(value, list[kinds[0]]))  # type: ignore[valid-type]  # a type made at run time
-    return tuple(converter.structure(each, inner) for each, inner in zip(value, kinds, strict=True))
+        return tuple(converter.structure(value, list[kinds[0]]))  # type: ignore[valid-type]  # a type created at run time
+    return tuple(converter.structure(element, inner) for element, inner in zip(value, kinds, strict=True))
 
 
 def _pairs(converter: Any, value: Any) -> Any:
@@ -159,44 +159,44 @@ def _pairs(converter: Any, value: Any) -> Any:
 
 
 def _arguments(value: Any) -> Any:
-    """Check names with plain values: numbers, texts, true or false, null, and lists of them."""
+    """Check names and plain values: numbers, texts, booleans, null, and lists of these."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise TypeError("expected names with values")
-    for name, each in value.items():
-        if not all(isinstance(part, int | float | str | bool | None) for part in (each if isinstance(each, list) else [each])):
-            raise ValueError(f"expected plain values, and {name} has another one")
-    return tuple((name, tuple(each) if isinstance(each, list) else each) for name, each in value.items())
+    for name, argument in value.items():
+        if not all(isinstance(part, int | float | str | bool | None) for part in (argument if isinstance(argument, list) else [argument])):
+            raise ValueError(f"expected plain values, but {name} has another type")
+    return tuple((name, tuple(argument) if isinstance(argument, list) else argument) for name, argument in value.items())
 
 
 def _mapping(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    return {name: list(each) if isinstance(each, tuple) else each for name, each in pairs}
+    return {name: list(argument) if isinstance(argument, tuple) else argument for name, argument in pairs}
 
 
-def _mistakes(error: BaseException, place: Place, values: Any, kind: Any, hint: Hint) -> Iterator[tuple[Place, str]]:
-    """Walk the tree of cattrs' errors down to the mistakes in single values."""
+def _mistakes(error: BaseException, path: Place, values: Any, kind: Any, hint: Hint) -> Iterator[tuple[Place, str]]:
+    """Yield the mistakes in single values from the error tree of cattrs."""
     from cattrs.errors import AttributeValidationNote, ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
-    if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # optional
-        kind = next(each for each in get_args(kind) if each is not type(None))
+    if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # an optional type
+        kind = next(member for member in get_args(kind) if member is not type(None))
     if has(kind) and not isinstance(values, Mapping):
-        yield place, f"expected names with values, got {values!r:.60}"
+        yield path, f"expected names with values, got {values!r:.60}"
     elif isinstance(error, ForbiddenExtraKeysError):
-        yield from (((*place, name), f"unknown key; {hint(name) or _nearest(name, kind)}") for name in error.extra_fields)
+        yield from (((*path, name), f"unknown key; {hint(name) or _nearest(name, kind)}") for name in error.extra_fields)
     elif isinstance(error, ClassValidationError | IterableValidationError):
-        noted, rest = error.group_exceptions()
-        for inner, note in noted:
+        noted_errors, other_errors = error.group_exceptions()
+        for inner, note in noted_errors:
             name: str | int = note.name if isinstance(note, AttributeValidationNote) else note.index
             if isinstance(name, str) and name not in values:
-                yield (*place, name), "a value is needed and there is none"
+                yield (*path, name), "a value is required"
             else:
-                yield from _mistakes(inner, (*place, name), values[name], note.type, hint)
-        for inner in rest:
-            yield from _mistakes(inner, place, values, kind, hint)
-    elif isinstance(error, MlxfpError):  # raised by a class whose values contradict each other
-        yield place, str(error)
+                yield from _mistakes(inner, (*path, name), values[name], note.type, hint)
+        for inner in other_errors:
+            yield from _mistakes(inner, path, values, kind, hint)
+    elif isinstance(error, MlxfpError):  # the class raised the error for contradictory values
+        yield path, str(error)
     elif not has(kind):
         expected = _expected(values, get_args(kind)) if get_origin(kind) is Literal else str(error)
-        yield place, f"{expected}, got {values!r:.60}"
+        yield path, f"{expected}, got {values!r:.60}"
 
 
 def _nearest(name: str, kind: Any) -> str:
@@ -205,16 +205,16 @@ def _nearest(name: str, kind: Any) -> str:
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
 
 
-def _order(place: Place, values: Any) -> tuple[int, ...]:
-    """Return the sort key of a place: positions in the values, with missing names last."""
-    if not place:
+def _order(path: Place, values: Any) -> tuple[int, ...]:
+    """Return the sort key of a path: indices in the values, with missing names last."""
+    if not path:
         return ()
     names = list(values) if isinstance(values, Mapping) else list(range(len(values)))
-    return (names.index(place[0]), *_order(place[1:], values[place[0]])) if place[0] in names else (len(names),)
+    return (names.index(path[0]), *_order(path[1:], values[path[0]])) if path[0] in names else (len(names),)
 
 
-def _named(place: Place, origin: Origin | None) -> str:
-    """Return the path of a value and the origin of its setting."""
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    where = "" if origin is None else origin(place)
-    return f"{path.removeprefix('.') or 'the whole'}{f' ({where})' if where else ''}"
+def _named(path: Place, origin: Origin | None) -> str:
+    """Return the path of a value with its origin."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    source = "" if origin is None else origin(path)
+    return f"{text.removeprefix('.') or 'the whole'}{f' ({source})' if source else ''}"

@@ -1,25 +1,25 @@
-"""What data may have chosen, such as names of columns, on the lines of a terminal: bounded, and without what a terminal obeys."""
+"""Safe text for terminals: names and values from data, shortened and without control characters."""
 
 from itertools import islice
 from typing import Any
 
 from mlxfp.support.html import clip
 
-COLUMNS = 100  # of a table that are printed
-_TYPE = 200  # characters of the type of a column
+COLUMNS = 100  # maximum number of printed columns
+_TYPE = 200  # maximum number of characters of a column type
 
 
 def printable(text: str) -> str:
-    r"""Return the text with what would control a terminal, or turn text around, escaped.
+    r"""Return the text with control characters and bidirectional marks escaped.
 
     >>> printable("\x1b[31mred\u202e")
     '\\x1b[31mred\\u202e'
     """
-    return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return text if text.isprintable() else "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def one_line(text: str) -> str:
-    r"""Return a message with several lines as one line.
+    r"""Return a message as one line.
 
     >>> one_line("no server\nat \x1b[2J")
     'no server at \\x1b[2J'
@@ -28,7 +28,7 @@ def one_line(text: str) -> str:
 
 
 def printed(value: object, size: int = 60) -> str:
-    """Write a value, such as a name, on a line, with about `size` characters at most.
+    """Return a value as printable text of about `size` characters.
 
     >>> printed("a" * 70)
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa… (70 characters)'
@@ -37,11 +37,11 @@ def printed(value: object, size: int = 60) -> str:
 
 
 def columns_text(schema: Any) -> str:
-    """Write the names and types of the first columns of a `pyarrow.Schema`; the command line, which prints other text, does not load Arrow.
+    """Return names and types of the first columns of a `pyarrow.Schema`. The command line calls this function without importing Arrow.
 
     >>> import pyarrow as pa
     >>> columns_text(pa.schema([("age", pa.int64()), ("name", pa.string())]))
     'age int64, name string'
     """
-    said = [f"{printed(field.name)} {printed(field.type, _TYPE)}" for field in islice(schema, COLUMNS)]
-    return ", ".join([*said, *([f"{len(schema) - COLUMNS:,} more"] if len(schema) > COLUMNS else [])]) or "no columns"
+    texts = [f"{printed(field.name)} {printed(field.type, _TYPE)}" for field in islice(schema, COLUMNS)]
+    return ", ".join([*texts, *([f"{len(schema) - COLUMNS:,} more"] if len(schema) > COLUMNS else [])]) or "no columns"

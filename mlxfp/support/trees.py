@@ -1,8 +1,8 @@
-"""Trees: nested attrs values, dicts, lists and tuples, taken apart into a structure and its leaves and put together again, exactly.
+"""Trees of nested attrs values, dicts, lists and tuples: exact splitting into a structure and leaves, and rebuilding.
 
-A tree is an attrs instance, a dict, a list, a tuple, a named tuple or None, holding trees; anything else is a leaf. Instances of subclasses
-of these are leaves, because any further state that they have could not be rebuilt. The structure is a value that compares and hashes. It
-tells a tuple from a list and `{"0": x}` from `[x]`, and keeps empty dicts and dots in keys.
+A tree is an attrs instance, a dict, a list, a tuple, a named tuple or None, with trees as children. Any other value is a leaf.
+Instances of subclasses of these types are leaves, because their additional state could not be rebuilt. The structure is hashable
+and comparable. The structure distinguishes tuples from lists and `{"0": x}` from `[x]`, and keeps empty dicts and dots in keys.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +14,8 @@ import attrs
 
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
-# The structure of a node is (type, keys, structures of the children), that of a leaf is (). They are plain tuples because Python
-# builds, hashes and compares those in C: a tree is taken apart before every call of a compiled function.
+# The structure of a node is (type, keys, structures of the children). The structure of a leaf is (). Python builds, hashes and
+# compares plain tuples in C, and every call of a compiled function splits a tree.
 _Node = tuple[Any, ...]
 _LEAF: _Node = ()
 _Build = Callable[[Iterator[Any]], Any]
@@ -30,7 +30,7 @@ class TreeDef:
 
     @cached_property
     def build(self) -> _Build:
-        """What builds a tree of its leaves, in their order."""
+        """Function from an iterator of leaves to the tree."""
         return _builder(self.node)
 
     def __str__(self) -> str:
@@ -53,10 +53,10 @@ def flatten(tree: Any) -> tuple[TreeDef, list[Any]]:
 
 
 def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
-    """Put a tree together from its structure and its leaves: the inverse of `flatten`.
+    """Build a tree from a structure and its leaves: the inverse of `flatten`.
 
-    attrs values are rebuilt field by field, without converters, validators or `__attrs_post_init__`: they have run already.
-    Raises `ArgumentError` if there are more or fewer leaves than the structure has.
+    attrs values are rebuilt field by field, without running converters, validators or `__attrs_post_init__` a second time.
+    Raises `ArgumentError` if the number of leaves differs from the structure.
     """
     if len(leaves) != structure.size:
         raise ArgumentError(f"The tree has {structure.size} leaves, got {len(leaves)}: {structure}.")
@@ -64,33 +64,36 @@ def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Apply a function to every leaf, or to the leaves at the same places of several trees of one structure.
+    """Apply a function to every leaf, or to corresponding leaves of several trees with the same structure.
 
-    Raises `ArgumentError` if the structure of a tree differs from that of the first.
+    Raises `ArgumentError` if the structure of a tree differs from the first tree.
     """
     structure, leaves = flatten(tree)
     columns = [leaves]
     for other in others:
-        found, more = flatten(other)
-        if found != structure:
-            raise ArgumentError(f"tree_map needs trees of one structure. {difference(structure, found)}")
-        columns.append(more)
+        other_structure, other_leaves = flatten(other)
+        if other_structure != structure:
+            raise ArgumentError(f"tree_map needs trees of one structure. {difference(structure, other_structure)}")
+        columns.append(other_leaves)
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
 
 
 def paths(structure: TreeDef) -> tuple[str, ...]:
-    """Name every leaf, in the order of `flatten`, by the Python expression that reaches it; names are unique."""
+    """Return a unique name for every leaf, in the order of `flatten`. The name is the Python expression of the leaf."""
     return tuple(name.removeprefix(".") for name in _leaf_names(structure.node, ""))
 
 
-def difference(expected: TreeDef, found: TreeDef) -> str:
-    """Say how two structures differ; return an empty string if they are equal."""
-    if expected == found:
+def difference(expected: TreeDef, actual: TreeDef) -> str:
+    """Return a description of the differences between two structures, or an empty string if they are equal."""
+    if expected == actual:
         return ""
-    wanted, had = paths(expected), paths(found)
-    lines = {"Missing": [name for name in wanted if name not in had], "Unexpected": [name for name in had if name not in wanted]}
-    said = " ".join(f"{kind}: {', '.join(names)}." for kind, names in lines.items() if names)
-    return said or f"The same leaves in other containers or in another order: expected {expected!s:.200}, got {found!s:.200}."
+    expected_paths, actual_paths = paths(expected), paths(actual)
+    lines = {
+        "Missing": [name for name in expected_paths if name not in actual_paths],
+        "Unexpected": [name for name in actual_paths if name not in expected_paths],
+    }
+    text = " ".join(f"{kind}: {', '.join(names)}." for kind, names in lines.items() if names)
+    return text or f"Same leaves, but other containers or another order: expected {expected!s:.200}, got {actual!s:.200}."
 
 
 def _split(tree: Any, leaves: list[Any]) -> _Node:
@@ -100,7 +103,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     if kind is dict:
         keys, children = tuple(tree), tree.values()
         for key in keys:
-            if type(key) is not str and type(key) is not int:  # True == 1 == 1.0 would make different structures equal
+            if type(key) is not str and type(key) is not int:  # with keys such as True, 1 and 1.0, different structures would be equal
                 raise ArgumentTypeError(f"The keys of a dict in a tree must be str or int, got {key!r} among {list(keys)}.")
     elif kind is list or kind is tuple:
         keys, children = None, tree
@@ -110,7 +113,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     else:
         keys, children = fields, [getattr(tree, name) for name in fields]
     nodes = []
-    for child in children:  # a call for each leaf would take half of the time
+    for child in children:  # no recursive call per leaf, because calls would take half of the time
         if type(child) in _LEAF_KINDS:
             leaves.append(child)
             nodes.append(_LEAF)
@@ -120,7 +123,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
 
 
 def _builder(node: _Node) -> _Build:
-    """Return what builds a tree of the leaves that come next: made once for a structure, as trees are built at every step of training."""
+    """Return a function that builds a tree from an iterator of leaves. Cached per structure for speed in training steps."""
     if not node:
         return next
     kind, keys, nodes = node
@@ -128,9 +131,9 @@ def _builder(node: _Node) -> _Build:
     if any(nodes):
         children: Callable[[Iterator[Any]], Iterable[Any]] = lambda leaves: [part(leaves) for part in parts]  # noqa: E731
     else:
-        children = lambda leaves: islice(leaves, count)  # noqa: E731  # all are leaves
+        children = lambda leaves: islice(leaves, count)  # noqa: E731  # all children are leaves
     if kind is dict:
-        return lambda leaves: dict(zip(keys, children(leaves)))  # noqa: B905  # as many as there are keys
+        return lambda leaves: dict(zip(keys, children(leaves)))  # noqa: B905  # as many leaves as keys
     if kind is list:
         return lambda leaves: list(children(leaves))
     if issubclass(kind, tuple):
@@ -147,15 +150,15 @@ def _with_fields(kind: Any, names: Sequence[str], values: Iterable[Any]) -> Any:
     return tree
 
 
-_LEAF_KINDS: set[Any] = set()  # types of which `_fields` has said that they are those of leaves; only added to
+_LEAF_KINDS: set[Any] = set()  # cache of known leaf types, filled by `_fields`
 
 
 @cache
 def _fields(kind: Any) -> tuple[str, ...] | None:
-    """Return the names of the fields of a node type; None for the type of a leaf."""
+    """Return the field names of a node type, or None for a leaf type."""
     if kind is type(None):
         return ()
-    if "__attrs_attrs__" in vars(kind):  # not of a base class alone: a plain subclass may hold more than the fields
+    if "__attrs_attrs__" in vars(kind):  # inherited fields do not count, because a plain subclass may have further state
         return tuple(field.name for field in attrs.fields(kind))
     if issubclass(kind, tuple) and "_fields" in vars(kind):
         return tuple(vars(kind)["_fields"])
@@ -169,6 +172,6 @@ def _leaf_names(node: _Node, prefix: str) -> Iterator[str]:
         yield prefix
         return
     _, keys, children = node
-    for place, child in zip(range(len(children)) if keys is None else keys, children, strict=True):
-        plain = isinstance(place, str) and place.isidentifier()
-        yield from _leaf_names(child, f"{prefix}.{place}" if plain else f"{prefix}[{place!r}]")
+    for key, child in zip(range(len(children)) if keys is None else keys, children, strict=True):
+        plain = isinstance(key, str) and key.isidentifier()
+        yield from _leaf_names(child, f"{prefix}.{key}" if plain else f"{prefix}[{key!r}]")

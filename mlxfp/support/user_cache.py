@@ -1,10 +1,10 @@
-"""The folder of this user for what is kept from one run of Python to the next, and can be made again."""
+"""Folder of the user for reproducible files kept between runs of Python."""
 
 import os
 from pathlib import Path
 
 
 def user_cache() -> Path:
-    """Return `$XDG_CACHE_HOME/mlxfp`, or else `~/.cache/mlxfp`. It may not exist."""
-    wanted = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (wanted if wanted.is_absolute() else Path.home() / ".cache") / "mlxfp"
+    """Return `$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`. The folder may not exist."""
+    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (configured if configured.is_absolute() else Path.home() / ".cache") / "mlxfp"

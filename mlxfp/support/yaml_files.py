@@ -1,6 +1,6 @@
 """YAML 1.2 and JSON files as plain values, with the line of each value.
 
-YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750; YAML 1.2 reads what is written.
+YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750. YAML 1.2 reads these values as a number, text, 12 and text.
 """
 
 import json
@@ -16,32 +16,32 @@ from attrs import frozen
 from mlxfp.support.errors import ConfigError, MissingFileError
 from mlxfp.support.optional import optional
 
-Place = tuple[str | int, ...]  # the names, and the positions in lists, that lead to a value, from the outside in
+Place = tuple[str | int, ...]  # path of a value in a tree: names and list indices, outermost first
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
-_MOST_BYTES, _DEEPEST = 1 << 24, 100  # of a file: a spec of 20,000 columns has 2 MB
+_MOST_BYTES, _DEEPEST = 1 << 24, 100  # file size and nesting limits; a spec of 20,000 columns has 2 MB
 _TOO_DEEP = f"values are nested more than {_DEEPEST} deep. Write a file with fewer levels."
 
 
 @frozen
 class Document:
-    """A tree of plain values, and the line of each."""
+    """A tree of plain values with line numbers."""
 
     values: dict[str, Any]
     lines: Mapping[Place, int]
 
     def line(self, place: Place) -> str:
-        """Return the line of a value, or of the nearest value around it: `structure` adds it to each mistake."""
+        """Return the line of a value, or of the nearest enclosing value. `structure` adds the line to each mistake."""
         return next((f"line {self.lines[place[:end]]}" for end in range(len(place), 0, -1) if place[:end] in self.lines), "")
 
 
 def read_document(path: str | Path, *, what: str = "configuration") -> Document:
-    r"""Read a YAML or JSON file: a mapping of plain values; errors call it `what`.
+    r"""Read a YAML or JSON file with a mapping of plain values. Error messages call the file `what`.
 
-    Raises `MissingFileError`, and `ConfigError` naming file and line for text that is neither format, for duplicate keys, and for tags of
-    YAML: nothing in a file can construct an object. Raises `ConfigError` for files of more than 16 MiB and for values more than 100 deep.
-    Aliases of aliases are unfolded without a limit: read files that you trust.
+    Raises `MissingFileError` for a missing file. Raises `ConfigError` with file and line for text in neither format, for duplicate
+    keys and for YAML tags, so a file cannot construct objects. Raises `ConfigError` for files larger than 16 MiB and for values
+    nested more than 100 deep. Nested aliases are expanded without a limit, so read only trusted files.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -52,29 +52,31 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
     """
     try:
         if (size := Path(path).stat().st_size) > _MOST_BYTES:
-            raise ConfigError(f"{path} has {size:,} bytes, and a {what} at most {_MOST_BYTES:,}. Give a {what}, not a file of data.")
+            raise ConfigError(
+                f"{path} has {size:,} bytes, but a {what} has at most {_MOST_BYTES:,} bytes. Give the path of a {what}, not of a data file."
+            )
         text = Path(path).read_text("utf-8-sig")
     except FileNotFoundError as error:
         raise MissingFileError(f"There is no {what} at {str(path)!r}. Give the path of a YAML or JSON file.") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}. Save the file as UTF-8.") from error
     lines: dict[Place, int] = {}
     if Path(path).suffix == ".json":
         values = _parse_json(text, str(path))
         try:
             _plain_value(_parse_yaml(text, ""), "", lines)
-        except ConfigError:  # JSON that ruamel refuses has no lines
+        except ConfigError:  # JSON rejected by ruamel has no line numbers
             lines = {}
     else:
         values = _plain_value(_parse_yaml(text, str(path)), str(path), lines)
     if not isinstance(values, dict):
         kind = {list: "a list", type(None): "nothing"}.get(type(values), f"the value {values!r:.40}")
-        raise ConfigError(f"{path} holds {kind}, where names and values belong, as in `name: titanic`.")
+        raise ConfigError(f"{path} holds {kind}, expected names and values, as in `name: titanic`.")
     return Document(values, lines)
 
 
 def read_value(text: str, *, where: str = "a value") -> Any:
-    """Return a value parsed by the rules of YAML 1.2."""
+    """Parse a value by the rules of YAML 1.2."""
     return _plain_value(_parse_yaml(text, where), where, {})
 
 
@@ -100,21 +102,21 @@ def _yaml(typ: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _yaml_classes() -> tuple[Any, Any]:
-    """Make the writer and the reader of values: own subclasses, because ruamel stores its rules on the class."""
-    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # after _yaml, which says what to install
+    """Return a writer class and a reader class. Subclasses are necessary, because ruamel stores its rules on the class."""
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # imported after _yaml, which reports a missing package
     from ruamel.yaml.representer import SafeRepresenter
 
     representer: Any = type("Representer", (SafeRepresenter,), {})
     constructor: Any = type("Constructor", (RoundTripConstructor,), {})
 
     def write_text(writer: Any, text: str) -> Any:
-        """Quote text with characters that do not print: unquoted, U+0085 and similar ones would be read as line ends."""
+        """Quote text with unprintable characters, because unquoted characters such as U+0085 would be read as line ends."""
         return writer.represent_scalar(f"{_TAG}str", text, style=None if text.isprintable() else '"')
 
     representer.add_representer(str, write_text)
     representer.add_representer(type(None), lambda writer, _: writer.represent_scalar(f"{_TAG}null", "null"))
-    constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # its own gives an int for a value with an anchor
-    constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times are text
+    constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # ruamel returns an int for a boolean with an anchor
+    constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times stay text
     return representer, constructor
 
 
@@ -127,25 +129,25 @@ def _parse_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text)
     except MarkedYAMLError as error:
-        place = where if error.problem_mark is None else f"{where}:{error.problem_mark.line + 1}"
+        location = where if error.problem_mark is None else f"{where}:{error.problem_mark.line + 1}"
         if isinstance(error, DuplicateKeyError):
             key = str(error.problem).partition('"')[2].partition('" with value')[0]
-            raise ConfigError(f"{place}: duplicate key {key!r}; remove one.") from error
-        raise ConfigError(f"{place} is not valid YAML: {str(error.problem).strip()}. Fix this line.") from error
+            raise ConfigError(f"{location}: duplicate key {key!r}; remove one.") from error
+        raise ConfigError(f"{location} is not valid YAML: {str(error.problem).strip()}. Fix this line.") from error
     except YAMLError as error:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}. Fix the file.") from error
     except RecursionError as error:
         raise ConfigError(f"{where}: {_TOO_DEEP}") from error
-    except ValueError as error:  # a number with thousands of digits
+    except ValueError as error:  # Python rejects numbers with thousands of digits
         raise _unreadable(where, error) from error
 
 
 def _unreadable(where: str, error: Exception) -> ConfigError:
-    return ConfigError(f"{where} has a value that cannot be read: {error}. Write a plain value, with a few digits.")
+    return ConfigError(f"{where} has an unreadable value: {error}. Write a plain value with fewer digits.")
 
 
 def _parse_json(text: str, where: str) -> Any:
-    """Parse JSON as such: ruamel splits surrogate pairs, and refuses U+007F and long keys, though YAML 1.2 includes JSON."""
+    """Parse JSON with the json module: ruamel splits surrogate pairs and rejects U+007F and long keys, although YAML 1.2 includes JSON."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         doubled = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
@@ -161,31 +163,31 @@ def _parse_json(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: {_TOO_DEEP}") from error
     except ConfigError:
         raise
-    except ValueError as error:  # a number with thousands of digits
+    except ValueError as error:  # Python rejects numbers with thousands of digits
         raise _unreadable(where, error) from error
 
 
-def _plain_value(value: Any, where: str, lines: dict[Place, int], place: Place = (), line: int | None = None) -> Any:
-    """Turn the parser's values, which remember how they were written, into plain ones, and add their lines to `lines`."""
-    here = where if line is None else f"{where}:{line}"
-    if len(place) > _DEEPEST:
-        raise ConfigError(f"{here}: {_TOO_DEEP}")
-    tag = getattr(getattr(value, "tag", None), "value", None)  # None unless the file has one
+def _plain_value(value: Any, where: str, lines: dict[Place, int], path: Place = (), line: int | None = None) -> Any:
+    """Convert parser values, which store their notation, to plain values. Add their lines to `lines`."""
+    location = where if line is None else f"{where}:{line}"
+    if len(path) > _DEEPEST:
+        raise ConfigError(f"{location}: {_TOO_DEEP}")
+    tag = getattr(getattr(value, "tag", None), "value", None)  # None if the file has no tag
     if tag is not None:
-        raise ConfigError(f"{here} has the tag {str(tag)!r}. {_PLAIN}")
+        raise ConfigError(f"{location} has the tag {str(tag)!r}. {_PLAIN}")
     if isinstance(value, Mapping | list):
-        made = {}
+        values = {}
         for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
             if isinstance(value, Mapping) and not isinstance(name, str):
-                raise ConfigError(f"{here} has the key {name!r}, which is not text. Put it in quotes.")
-            at = (value.lc.data or {}).get(name)  # type: ignore[union-attr]  # ruamel's; entries merged in by an anchor have none
-            if at is not None:
-                lines[(*place, name)] = at[0] + 1
-            made[name] = _plain_value(inner, where, lines, (*place, name), lines.get((*place, name), line))
-        return {str(name): inner for name, inner in made.items()} if isinstance(value, Mapping) else [*made.values()]
+                raise ConfigError(f"{location} has the key {name!r}, which is not text. Put the key in quotes.")
+            position = (value.lc.data or {}).get(name)  # type: ignore[union-attr]  # merged entries have no line in ruamel
+            if position is not None:
+                lines[(*path, name)] = position[0] + 1
+            values[name] = _plain_value(inner, where, lines, (*path, name), lines.get((*path, name), line))
+        return {str(name): inner for name, inner in values.items()} if isinstance(value, Mapping) else [*values.values()]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
     if value is None:
         return None
-    raise ConfigError(f"{here} has a {type(value).__name__}: {value!r:.40}. {_PLAIN}")
+    raise ConfigError(f"{location} has a {type(value).__name__}: {value!r:.40}. {_PLAIN}")

@@ -1,8 +1,8 @@
-"""Check data loaders, ours or others, against the laws of determinism, permutation, workers and resuming.
+"""Checks of any data loader against the laws of determinism, permutation, workers and resuming.
 
-A loader under audit reads the numbers 0 to `rows` - 1, shuffled, one in each row. `torch`, `stateful_dataloader`, `grain`, `datasets`,
-`mlx_data` and `pipeline` make a `Loader` from a function that makes a loader of that package; for any other loader, write the `run` of a
-`Loader`. `examine` returns its findings, as values that print. Neither MLX nor any of these packages is imported here.
+A loader under audit reads the numbers 0 to `rows` - 1 in shuffled order, one number per row. `torch`, `stateful_dataloader`, `grain`,
+`datasets`, `mlx_data` and `pipeline` return a `Loader` for a loader factory of their package. For any other loader, write the `run`
+function of a `Loader`. `examine` returns printable findings. This module imports neither MLX nor any of these packages.
 """
 
 from collections import Counter
@@ -20,17 +20,17 @@ from mlxfp.core.execution import iterate
 from mlxfp.support.checks import check_callable, check_integer, check_positive
 from mlxfp.testing.laws.orders import ENOUGH
 
-Items = tuple[tuple[int, ...], ...]  # the numbers of the rows in each item of an epoch
+Items = tuple[tuple[int, ...], ...]  # the row numbers in each item of an epoch
 
 
-# Runs one epoch of a loader, from (seed, epoch, workers, state): yields each item (a row or a batch) with the state after it. `state` is
-# one of these, or None for the start of the epoch. Each call is a new run, as if in a new process.
+# Run one epoch of a loader, given (seed, epoch, workers, state). Yield pairs of an item (a row or a batch) and the state after the item.
+# `state` is a state yielded earlier, or None for the start of the epoch. Each call starts a new run, as in a new process.
 Run = Callable[[int, int, int, Any], Iterator[tuple[Any, Any]]]
 
 
 @frozen
 class Loader:
-    """A loader under audit: how to run it, and how many rows it reads. An item may be a number, or nested sequences of numbers.
+    """A loader under audit: name, number of rows and run function. An item may be a number or nested sequences of numbers.
 
     >>> def counting(seed, epoch, workers, state):
     ...     yield from ((number, number) for number in range(0 if state is None else state + 1, 12))
@@ -47,7 +47,7 @@ class Loader:
 
 @frozen
 class Finding:
-    """A law that a loader breaks, and where.
+    """A broken law and a description of the violation.
 
     >>> print(Finding("resume", "lost the rows [3, 4]"))
     resume: lost the rows [3, 4]
@@ -61,19 +61,19 @@ class Finding:
 
 
 def examine(loader: Loader, *, workers: int = 2, uniform: bool = False) -> tuple[Finding, ...]:
-    """Check a loader against the laws, and return a finding for each that it breaks.
+    """Check a loader against the laws and return one finding per violation.
 
-    - determinism: the same seed, epoch and number of workers give the same items;
-    - permutation: an epoch has each row once;
-    - orders: each (seed, epoch) has a different order, and not that of another one, reversed or begun at another row;
-    - workers: a run with `workers` workers gives the same items as a run without;
-    - resume: from the state after any item, a new run gives exactly the rest, and after the last item nothing; a state stays as it is when
-      the run goes on, and when another run is resumed from it;
-    - uniform, only with `uniform=True`: rows move as far as in a uniform shuffle, few of them stay next to each other, and none has one
-      place in all orders. Shuffling within a buffer or within blocks breaks it, and that may be meant.
+    - determinism: equal seed, epoch and number of workers give equal items.
+    - permutation: an epoch has each row once.
+    - orders: the orders of any two (seed, epoch) pairs differ, even after a rotation or a reversal.
+    - workers: a run with `workers` workers gives the same items as a run without workers.
+    - resume: a new run from the state after any item yields exactly the remaining items, and nothing after the last item. Continuing the
+      run or resuming another run from a state does not change the state.
+    - uniform, only with `uniform=True`: rows move as far as in a uniform shuffle, few neighbours stay neighbours, and no row has the same
+      index in all orders. Shuffling within a buffer or within blocks breaks this law, possibly on purpose.
 
-    A loader that raises an error breaks the law being checked. `workers=0` leaves out the checks with workers. Orders are compared from 12
-    rows on. Raises `ArgumentTypeError` for `workers` that is not an int.
+    A loader that raises an error breaks the law under check. `workers=0` skips the checks with workers. Orders are compared only for 12 or
+    more rows. Raises `ArgumentTypeError` if `workers` is not an int.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -82,20 +82,20 @@ def examine(loader: Loader, *, workers: int = 2, uniform: bool = False) -> tuple
     ()
     """
     check_integer(workers=workers)
-    found: list[Finding] = []
-    for law, look in {**_LAWS, **({"uniform": _mixing} if uniform else {})}.items():
+    findings: list[Finding] = []
+    for law, violations_of in {**_LAWS, **({"uniform": _check_uniformity} if uniform else {})}.items():
         try:
-            details = list(look(loader, workers))
-        except Exception as error:  # noqa: BLE001  # any error of another package's loader is a finding
+            details = list(violations_of(loader, workers))
+        except Exception as error:  # noqa: BLE001  # errors of another package's loader are findings
             details = [f"{loader.name} raised {type(error).__name__}: {error}"]
-        found += [Finding(law, detail) for detail in details]
-    return tuple(found)
+        findings += [Finding(law, detail) for detail in details]
+    return tuple(findings)
 
 
 def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a loader of Google's grain: `make(seed, workers)` returns a `DataLoader` or dataset that runs for two epochs or more.
+    """Audit a loader of Google's grain. `make(seed, workers)` returns a `DataLoader` or dataset that runs for two or more epochs.
 
-    Its epoch e starts after e times `rows` rows, so `rows` must be a multiple of the batch size.
+    Epoch e starts after e * `rows` rows, so `rows` must be a multiple of the batch size.
 
     >>> grain(lambda seed, workers: ..., rows=24).name
     'grain'
@@ -116,7 +116,7 @@ def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
-    """Audit a streamed dataset of Hugging Face: `make(seed)` returns an `IterableDataset`. It has no workers of its own.
+    """Audit a streamed Hugging Face dataset. `make(seed)` returns an `IterableDataset`, which runs without workers.
 
     >>> datasets(lambda seed: ..., rows=24).name
     'datasets'
@@ -134,10 +134,10 @@ def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
 
 
 def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a `DataLoader` of torch: `make(seed, workers)` returns one. Iterating it again starts the next epoch.
+    """Audit a torch `DataLoader`. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
 
-    Where its sampler or its dataset has `set_epoch`, that is called instead. It has no state: a run is resumed as is usual with it, by
-    leaving out the first items.
+    If the sampler, batch sampler or dataset has `set_epoch`, the audit calls `set_epoch` instead of iterating earlier epochs. A
+    `DataLoader` has no state: to resume, the audit skips the first items.
 
     >>> torch(lambda seed, workers: ..., rows=24).name
     'torch'
@@ -149,36 +149,36 @@ def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
         counting = [part for part in parts if hasattr(part, "set_epoch")]
         for part in counting:
             part.set_epoch(epoch)
-        yield from _after(loader, 0 if counting else epoch, state)
+        yield from _remaining_items(loader, 0 if counting else epoch, state)
 
     return Loader("torch", rows, run)
 
 
 def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a stream or a buffer of mlx-data: `make(seed, workers)` returns one, after `mlx.data.core.set_state(seed)`.
+    """Audit a stream or buffer of mlx-data. `make(seed, workers)` calls `mlx.data.core.set_state(seed)` and returns the stream or buffer.
 
-    The next epoch starts after `reset()`, where there is one. It has no state: a run is resumed by leaving out the first items.
+    The next epoch starts after `reset()`, if the method exists. The loader has no state: to resume, the audit skips the first items.
 
     >>> mlx_data(lambda seed, workers: ..., rows=24).name
     'mlx_data'
     """
-    return Loader("mlx_data", rows, lambda seed, epoch, workers, state: _after(make(seed, workers), epoch, state))
+    return Loader("mlx_data", rows, lambda seed, epoch, workers, state: _remaining_items(make(seed, workers), epoch, state))
 
 
-def _after(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Yield the items after some epochs and `state` items, each with the number of items so far."""
+def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
+    """Skip `epochs` epochs and `state` items, then yield the remaining items, each with the number of items so far."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:
             pass
         reset()
-    for place, item in enumerate(loader, 1):
-        if place > (state or 0):
-            yield item, place
+    for count, item in enumerate(loader, 1):
+        if count > (state or 0):
+            yield item, count
 
 
 def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a `StatefulDataLoader` of torchdata: `make(seed, workers)` returns one. Iterating it again starts the next epoch.
+    """Audit a `StatefulDataLoader` of torchdata. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
 
     >>> stateful_dataloader(lambda seed, workers: ..., rows=24).name
     'stateful_dataloader'
@@ -199,7 +199,7 @@ def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader
 
 
 def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
-    """Audit a pipeline of ours: `make(seed, workers)` returns a dataset.
+    """Audit an mlxfp pipeline. `make(seed, workers)` returns a dataset.
 
     >>> import mlxfp as fp
     >>> pipeline(lambda seed, workers: fp.from_examples([{"x": 0}]), rows=1).name
@@ -208,114 +208,116 @@ def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
     return Loader("pipeline", rows, lambda seed, epoch, workers, state: iterate(make(seed, workers), state, epoch=epoch))
 
 
-_CASES = tuple(product((0, 1), (0, 1)))  # seeds and epochs
+_CASES = tuple(product((0, 1), (0, 1)))  # (seed, epoch) pairs
 
 
-def _deterministic(loader: Loader, workers: int) -> Iterator[str]:
+def _check_determinism(loader: Loader, workers: int) -> Iterator[str]:
     for count in sorted({0, workers}):
-        first, again = (_items(loader, 0, 0, count) for _ in range(2))
-        if first != again:
-            yield f"{loader.name} with {count} workers gives other items when it is run again: {_differing(first, again)}"
+        first, second = (_items(loader, 0, 0, count) for _ in range(2))
+        if first != second:
+            yield f"{loader.name} with {count} workers gives other items in a second run: {_first_difference(first, second)}"
 
 
-def _permuting(loader: Loader, workers: int) -> Iterator[str]:
+def _check_permutation(loader: Loader, workers: int) -> Iterator[str]:
     for seed, epoch in _CASES:
         wrong = _lost_and_repeated(_items(loader, seed, epoch, 0), [range(loader.rows)])
         if wrong:
             yield f"{loader.name} in epoch {epoch} of seed {seed} {wrong}"
 
 
-def _ordering(loader: Loader, workers: int) -> Iterator[str]:
+def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
     if loader.rows < ENOUGH:
         return
     orders: dict[tuple[int, int], tuple[int, ...]] = {}
-    for cases in (_CASES, ((0, 2),)):  # some keep the order of the second epoch
+    for cases in (_CASES, ((0, 2),)):  # some loaders repeat the order of the second epoch
         orders |= {case: sum(_items(loader, *case, 0), ()) for case in cases}
-        found = [*_alike(orders, lambda order: order, ""), *_alike(orders, _circle, ", begun at another row or reversed")]
-        if found:
-            yield f"{loader.name} has one order for {found[0]}"
+        pairs = [*_equal_orders(orders, lambda order: order, ""), *_equal_orders(orders, _canonical_order, ", rotated or reversed")]
+        if pairs:
+            yield f"{loader.name} has one order for {pairs[0]}"
             return
 
 
-def _alike(orders: Mapping[tuple[int, int], tuple[int, ...]], seen: Callable[[tuple[int, ...]], object], how: str) -> Iterator[str]:
-    """Yield, if there are any, the cases whose orders look the same."""
-    looks = {case: seen(order) for case, order in orders.items()}
-    pairs = [pair for look in dict.fromkeys(looks.values()) for pair in pairwise(case for case in orders if looks[case] == look)]
+def _equal_orders(
+    orders: Mapping[tuple[int, int], tuple[int, ...]], form_of: Callable[[tuple[int, ...]], object], suffix: str
+) -> Iterator[str]:
+    """Yield a description of the (seed, epoch) pairs with equal orders, if any. `form_of` converts an order before the comparison."""
+    forms = {case: form_of(order) for case, order in orders.items()}
+    pairs = [pair for form in dict.fromkeys(forms.values()) for pair in pairwise(case for case in orders if forms[case] == form)]
     if pairs:
-        yield ", ".join(f"(seed {a[0]}, epoch {a[1]}) and (seed {b[0]}, epoch {b[1]})" for a, b in pairs) + how
+        yield ", ".join(f"(seed {a[0]}, epoch {a[1]}) and (seed {b[0]}, epoch {b[1]})" for a, b in pairs) + suffix
 
 
-def _circle(order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what an order has in common with those that begin at another row, or go in the other direction."""
+def _canonical_order(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a canonical form that is equal for all rotations and reversals of an order."""
     if not order:
         return order
-    begins = order.index(min(order))
-    rotated = (*order[begins:], *order[:begins])
+    minimum = order.index(min(order))
+    rotated = (*order[minimum:], *order[:minimum])
     return min(rotated, (rotated[0], *rotated[:0:-1]))
 
 
-def _working(loader: Loader, workers: int) -> Iterator[str]:
+def _check_workers(loader: Loader, workers: int) -> Iterator[str]:
     if workers:
         alone, helped = (_items(loader, 0, 0, count) for count in (0, workers))
         if alone != helped:
-            yield f"{loader.name} gives other items with {workers} workers than with none: {_differing(helped, alone)}"
+            yield f"{loader.name} gives other items with {workers} workers than with none: {_first_difference(helped, alone)}"
 
 
-def _resuming(loader: Loader, workers: int) -> Iterator[str]:
+def _check_resuming(loader: Loader, workers: int) -> Iterator[str]:
     for count in sorted({0, workers}):
-        epoch = 0 if count else 1  # starting workers takes seconds, in some loaders again for each earlier epoch
-        whole = [(_numbers(item), state, deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
-        items = tuple(numbers for numbers, _, _ in whole)
-        wrong_from = partial(_resumed, items, partial(loader.run, 0, epoch, count))
-        stops = [len(whole) // 2] if count else range(1, len(whole) + 1)
-        found = [wrong for stop in stops if (wrong := wrong_from(stop, deepcopy(whole[stop - 1][2])))][:1]
-        if whole and not count and not found:
-            middle = (len(whole) + 1) // 2
-            _, given, kept = whole[middle - 1]
-            if wrong := wrong_from(middle, deepcopy(given)):
-                found.append(f"changes the state of item {middle} when it goes on: give a copy. From that state, {wrong}")
-            wrong_from(middle, kept)
-            if wrong := wrong_from(middle, kept):
-                found.append(f"changes the state that it is resumed from: copy it first. The second time, {wrong}")
-        yield from (f"{loader.name} with {count} workers, {wrong}" for wrong in found)
+        epoch = 0 if count else 1  # starting workers takes seconds; some loaders start workers in every skipped epoch
+        full_run = [(_numbers(item), state, deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
+        items = tuple(numbers for numbers, _, _ in full_run)
+        error_after = partial(_resuming_error, items, partial(loader.run, 0, epoch, count))
+        stops = [len(full_run) // 2] if count else range(1, len(full_run) + 1)
+        errors = [error for stop in stops if (error := error_after(stop, deepcopy(full_run[stop - 1][2])))][:1]
+        if full_run and not count and not errors:
+            middle = (len(full_run) + 1) // 2
+            _, yielded_state, state_copy = full_run[middle - 1]
+            if error := error_after(middle, deepcopy(yielded_state)):
+                errors.append(f"changes the state yielded with item {middle} later on: yield a copy. The run {error}")
+            error_after(middle, state_copy)
+            if error := error_after(middle, state_copy):
+                errors.append(f"changes the state given to `run`: copy the state before use. A second run from the state {error}")
+        yield from (f"{loader.name} with {count} workers, {error}" for error in errors)
 
 
-def _resumed(items: Items, run: Callable[[Any], Iterator[tuple[Any, Any]]], stop: int, state: Any) -> str:
-    """Say what is wrong with a run that is resumed from the state after `stop` items, if anything is."""
+def _resuming_error(items: Items, run: Callable[[Any], Iterator[tuple[Any, Any]]], stop: int, state: Any) -> str:
+    """Return a description of the first error of a run resumed after `stop` items, or an empty string."""
     where = f"resumed after item {stop} of {len(items)},"
     try:
         rest = tuple(_numbers(item) for item, _ in run(state))
-    except Exception as error:  # noqa: BLE001  # any error of another package's loader is a finding
+    except Exception as error:  # noqa: BLE001  # errors of another package's loader are findings
         return f"{where} raises {type(error).__name__}: {error}"
     if rest == items[stop:]:
         return ""
-    wrong = _lost_and_repeated((*items[:stop], *rest), items) or f"gives other items: {_differing(rest, items[stop:])}"
+    wrong = _lost_and_repeated((*items[:stop], *rest), items) or f"gives other items: {_first_difference(rest, items[stop:])}"
     return f"{where} {wrong}"
 
 
-def _mixing(loader: Loader, workers: int) -> Iterator[str]:
+def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
     if loader.rows < ENOUGH:
         return
     orders = [np.array(sum(_items(loader, *case, 0), ())) for case in product((0, 1), (0, 1, 2))]
     moved = np.mean([np.abs(order - np.arange(len(order))).mean() / len(order) for order in orders])
     neighbours = np.mean([(np.abs(np.diff(order)) == 1).mean() for order in orders])
-    # In a uniform order of 12 rows or more, over 6 epochs, each of these is by chance beyond its bound in fewer than one audit in 10,000.
+    # For uniform orders of 12 or more rows over 6 epochs, each bound is exceeded by chance in fewer than 1 of 10,000 audits.
     if moved < _LEAST_MOVED or neighbours > _MOST_NEIGHBOURS:
         yield (
-            f"{loader.name} moves rows by {moved:.0%} of their number on average, and leaves {neighbours:.0%} of them next to each other; "
-            f"a uniform shuffle moves them by {1 / 3:.0%} and leaves {2 / loader.rows:.0%}"
+            f"{loader.name} moves rows by {moved:.0%} of the row count on average, and keeps {neighbours:.0%} of neighbours together; "
+            f"a uniform shuffle moves rows by {1 / 3:.0%} and keeps {2 / loader.rows:.0%}"
         )
     elif len({len(order) for order in orders}) == 1 and (still := np.flatnonzero((np.diff(orders, axis=0) == 0).all(axis=0))).size:
-        yield f"{loader.name} has row {orders[0][still[0]]} at place {still[0]} of all of {len(orders)} orders"
+        yield f"{loader.name} has row {orders[0][still[0]]} at index {still[0]} in all {len(orders)} orders"
 
 
 _LEAST_MOVED, _MOST_NEIGHBOURS = 0.2, 0.45
 _LAWS: Mapping[str, Callable[[Loader, int], Iterator[str]]] = {
-    "determinism": _deterministic,
-    "permutation": _permuting,
-    "orders": _ordering,
-    "workers": _working,
-    "resume": _resuming,
+    "determinism": _check_determinism,
+    "permutation": _check_permutation,
+    "orders": _check_orders,
+    "workers": _check_workers,
+    "resume": _check_resuming,
 }
 
 
@@ -324,7 +326,7 @@ def _items(loader: Loader, seed: int, epoch: int, workers: int) -> Items:
 
 
 def _numbers(item: Any) -> tuple[int, ...]:
-    """Return the numbers in an item, in order: in mappings, sequences, and arrays or tensors of any package."""
+    """Return all numbers in an item, in order. Accepts mappings, sequences, and arrays or tensors of any package."""
     if isinstance(item, Mapping):
         return sum(map(_numbers, item.values()), ())
     if isinstance(item, Sequence):
@@ -333,12 +335,15 @@ def _numbers(item: Any) -> tuple[int, ...]:
 
 
 def _lost_and_repeated(items: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> str:
-    found, wanted = (Counter(number for item in parts for number in item) for parts in (items, expected))
-    wrong = {"loses": sorted((wanted - found).elements()), "repeats": sorted((found - wanted).elements())}
-    return " and ".join(f"{what} the rows {rows}" for what, rows in wrong.items() if rows)
+    actual_counts, expected_counts = (Counter(number for item in parts for number in item) for parts in (items, expected))
+    differences = {
+        "loses": sorted((expected_counts - actual_counts).elements()),
+        "repeats": sorted((actual_counts - expected_counts).elements()),
+    }
+    return " and ".join(f"{verb} the rows {rows}" for verb, rows in differences.items() if rows)
 
 
-def _differing(found: Items, expected: Items) -> str:
-    place = next((place for place, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), min(len(found), len(expected)))
-    shown = [list(items[place]) if place < len(items) else "nothing" for items in (found, expected)]
-    return f"item {place} is {shown[0]}, not {shown[1]}"
+def _first_difference(actual: Items, expected: Items) -> str:
+    index = next((index for index, (a, b) in enumerate(zip(actual, expected, strict=False)) if a != b), min(len(actual), len(expected)))
+    shown = [list(items[index]) if index < len(items) else "nothing" for items in (actual, expected)]
+    return f"item {index} is {shown[0]}, not {shown[1]}"

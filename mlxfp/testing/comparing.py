@@ -1,4 +1,4 @@
-"""Exact comparison of anything that comes out of a pipeline, and of the states inside one."""
+"""Exact comparison of pipeline outputs and of the states inside a pipeline."""
 
 from collections.abc import Iterator
 from struct import pack
@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_list_like
 
-__tracebackhide__ = True  # pytest leaves the frames of this module out of tracebacks
+__tracebackhide__ = True  # pytest omits the frames of this module from tracebacks
 
-_MLX = "mlx.core"  # looked up by name: comparing rows must not load MLX
+_MLX = "mlx.core"  # module name instead of an import, because comparing rows must not import MLX
 
 
-def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case for each kind of value
-    """Return whether two values are exactly the same.
+def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case per kind of value
+    """Return True if two values are exactly equal.
 
-    Types, dtypes, shapes, lengths and the order of columns count; chunks, offsets and metadata of Arrow data do not. NaN equals NaN,
-    0.0 differs from -0.0, and 1 from True and 1.0. MLX arrays are compared by their bytes. Never raises for values of pipelines.
+    The comparison includes types, dtypes, shapes, lengths and column order, and ignores the chunks, offsets and metadata of Arrow data. NaN
+    equals NaN, 0.0 differs from -0.0, and 1 differs from True and 1.0. MLX arrays are compared by their bytes. Never raises for values of
+    pipelines.
 
     >>> same([float("nan")], [float("nan")]), same({"x": 0.0}, {"x": -0.0}), same(1, True)
     (True, False, False)
 
-    See also: `difference`, which says where.
+    See also: `difference`, which describes the first difference.
     """
     if type(a) is not type(b):
         return False
@@ -55,25 +56,25 @@ def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case for e
 
 
 def difference(a: object, b: object) -> str | None:
-    """Say where two values first differ, or None if they are the same.
+    """Return a description of the first difference between two values, or None if the values are equal.
 
     >>> difference([{"x": 1}, {"x": 2}], [{"x": 1}, {"x": 3}])
     '[1].x: 2, not 3'
     """
     if same(a, b):
         return None
-    place, left, right = _first_difference(_as_containers(a), _as_containers(b), "")
+    path, left, right = _first_difference(_as_containers(a), _as_containers(b), "")
     shown = (f"{left!r:.200}", f"{right!r:.200}")
     if shown[0] == shown[1] or type(left) is not type(right):
         shown = (f"{type(left).__name__} {shown[0]}", f"{type(right).__name__} {shown[1]}")
-    return f"{place.lstrip('.') or 'all'}: {shown[0]}, not {shown[1]}"
+    return f"{path.lstrip('.') or 'all'}: {shown[0]}, not {shown[1]}"
 
 
 def assert_same(found: object, expected: object, claim: str) -> None:
-    """Raise `AssertionError`, with the claim and the first difference, unless the two are the same."""
-    __tracebackhide__ = True  # for IPython, which asks functions and not modules
-    where = difference(found, expected)
-    assert where is None, f"{claim}, but they differ at {where}"
+    """Raise `AssertionError` with the claim and the first difference if the values differ."""
+    __tracebackhide__ = True  # IPython looks for this name only inside functions
+    location = difference(found, expected)
+    assert location is None, f"{claim}, but the results differ at {location}"
 
 
 def _same_numbers(a: NDArray[Any], b: NDArray[Any]) -> bool:
@@ -88,7 +89,7 @@ def _same_numbers(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return a.tobytes() == b.tobytes()
 
 
-def _same_arrays(a: pa.Array, b: pa.Array) -> bool:  # noqa: PLR0911  # one case for each kind of type
+def _same_arrays(a: pa.Array, b: pa.Array) -> bool:  # noqa: PLR0911  # one case per Arrow type
     kind = a.type
     if kind != b.type or len(a) != len(b) or not a.is_null().equals(b.is_null()):
         return False
@@ -113,7 +114,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _as_containers(value: Any) -> Any:
-    """Turn a value that `difference` should look into, into dicts and lists."""
+    """Return arrays, tables and attrs values as dicts and lists for `difference`; return other values unchanged."""
     match value:
         case Examples():
             return _as_containers(value.chunk)
@@ -128,16 +129,16 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in attrs.fields(type(value)) if field.eq}
 
 
-def _first_difference(a: Any, b: Any, place: str) -> tuple[str, Any, Any]:
-    """Return the first place where two different values differ, and what they are there."""
+def _first_difference(a: Any, b: Any, path: str) -> tuple[str, Any, Any]:
+    """Return the path of the first difference and the two values at this path."""
     for name, left, right in _parts(a, b):
         if not same(left, right):
-            return _first_difference(_as_containers(left), _as_containers(right), place + name)
-    return place, a, b
+            return _first_difference(_as_containers(left), _as_containers(right), path + name)
+    return path, a, b
 
 
 def _parts(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Pair the parts of two dicts or sequences."""
+    """Yield (path, left, right) for the elements of two dicts or sequences."""
     if isinstance(a, dict) and isinstance(b, dict) and list(a) == list(b):
         yield from ((f".{name}", a[name], b[name]) for name in a)
     elif isinstance(a, list | tuple) and type(a) is type(b):

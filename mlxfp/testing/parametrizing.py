@@ -1,4 +1,4 @@
-"""A test for each law of your parts, under pytest."""
+"""One pytest test per law of your parts."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,13 @@ _NOTHING: Mapping[str, str] = {}
 
 
 def parametrize_with_laws(parts: Iterable[Any], *, expected_failures: Mapping[str, str] = _NOTHING) -> "pytest.MarkDecorator":
-    """Parametrize a test with the laws of parts, so that each law is a test with a name: `test_laws[batch(size=2)-assert_resumable]`.
+    """Parametrize a test with the laws of parts. Each law becomes one test, named like `test_laws[batch(size=2)-assert_resumable]`.
 
-    A part that needs arguments of `laws.check` is a `laws.Subject`. `expected_failures` maps the name of a law to the reason why your
-    parts break it: that test is expected to fail for each of them, and fails itself where the law holds. `pytest_plugins =
-    ["mlxfp.testing.pytest_plugin"]` in conftest.py marks these tests (`pytest -m law`) and lists at the end the laws that are broken.
+    If a part needs arguments of `laws.check`, wrap the part in `laws.Subject`. `expected_failures` maps the name of a broken law to the
+    reason. These tests are expected to fail for every part, and a part that obeys the law fails its test. `pytest_plugins =
+    ["mlxfp.testing.pytest_plugin"]` in conftest.py marks the law tests (`pytest -m law`) and lists the broken laws after the run.
 
-    Raises `ArgumentError` without parts, and `UnknownNameError` for an expected failure of a law that none of them has.
+    Raises `ArgumentError` if `parts` is empty, and `UnknownNameError` if no part has an expected law.
 
     >>> import mlxfp as fp
     >>> @parametrize_with_laws([fp.batch(2), fp.from_examples([{"x": 1}, {"x": 2}])])
@@ -31,16 +31,16 @@ def parametrize_with_laws(parts: Iterable[Any], *, expected_failures: Mapping[st
     >>> [mark.name for mark in test_laws.pytestmark]
     ['parametrize']
 
-    See also: `laws.laws_of`, which has the laws without pytest.
+    See also: `laws.laws_of`, which returns the laws without pytest.
     """
     module = optional("pytest", extra="testing", needed_by="testing.parametrize_with_laws")
-    found = [law for part in parts for law in laws_of(part)]
-    if not found:
+    laws = [law for part in parts for law in laws_of(part)]
+    if not laws:
         raise ArgumentError("parametrize_with_laws needs at least one part, got none.")
     for name in expected_failures:
-        check_choice({law.name for law in found}, **{"law of these parts": name})
+        check_choice({law.name for law in laws}, **{"law of these parts": name})
     check_text(**{f"expected_failures[{law!r}]": reason for law, reason in expected_failures.items()})
     fails: dict[str, Any] = {name: module.mark.xfail(reason=reason, strict=True) for name, reason in expected_failures.items()}
-    cases = [module.param(law, id=f"{brief(law.subject.part)}-{law.name}", marks=fails.get(law.name, ())) for law in found]
+    cases = [module.param(law, id=f"{brief(law.subject.part)}-{law.name}", marks=fails.get(law.name, ())) for law in laws]
     marked: pytest.MarkDecorator = module.mark.parametrize("law", cases)
     return marked

@@ -1,4 +1,4 @@
-"""A source for tests: exactly the chunks that it was given, and a log of those that are read."""
+"""A source for tests with given chunks and a log of the chunks read."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,10 +12,10 @@ from mlxfp.support.errors import ArgumentError
 
 
 def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) -> Dataset[Example]:
-    """Make a dataset of exactly these chunks, without random access.
+    """Return a dataset of exactly these chunks, without random access.
 
-    Whenever a chunk is read, its number of rows is appended to `log`, so that a test sees what was read and when. Raises `ArgumentError`
-    where there are no chunks, or their schemas differ.
+    Reading a chunk appends its number of rows to `log`, so a test can check the reads and their order. Raises `ArgumentError` if `chunks`
+    is empty or the schemas differ.
 
     >>> import pyarrow as pa
     >>> log = []
@@ -24,13 +24,16 @@ def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) 
     ({'x': 1}, [2])
     """
     if len({chunk.schema.remove_metadata() for chunk in chunks}) != 1:
-        raise ArgumentError(f"from_chunks needs chunks of one schema, got those of {[chunk.schema.names for chunk in chunks]}.")
+        raise ArgumentError(
+            f"from_chunks needs at least one chunk and a single schema, got chunks with the columns "
+            f"{[chunk.schema.names for chunk in chunks]}."
+        )
     return Dataset(_FromChunks(tuple(chunks), [] if log is None else log))
 
 
 @frozen(repr=False)
 class _FromChunks(Source):
-    """Positions are the number of the next chunk."""
+    """A source of given chunks. A position is the index of the next chunk."""
 
     chunks: tuple[RecordBatch, ...] = field(eq=fingerprint)
     log: list[int] = field(eq=False, repr=False)
@@ -39,9 +42,9 @@ class _FromChunks(Source):
         return self.chunks[0].schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        for place in range(position or 0, len(self.chunks)):
-            self.log.append(self.chunks[place].num_rows)
-            yield self.chunks[place], place + 1
+        for index in range(position or 0, len(self.chunks)):
+            self.log.append(self.chunks[index].num_rows)
+            yield self.chunks[index], index + 1
 
     def length(self) -> int:
         return sum(chunk.num_rows for chunk in self.chunks)

@@ -1,7 +1,8 @@
-"""A plugin of pytest: it marks the tests of laws, and lists at the end which laws of which part are broken.
+"""A pytest plugin that marks law tests and lists the broken laws of every part after the run.
 
-A line in `conftest.py` loads it: `pytest_plugins = ["mlxfp.testing.pytest_plugin"]`. pytest would load an entry point for all who have
-mlxfp installed, and rewrite every `assert` of the package, which changes what laws say.
+Load the plugin in `conftest.py`: `pytest_plugins = ["mlxfp.testing.pytest_plugin"]`. The package has no pytest entry point. With an entry
+point, every pytest run with mlxfp installed would load the plugin and rewrite all `assert` statements of the package, which changes the
+messages of the laws.
 """
 
 import sys
@@ -9,17 +10,17 @@ from typing import Any
 
 import pytest
 
-_LAWS = "mlxfp.testing.laws.checking"  # where `Law` is, if a test has imported it
+_LAWS = "mlxfp.testing.laws.checking"  # the module of `Law`, in `sys.modules` only if a test has imported it
 _MARK, _KEY = "law", "mlxfp law"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark."""
+    """Register the `law` mark."""
     config.addinivalue_line("markers", f"{_MARK}: a law of a part, of mlxfp.testing.parametrize_with_laws; -m law runs these alone")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test of a law, and remember the part, so that its report has it, also from another process."""
+    """Mark law tests. Store the part in the report, so that a worker process of pytest-xdist sends the part as well."""
     laws: Any = sys.modules.get(_LAWS)
     call = getattr(item, "callspec", None)
     for law in () if laws is None or call is None else call.params.values():
@@ -29,22 +30,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """List the parts whose laws were checked."""
-    found: dict[str, dict[str, list[str]]] = {}
+    """List the checked parts and their broken laws."""
+    outcomes_of_parts: dict[str, dict[str, list[str]]] = {}
     for outcome in ("passed", "failed", "xfailed", "xpassed"):
         for report in terminalreporter.stats.get(outcome, ()):
             for key, value in getattr(report, "user_properties", ()):
                 if key == _KEY:
-                    held = outcome == "failed" and str(report.longrepr).startswith("[XPASS(strict)]")
-                    found.setdefault(value[0], {}).setdefault("xpassed" if held else outcome, []).append(value[1])
-    if found:
+                    unexpected_pass = outcome == "failed" and str(report.longrepr).startswith("[XPASS(strict)]")
+                    outcomes_of_parts.setdefault(value[0], {}).setdefault("xpassed" if unexpected_pass else outcome, []).append(value[1])
+    if outcomes_of_parts:
         terminalreporter.section("laws")
-    for part, outcomes in found.items():
-        terminalreporter.line(f"{part}: {', '.join(_told(outcomes))}")
+    for part, outcomes in outcomes_of_parts.items():
+        terminalreporter.line(f"{part}: {', '.join(_summary(outcomes))}")
 
 
-def _told(outcomes: dict[str, list[str]]) -> list[str]:
-    held = len(outcomes.get("passed", []))
-    names = {"broken": "failed", "broken as expected": "xfailed", "held though expected to be broken": "xpassed"}
-    said = [f"{name} {', '.join(outcomes[outcome])}" for name, outcome in names.items() if outcome in outcomes]
-    return [f"{held} {'law holds' if held == 1 else 'laws hold'}", *said]
+def _summary(outcomes: dict[str, list[str]]) -> list[str]:
+    passed = len(outcomes.get("passed", []))
+    names = {"broken": "failed", "broken as expected": "xfailed", "unexpectedly kept": "xpassed"}
+    problems = [f"{name} {', '.join(outcomes[outcome])}" for name, outcome in names.items() if outcome in outcomes]
+    return [f"{passed} {'law holds' if passed == 1 else 'laws hold'}", *problems]

@@ -1,4 +1,4 @@
-"""Conversations to token ids, with a mask of what is trained on."""
+"""Tokenization of conversations, with a mask that excludes the prompt from training."""
 
 import json as jsons
 import re
@@ -27,7 +27,7 @@ _TOOLS = "tools"
 
 
 @explain_call
-def chat(  # noqa: PLR0913  # all have defaults but one, and are named
+def chat(  # noqa: PLR0913  # only the tokenizer is positional
     tokenizer: Tokenizer,
     *,
     messages: str = "messages",
@@ -37,22 +37,24 @@ def chat(  # noqa: PLR0913  # all have defaults but one, and are named
     into: str = "input_ids",
     prompt: str = "prompt",
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Turn a column of conversations into token ids by a model's chat template, with a mask of the prompt.
+    """Convert a column of conversations to token ids with a chat template, and add a prompt mask.
 
-    A conversation is a list of messages with `role`, `content` and what else the template knows. `tools` names a column of descriptions of
-    functions; the column "tools" need not be there. Both may also be text in JSON. The template is that of the tokenizer's folder, or
-    `template`.
+    A conversation is a list of messages with the keys `role`, `content` and any further keys known to the template. `tools` names a
+    column of function descriptions. The default column "tools" may be absent. Both columns may also contain JSON text. The default
+    template is `tokenizer.chat_template`.
 
-    Adds the columns `into` (list<int32>): the ids of the whole conversation; and `prompt` (list<bool>): false on what is trained on, true
-    on everything else. `collators.causal(prompt_mask="prompt")` takes both. Trained on are the assistant's messages with the token that
-    ends each; with `train_on="last"`, only the last of them; with `train_on="all"`, all tokens.
+    Adds two columns, as expected by `collators.causal(prompt_mask="prompt")`: `into` (list<int32>) with the ids of the conversation, and
+    `prompt` (list<bool>), false for tokens to train on. By default, a model is trained on all messages of the assistant, including the end
+    token of each message. `train_on="last"` selects only the last message of the assistant, `train_on="all"` selects all tokens.
 
-    The ids are those of transformers' `apply_chat_template`, except that a message that spells a special token is ordinary text: it cannot
-    end a turn. What the model writes is what the template marks with `{% generation %}`; without such marks, it is what stands behind the
-    prompt for an answer, and the template must write the messages before an answer in the same way whether or not others follow.
+    The ids equal the result of `apply_chat_template` in transformers, with one exception: special tokens spelled in a message are encoded
+    as ordinary text and cannot end a turn. Answers are the parts marked with `{% generation %}` in the template. In a template without
+    marks, an answer is the text after the generation prompt. In this case the rendering of earlier messages must not depend on later
+    messages.
 
-    Raises `ArgumentError` for a tokenizer without a template; `SchemaError` when the pipeline is built if a column is missing or has
-    another type; `DataError`, naming the row, where the template refuses a conversation or answers cannot be found. Needs the extra `chat`.
+    Raises `ArgumentError` if the tokenizer has no template. Raises `SchemaError` at construction of the pipeline if a column is missing or
+    has another type. Raises `DataError` with the row if the template rejects a conversation or answers cannot be located. Needs the extra
+    `chat`.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "user: assistant: hi ho"}] * 2), kind="wordpiece", vocab_size=40)
@@ -71,17 +73,18 @@ def chat(  # noqa: PLR0913  # all have defaults but one, and are named
     check_types((str, type(None)), tools=tools)
     check_choice(_TRAIN_ON, train_on=train_on)
     if {into, prompt} & {*HIDDEN, ""} or into == prompt:
-        raise ArgumentError(f"into={into!r} and prompt={prompt!r} cannot name the columns of ids and of the mask; choose two other names.")
-    found = _template_of(tokenizer, template)
-    return _Chat(tokenizer, found, messages=messages, tools=tools, train_on=train_on, into=into, prompt=prompt)
+        raise ArgumentError(
+            f"into={into!r} and prompt={prompt!r} must be two different names, neither empty nor reserved. Choose other names."
+        )
+    return _Chat(tokenizer, _template_of(tokenizer, template), messages=messages, tools=tools, train_on=train_on, into=into, prompt=prompt)
 
 
 @explain_call
 def encode_chat(tokenizer: Tokenizer, messages: Messages, *, tools: Any = None, template: ChatTemplate | None = None) -> list[int]:
-    """Return the ids of a conversation and of the beginning of an answer, as `models.generate` takes them.
+    """Return the ids of a conversation followed by the generation prompt, as input for `models.generate`.
 
-    The template is that of the tokenizer's folder, or `template`. A message that spells a special token is ordinary text. Raises
-    `ArgumentError` for a tokenizer without a template, `DataError` where the template refuses the conversation.
+    The default template is `tokenizer.chat_template`. Special tokens spelled in a message are encoded as ordinary text. Raises
+    `ArgumentError` if the tokenizer has no template, and `DataError` if the template rejects the conversation.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "user: hi, assistant:"}] * 2), kind="wordpiece", vocab_size=40)
@@ -95,15 +98,15 @@ def encode_chat(tokenizer: Tokenizer, messages: Messages, *, tools: Any = None, 
 
 
 def _template_of(tokenizer: Tokenizer, template: ChatTemplate | None) -> ChatTemplate:
-    found = tokenizer.chat_template if template is None else template
-    if found is None:
+    chosen = tokenizer.chat_template if template is None else template
+    if chosen is None:
         raise ArgumentError(
-            f"{tokenizer!r} has no chat template: its folder has neither chat_template.jinja nor a chat_template in tokenizer_config.json. "
-            'Give template=fp.ChatTemplate("..."), in the form that the model expects.'
+            f"{tokenizer!r} has no chat template: its folder has neither chat_template.jinja nor 'chat_template' in "
+            'tokenizer_config.json. Pass template=fp.ChatTemplate("...") with the chat template of the model.'
         )
-    check_types(ChatTemplate, template=found)
-    found.check()
-    return found
+    check_types(ChatTemplate, template=chosen)
+    chosen.check()
+    return chosen
 
 
 @frozen(repr=False)
@@ -139,30 +142,30 @@ class _Chat(RowWise):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         chats = chunk.column(self.messages).to_pylist()
         tools = [None] * len(chats) if self.tools is None else chunk.column(self.tools).to_pylist()
-        rows = [self._row(chunk, place, *pair) for place, pair in enumerate(zip(chats, tools, strict=True))]
+        rows = [self._row(chunk, row, *pair) for row, pair in enumerate(zip(chats, tools, strict=True))]
         out = set_column(chunk, self.into, pa.array([ids for ids, _ in rows], pa.list_(pa.int32())))
         return set_column(out, self.prompt, pa.array([mask for _, mask in rows], pa.list_(pa.bool_())))
 
-    def _row(self, chunk: RecordBatch, place: int, chat: Any, tools: Any) -> tuple[list[int], list[bool]]:
+    def _row(self, chunk: RecordBatch, row: int, chat: Any, tools: Any) -> tuple[list[int], list[bool]]:
         try:
             guarded = _guard(self.tokenizer, self.template, _as_json(chat), _as_json(tools))
             return _encode(self.tokenizer, guarded.marked(self.train_on))
         except DataError as error:
-            raise DataError(f"chat: column {self.messages!r} of {row_at(chunk, place)}: {error}") from error
+            raise DataError(f"chat: column {self.messages!r} of {row_at(chunk, row)}: {error}") from error
 
 
 @frozen
 class _Guarded:
-    """A conversation in whose messages special tokens have other names, so that in its text only those of the template are left."""
+    """Conversation with renamed special tokens in all messages. The rendered text contains only the special tokens of the template."""
 
     template: ChatTemplate
     words: "_Words"
-    given: tuple[Any, Any]  # the messages and the tools
+    given: tuple[Any, Any]  # messages and tools before renaming
     messages: Any
     tools: Any
 
     def whole(self, *, generation_prompt: bool = False) -> str:
-        """Return the text of the conversation."""
+        """Return the rendered conversation."""
         text = self.template.render_marked(self.messages, self.tools, generation_prompt=generation_prompt)
         if (self.messages, self.tools) != self.given:
             self._check_same(text, self.template.render_marked(*self.given, generation_prompt=generation_prompt))
@@ -173,12 +176,12 @@ class _Guarded:
             text = text.replace(guard, token)
         if text != plain:
             raise DataError(
-                "The chat template looks for special tokens in the messages, and a message spells one, so it is unclear what is text. "
-                "Remove it from the message."
+                "A message contains a special token as text, and the chat template itself searches messages for special tokens. "
+                "Remove the special token from the message."
             )
 
     def marked(self, train_on: TrainOn) -> str:
-        """Return the text of the conversation with `BEGIN` and `END` around what is trained on."""
+        """Return the rendered conversation with `BEGIN` and `END` around the parts to train on."""
         whole = self.whole()
         if train_on == "all":
             return BEGIN + whole.replace(BEGIN, "").replace(END, "") + END
@@ -186,25 +189,25 @@ class _Guarded:
             begin = whole.rfind(BEGIN) if train_on == "last" else 0
             return whole[:begin].replace(BEGIN, "").replace(END, "") + whole[begin:]
         out, last = "", 0
-        for begin, end in self._spans(whole, train_on):
+        for begin, end in self._answer_spans(whole, train_on):
             out += whole[last:begin] + BEGIN + whole[begin:end] + END
             last = end
         return out + whole[last:]
 
-    def _spans(self, whole: str, train_on: TrainOn) -> Iterator[tuple[int, int]]:
-        """Yield where what the model writes begins and ends: behind the prompt for an answer, up to the special token that ends it."""
-        places = [place for place, message in enumerate(self.messages) if message["role"] == "assistant"]
-        for place in places[-1:] if train_on == "last" else places:
-            prompt = self._render(self.messages[:place], generation_prompt=True)
-            written = self._render(self.messages[: place + 1])
+    def _answer_spans(self, whole: str, train_on: TrainOn) -> Iterator[tuple[int, int]]:
+        """Yield the start and end of each answer: from the end of the generation prompt to the end of the closing special token."""
+        answers = [index for index, message in enumerate(self.messages) if message["role"] == "assistant"]
+        for index in answers[-1:] if train_on == "last" else answers:
+            prompt = self._render(self.messages[:index], generation_prompt=True)
+            written = self._render(self.messages[: index + 1])
             ended = written.rstrip()
             ended = ended if ended.endswith(tuple(self.words.guards)) else written
             if not ended.startswith(prompt) or not whole.startswith(ended):
-                other = "" if train_on == "last" else 'Choose train_on="last", with a row for each answer, or '
+                other = "" if train_on == "last" else 'Choose train_on="last" with one row per answer, or '
                 advice = f"{other}mark answers in the template with {{% generation %}} and {{% endgeneration %}}."
                 raise DataError(
-                    f"The chat template writes the messages up to the answer in message {place} in another way when others follow, "
-                    f"so it is unclear what the model writes. {advice[0].upper()}{advice[1:]}"
+                    f"The chat template renders the messages up to message {index} differently if later messages follow, so the answer in "
+                    f"message {index} cannot be located. {advice[0].upper()}{advice[1:]}"
                 )
             yield len(prompt), len(ended)
 
@@ -214,30 +217,31 @@ class _Guarded:
 
 @frozen
 class _Words:
-    """The special tokens of a tokenizer: how they are found in a text, and what they are called in messages while a template runs."""
+    """Special tokens of a tokenizer, with patterns and with replacement names for messages during rendering."""
 
-    found: Any  # a pattern, or None where there are none
-    parts: Any  # a pattern for all that is not text in what a template made
+    special: Any  # Pattern of all special tokens.
+    parts: Any  # Pattern of special tokens, replacement names and answer marks in a rendered template.
     guards: dict[str, str]
 
 
 @lru_cache(maxsize=8)
 def _words(tokenizer: Tokenizer) -> _Words:
-    tokens = sorted(special_names(tokenizer), key=len, reverse=True)  # of two that begin in one place, the longer one is found
-    guards = {token: unspellable(f"text-{place}") for place, token in enumerate(tokens)}
+    # Longer tokens first: of two tokens at the same position, the longer token matches.
+    tokens = sorted(special_names(tokenizer), key=len, reverse=True)
+    guards = {token: unspellable(f"text-{index}") for index, token in enumerate(tokens)}
     special = "|".join(map(re.escape, tokens)) or r"(?!)"
     return _Words(re.compile(special), re.compile("|".join(map(re.escape, [BEGIN, END, *guards.values()])) + f"|{special}"), guards)
 
 
 def _guard(tokenizer: Tokenizer, template: ChatTemplate, messages: Any, tools: Any) -> _Guarded:
     if not isinstance(messages, list) or not all(isinstance(message, Mapping) and "role" in message for message in messages):
-        raise DataError(f"A conversation is a list of messages with a role, got {messages!r:.80}.")
+        raise DataError(f"A conversation must be a list of messages with the key 'role', got {messages!r:.80}.")
     words, given = _words(tokenizer), (without_nulls(messages), without_nulls(tools))
-    return _Guarded(template, words, given, *(_replaced(words.guards, words.found, each) for each in given))
+    return _Guarded(template, words, given, *(_replaced(words.guards, words.special, value) for value in given))
 
 
 def _encode(tokenizer: Tokenizer, marked: str) -> tuple[list[int], list[bool]]:
-    """Return the ids of a text that a template made, and for each whether it belongs to the prompt."""
+    """Return the ids of a rendered template, and True for each token of the prompt."""
     words, names = _words(tokenizer), special_names(tokenizer)
     spelled = {guard: token for token, guard in words.guards.items()} | names | {BEGIN: "", END: ""}
     pieces, bounds, size, last = [], [], 0, 0
@@ -247,15 +251,15 @@ def _encode(tokenizer: Tokenizer, marked: str) -> tuple[list[int], list[bool]]:
         if match[0] in (BEGIN, END):
             bounds.append(size)
     try:
-        found = engine(for_literal_text(tokenizer).json).encode("".join(pieces) + marked[last:], add_special_tokens=False)
+        encoding = engine(for_literal_text(tokenizer).json).encode("".join(pieces) + marked[last:], add_special_tokens=False)
     except BaseException as error:
         raise cannot_encode(error) from error
     spans = list(zip(bounds[::2], bounds[1::2], strict=True))
-    return found.ids, [not any(start < end and max(stop, start + 1) > begin for begin, end in spans) for start, stop in found.offsets]
+    return encoding.ids, [not any(start < end and max(stop, start + 1) > begin for begin, end in spans) for start, stop in encoding.offsets]
 
 
 def _replaced(names: Mapping[str, str], pattern: Any, value: Any) -> Any:
-    """Give special tokens in all texts of a value other names."""
+    """Replace special tokens in all strings of a nested value."""
     if isinstance(value, str):
         return pattern.sub(lambda match: names[match[0]], value)
     if isinstance(value, Mapping):
@@ -264,12 +268,12 @@ def _replaced(names: Mapping[str, str], pattern: Any, value: Any) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """Read a value that is text in JSON, or a list of such texts."""
+    """Parse JSON text, or each JSON text of a list."""
     try:
         if isinstance(value, str):
             return jsons.loads(value)
         if isinstance(value, Sequence):
-            return [jsons.loads(each) if isinstance(each, str) else each for each in value]
+            return [jsons.loads(item) if isinstance(item, str) else item for item in value]
     except (ValueError, RecursionError) as error:
-        raise DataError(f"A conversation, or tools, as text must be JSON: {error}, got {value!r:.80}.") from error
+        raise DataError(f"Conversations and tools given as text must be valid JSON: {error}, got {value!r:.80}.") from error
     return value

@@ -1,4 +1,4 @@
-"""Lists of ids filled up to one length."""
+"""Padding of list columns to a fixed length."""
 
 from collections.abc import Callable
 
@@ -22,13 +22,13 @@ from mlxfp.text.encoding.framing import Side
 def pad(
     length: int, *, pad_id: int, column: str = "input_ids", side: Side = "right", mask: str | None = "attention_mask"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Fill every row of a column of lists with `pad_id`, up to `length`.
+    """Pad each row of a list column to `length` with `pad_id`.
 
-    Adds the column `mask` (list<int32>): 1 for values of the row, 0 for padding; None adds no mask. Pad each further column of the same
-    rows, such as `token_type_ids`, with another `pad` and its own `pad_id`. Existing columns of these names are replaced.
+    Adds the column `mask` (list<int32>): 1 for values, 0 for padding. `mask=None` adds no mask. Pad further columns of the same rows,
+    such as `token_type_ids`, with a separate `pad` stage and a suitable `pad_id`. Existing columns with the same names are replaced.
 
-    Raises `SchemaError` when the pipeline is built unless the column holds lists of numbers; `DataError` for a row that is longer than
-    `length` or missing: `tokenize(max_length=...)` cuts rows, `pad` does not.
+    Raises `SchemaError` at construction of the pipeline if the column does not contain lists of numbers. Raises `DataError` if a row is
+    null or longer than `length`. `pad` never truncates. Truncate rows with `tokenize(max_length=...)`.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8, 9]}])
@@ -43,7 +43,9 @@ def pad(
     check_choice(("right", "left"), side=side)
     check_types((str, type(None)), mask=mask)
     if mask in (*HIDDEN, column, ""):
-        raise ArgumentError(f"mask={mask!r} cannot name the column of the mask; choose another name, or None for no mask.")
+        raise ArgumentError(
+            f"mask={mask!r} is empty, reserved or the name of the padded column. Choose another name, or mask=None for no mask."
+        )
     return _Pad(length, pad_id=pad_id, column=column, side=side, mask=mask)
 
 
@@ -59,12 +61,12 @@ class _Pad(RowWise):
         check_columns([self.column], [name for name in schema.names if name not in HIDDEN], "pad")
         kind = schema.field(self.column).type
         if not (is_list_like(kind) and is_number(kind.value_type)):
-            raise SchemaError(f"pad needs lists of numbers in column {self.column!r}, got {kind}. Make ids of text with tokenize first.")
+            raise SchemaError(f"pad needs lists of numbers in column {self.column!r}, got {kind}. Convert text to ids with tokenize first.")
         try:
             pa.scalar(self.pad_id, kind.value_type)
         except (pa.ArrowInvalid, OverflowError) as error:
             raise SchemaError(
-                f"pad_id={self.pad_id} does not fit column {self.column!r} of {kind}: {error}. Choose another one."
+                f"pad_id={self.pad_id} does not fit column {self.column!r} of {kind}: {error}. Choose another pad_id."
             ) from error
         out = set_field(schema, self.column, pa.list_(kind.value_type))
         return out if self.mask is None else set_field(out, self.mask, pa.list_(pa.int32()))
@@ -77,14 +79,14 @@ class _Pad(RowWise):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         values, ends = read_lists(column_without_nulls(chunk, self.column, "pad"))
         check_values((values, ends), chunk, self.column, "pad")
-        lengths, places = np.diff(ends)[:, None], np.arange(self._length)
+        lengths, positions = np.diff(ends)[:, None], np.arange(self._length)
         if (lengths > self._length).any():
-            place = int(np.argmax(lengths > self._length))
+            row = int(np.argmax(lengths > self._length))
             raise DataError(
-                f"pad(length={self._length}) got {lengths[place, 0]} values in column {self.column!r} of {row_at(chunk, place)}. "
-                f"Cut rows with tokenize(max_length={self._length}), or leave them out with filter."
+                f"pad(length={self._length}) got {lengths[row, 0]} values in column {self.column!r} of {row_at(chunk, row)}. "
+                f"Truncate rows with tokenize(max_length={self._length}), or remove long rows with filter."
             )
-        real = places < lengths if self.side == "right" else places >= self._length - lengths
+        real = positions < lengths if self.side == "right" else positions >= self._length - lengths
         numbers = values.to_numpy(zero_copy_only=False)
         filled = np.full(real.shape, self.pad_id, numbers.dtype)
         filled[real] = numbers

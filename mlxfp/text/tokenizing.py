@@ -1,4 +1,4 @@
-"""Columns of text to token ids."""
+"""Stages that convert text columns to token ids."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -19,23 +19,23 @@ from mlxfp.support.arrow_types import is_list_like
 from mlxfp.support.checks import check_choice, check_not_negative, check_positive, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
-from mlxfp.text.encoding.encoding import cut_spans, encode_few, encode_rows, encode_spans, say_engine
+from mlxfp.text.encoding.encoding import cut_spans, describe_engine, encode_few, encode_rows, encode_spans
 from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, for_literal_text
 from mlxfp.text.word_lists import holds_words, read_words
 
 Truncation = Literal["right", "left", "error"]
-Encoded = dict[str, list[Ragged]]  # for each column to make, the values of each text
+Encoded = dict[str, list[Ragged]]  # Values of each text, for each output column.
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
 _SPANS = ("token_starts", "token_ends")
 _WORDS = "word_ids"
-_PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
+_PIECES_AT_ONCE = 256  # Pieces per chunk. Each piece carries a copy of the other columns, including the whole text.
 
 
 @explain_call
-def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
+def tokenize(  # noqa: PLR0913  # each argument controls one property of the ids
     tokenizer: Tokenizer,
     *,
     column: str = "text",
@@ -48,30 +48,31 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     offsets: bool = False,
     into: str = "input_ids",
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Turn a column of text into token ids, a column of list<int32>.
+    """Convert a text column to token ids, a column of list<int32>.
 
-    `pair` names a second column of text, joined to the first; the column `token_type_ids` (list<int32>) then has 0 for ids of the first
-    text and 1 for ids of the second. Rows of more than `max_length` ids, special ids included, are truncated on the right or the left, of
-    a pair the longer text first; `truncation="error"` raises instead. `special=False` leaves out the special tokens around a text. The
-    other columns stay; a column named `into` is replaced.
+    `pair` names a second text column, encoded after the first column. The added column `token_type_ids` (list<int32>) is 0 for ids of the
+    first text and 1 for ids of the second text. Rows longer than `max_length` ids, including special ids, are truncated on the right or
+    left. For pairs, the longer text is truncated first. `truncation="error"` raises instead. `special=False` omits the special tokens
+    around a text. Other columns are unchanged. An existing column `into` is replaced.
 
-    A text that spells a special token, such as "</s>", becomes this token. With `literal=True`, it is ordinary text
-    (`split_special_tokens` in transformers): use it for what others wrote.
+    A special token spelled in the text, such as "</s>", is encoded as the special token. `literal=True` encodes special tokens in the
+    text as ordinary text (`split_special_tokens` in transformers). Use `literal=True` for text from untrusted sources.
 
-    `offsets=True` adds the columns `token_starts` and `token_ends` (list<int32>): the text of a token is `text[start:end]`, counted in
-    characters of its own text of a pair. Both are 0 for special tokens. They are those of the `tokenizers` package: whether the space in
-    front of a word belongs to its token is up to the tokenizer, and the bytes of one character each have the whole character.
+    `offsets=True` adds the columns `token_starts` and `token_ends` (list<int32>), character offsets as in the `tokenizers` package: the
+    text of a token is `text[start:end]` of the respective text. Both offsets are 0 for special tokens. The tokenizer decides if the space
+    before a word belongs to the token of the word. If a character is split into several byte tokens, each token has the offsets of the
+    whole character.
 
-    The column may also hold a list of words for each row. Their text is the words with a space between, and the column `word_ids`
-    (list<int32>) then has the number of the word of each token, counted from 0, and -1 for special tokens. A token that holds only the
-    space before a word belongs to that word.
+    The column may also contain a list of words per row. The words are joined with spaces. The added column `word_ids` (list<int32>)
+    contains the word index of each token, starting at 0, and -1 for special tokens. A token for the space before a word belongs to this
+    word.
 
-    With `stride`, nothing is truncated: a long text becomes several rows of up to `max_length` ids. The first `stride` tokens of a row are
-    the last tokens of the row before, as in the `tokenizers` package; `truncation="left"` begins at the end of the text. Each row has
-    the other columns, and its own random keys. This is for one text, not for a pair.
+    `stride` splits long texts instead of truncating: a long text becomes several rows of up to `max_length` ids. Neighbouring rows share
+    `stride` tokens, as in the `tokenizers` package. `truncation="left"` starts at the end of the text. Each row has a copy of the other
+    columns and a random key of its own. `stride` cannot be combined with `pair`.
 
-    Raises `SchemaError` when the pipeline is built if the column is missing or does not hold text; `DataError` for a row whose text is
-    missing.
+    Raises `SchemaError` at construction of the pipeline if the column is missing or contains no text. Raises `DataError` for rows without
+    a text.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"text": "a cat"}, {"text": "a hat, a cat"}])
@@ -90,9 +91,11 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     check_choice(_TRUNCATIONS, truncation=truncation)
     check_types(bool, literal=literal, offsets=offsets)
     if into in (*HIDDEN, _TYPES, _WORDS, *(_SPANS if offsets else ()), ""):
-        raise ArgumentError(f"into={into!r} cannot name the column of ids; choose another name.")
+        raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
     if max_length is None and truncation != "right":
-        raise ArgumentError(f"truncation={truncation!r} does nothing without max_length. Give the longest row that you want.")
+        raise ArgumentError(
+            f"truncation={truncation!r} has no effect without max_length. Pass max_length=..., the maximum number of ids per row."
+        )
     cutting: dict[str, Any] = {"max_length": max_length, "truncation": truncation}
     stage = _Tokenize(tokenizer, column=column, pair=pair, **cutting, special=special, literal=literal, offsets=offsets, into=into)
     if max_length is not None:
@@ -100,7 +103,7 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
         if max_length <= stage.frame.added:
             raise ArgumentError(
                 f"max_length={max_length} leaves no room for text next to the {stage.frame.added} special tokens of {tokenizer!r}. "
-                "Make it larger, or leave them out with special=False."
+                "Increase max_length, or omit special tokens with special=False."
             )
     if stride is None:
         return stage
@@ -111,24 +114,25 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
 def _check_stride(stride: int, stage: "_Tokenize") -> None:
     check_not_negative(stride=stride)
     if stage.room is None:
-        raise ArgumentError(f"stride={stride} does nothing without max_length. Give the longest row that you want.")
+        raise ArgumentError(f"stride={stride} has no effect without max_length. Pass max_length=..., the maximum number of ids per row.")
     if stage.pair is not None:
         raise ArgumentError(
-            f"stride={stride} needs one text, got the pair {stage.column!r} and {stage.pair!r}: it is unclear which to divide. "
-            "Write both as one text with template."
+            f"stride={stride} needs a single text column, got the pair {stage.column!r} and {stage.pair!r}. "
+            "Combine both columns to one text with fp.template, and omit pair."
         )
     if stage.truncation == "error":
         raise ArgumentError(
-            f'stride={stride} truncates no text, and truncation="error" is about texts that would be truncated. Leave one of them out.'
+            f'stride={stride} splits long texts instead of truncating, so truncation="error" has no effect. Omit stride or truncation.'
         )
     if len(stage.frame.ids) - stage.frame.added > 1:
         raise ArgumentError(
-            f"stride={stride} needs a tokenizer that writes a text once, and {stage.tokenizer!r} writes it several times. Use another one."
+            f"stride={stride} needs a tokenizer with one copy of the text per row, but {stage.tokenizer!r} repeats the text. "
+            "Use another tokenizer or omit stride."
         )
     if stride >= stage.room:
         raise ArgumentError(
-            f"stride={stride} must be below the {stage.room} tokens of a text in max_length={stage.max_length}, "
-            "or the pieces do not advance. Make it smaller, or max_length larger."
+            f"stride={stride} must be less than {stage.room}, the number of text tokens per row with max_length={stage.max_length}. "
+            "Decrease stride or increase max_length."
         )
 
 
@@ -150,7 +154,7 @@ class _Tokenize(RowWise):
 
     @property
     def encoder(self) -> Tokenizer:
-        """The tokenizer to encode texts with."""
+        """Tokenizer that encodes the texts."""
         return for_literal_text(self.tokenizer) if self.literal else self.tokenizer
 
     @cached_property
@@ -159,13 +163,15 @@ class _Tokenize(RowWise):
 
     @property
     def room(self) -> int | None:
-        """How many ids of texts a row can have; None: any number."""
+        """Maximum number of text ids per row, or None for no limit."""
         return None if self.max_length is None else self.max_length - self.frame.added
 
     def schema(self, schema: Schema) -> Schema:
         words = self.column in schema.names and holds_words(schema.field(self.column).type)
         if words and self.pair is not None:
-            raise SchemaError(f"tokenize takes a pair of texts, got lists of words in column {self.column!r}. Join them with map.")
+            raise SchemaError(
+                f"tokenize with pair= needs text columns, got lists of words in column {self.column!r}. Join the words with map."
+            )
         for name in self.columns[words:]:
             check_text_column(schema, name, "tokenize")
         out = schema
@@ -180,7 +186,7 @@ class _Tokenize(RowWise):
             columns_read=self.columns,
             longest_row=(lambda tokens: self.max_length) if self.into == "input_ids" else identity,
             decoders={self.into: self.tokenizer},
-            notes=lambda: ("encoded by tokenizers, as engines give no offsets" if self.offsets else say_engine(self.encoder),),
+            notes=lambda: ("encoded by tokenizers, as engines give no offsets" if self.offsets else describe_engine(self.encoder),),
             advice=CACHE_ADVICE,
         )
 
@@ -194,7 +200,7 @@ class _Tokenize(RowWise):
         return self.framed(chunk, self.encode(chunk))
 
     def encode(self, chunk: RecordBatch) -> Encoded:
-        """Return the values of each text for each column: ids; with `offsets`, where the text of each begins and ends; of words, which."""
+        """Return the values of each text for each output column: ids, offsets if requested, and word indices for lists of words."""
         if holds_words(chunk.column(self.column).type):
             words = read_words(chunk, self.column, "tokenize")
             ids, starts, ends = encode_spans(self.encoder, words.texts)
@@ -208,7 +214,7 @@ class _Tokenize(RowWise):
         )
 
     def framed(self, chunk: RecordBatch, encoded: Encoded) -> RecordBatch:
-        """Cut the values of each text, put those of the special ids around them, and add them to the chunk."""
+        """Truncate the texts, insert special ids, and add the resulting columns to the chunk."""
         if self.frame.bare and self.max_length is None:
             for name, (text,) in encoded.items():
                 chunk = set_column(chunk, name, to_lists(text.values, ends_of(text.lengths)))
@@ -221,7 +227,7 @@ class _Tokenize(RowWise):
             }
             if self.offsets and self.truncation == "left" and _WORDS not in encoded:
                 pairs = zip(self.columns, kept, zip(*(encoded[name] for name in _SPANS), strict=True), strict=True)
-                spans = [cut_spans(self.encoder, read_text(chunk, name, "tokenize"), count, found) for name, count, found in pairs]
+                spans = [cut_spans(self.encoder, read_text(chunk, name, "tokenize"), count, offsets) for name, count, offsets in pairs]
                 fitting |= dict(zip(_SPANS, map(list, zip(*spans, strict=True)), strict=True))
         for name, texts in fitting.items():
             values, types = put_around(self.frame_of(name), texts)
@@ -229,7 +235,7 @@ class _Tokenize(RowWise):
         return chunk if types is None else set_column(chunk, _TYPES, types)
 
     def frame_of(self, name: str) -> Frame:
-        """Return what stands around the texts in a column: special ids, and 0 in those of places, -1 in that of words."""
+        """Return the frame of an output column: special ids for ids, 0 for offsets, -1 for word indices."""
         if name == self.into:
             return self.frame
         silent = self.frame.silent
@@ -240,16 +246,16 @@ class _Tokenize(RowWise):
         return "left" if self.truncation == "left" else "right"
 
     def _lengths(self, texts: list[Ragged], chunk: RecordBatch) -> tuple[NDArray[np.int64], ...] | None:
-        """Return how many ids of each text stay; None: all."""
+        """Return the number of ids to keep of each text, or None to keep all ids."""
         if self.max_length is None or self.room is None:
             return None
         if self.truncation != "error":
             return fit([text.lengths for text in texts], self.room)
         excess = np.sum([text.lengths for text in texts], axis=0) - self.room
         if (excess > 0).any():
-            place = int(np.argmax(excess > 0))
+            row = int(np.argmax(excess > 0))
             raise DataError(
-                f"tokenize gave {self.max_length + excess[place]} ids for {row_at(chunk, place)}, above max_length={self.max_length}. "
+                f"tokenize gave {self.max_length + excess[row]} ids for {row_at(chunk, row)}, above max_length={self.max_length}. "
                 'Choose truncation="right" or "left", or a larger max_length.'
             )
         return None
@@ -257,7 +263,7 @@ class _Tokenize(RowWise):
 
 @frozen(repr=False)
 class _TokenizeLong(Stage):
-    """Tokenize with several rows for a long text."""
+    """Tokenization that splits a long text into several rows."""
 
     whole: _Tokenize
     stride: int
@@ -277,22 +283,22 @@ class _TokenizeLong(Stage):
         rows, within, starts, lengths = self._cut(encoded[whole.into][0])
         keys = fold_in_rows(fold_into_rows(row_keys(chunk), "tokenize")[rows], within)
         for first in range(0, len(rows), _PIECES_AT_ONCE):
-            some = slice(first, first + _PIECES_AT_ONCE)
-            repeated = set_column(chunk.take(pa.array(rows[some])), KEY, pa.array(keys[some]))
+            part = slice(first, first + _PIECES_AT_ONCE)
+            repeated = set_column(chunk.take(pa.array(rows[part])), KEY, pa.array(keys[part]))
             for name, (text,) in encoded.items():
-                values, _ = put_around(whole.frame_of(name), [Ragged(text.values, starts[some], lengths[some])])
+                values, _ = put_around(whole.frame_of(name), [Ragged(text.values, starts[part], lengths[part])])
                 repeated = set_column(repeated, name, values)
             yield repeated
 
     def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], ...]:
-        """Return for each piece its text, the number of the piece in its text, its first place in the values, and its length: int64[N]."""
+        """Return the text index, piece index, first value index and length of each piece, int64[N] each."""
         room = self.whole.room or 0
         advance = room - self.stride
         counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up
         rows, within = np.repeat(np.arange(len(counts)), counts), places_within(counts)
         kept = np.minimum(room, texts.lengths[rows] - within * advance)
-        left = self.whole.truncation == "left"
-        offsets = texts.lengths[rows] - within * advance - kept if left else within * advance
+        from_end = self.whole.truncation == "left"
+        offsets = texts.lengths[rows] - within * advance - kept if from_end else within * advance
         return rows, within, texts.starts[rows] + offsets, kept
 
     def __repr__(self) -> str:

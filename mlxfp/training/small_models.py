@@ -1,4 +1,4 @@
-"""Training small models on rows in memory: fold by fold, or all folds in one program."""
+"""Training of small models on rows in memory: fold by fold, or all folds in one program."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ Prepare = Callable[[Dataset[Any]], Encode]
 Predict = Callable[[Dataset[Any]], NDArray[Any]]  # rows to predictions
 
 
-def small_fit(  # noqa: PLR0913  # each is one choice of how to train
+def small_fit(  # noqa: PLR0913  # independent training settings
     model: nn.Module,
     loss: Loss,
     optimizer: optimizers.Optimizer,
@@ -40,16 +40,16 @@ def small_fit(  # noqa: PLR0913  # each is one choice of how to train
     size: int,
     seed: int = 0,
 ) -> "SmallFit":
-    """Make a `fit` that trains a model for `steps` updates on batches of `size` rows; it can train all folds in one program.
+    """Return a `fit` function to train a model for `steps` updates on batches of `size` rows. All folds can train in one program.
 
-    `prepare(rows)` learns from the training rows (means, vocabulary) and returns a function from rows to numpy arrays by name, one row
-    each; that function is also called with rows without a target. `loss(model, batch)` returns (sum, weight), as for `train_step`;
-    `outputs(model, batch)` returns predictions [n] or [n, C]. Every epoch has another order; batches continue from one epoch to the next,
-    so every batch is full. Each fold starts from the weights of `model`, which does not change.
+    `prepare(rows)` learns from the training rows (means, vocabulary) and returns a function from rows to NumPy arrays by name, with one
+    entry per row; rows may lack the target. `loss(model, batch)` returns (sum, weight), as in `train_step`. `outputs(model, batch)` returns
+    predictions [n] or [n, C]. Every epoch has a different order of rows. Batches may span two epochs, so every batch is full. Each fold
+    starts from the weights of `model`, and `model` stays unchanged.
 
-    `cross_validate(..., together=True)` stacks the parameters of all folds and trains them at once by `mx.vmap`: the same models, to
-    float precision, in less time if a step of one model is too small to fill the device. MLX cannot do this with convolutions, and MLX
-    0.32.4 computes `&`, `|` and `^` wrongly there, of integers of a fold and an array of integers that all folds share.
+    `cross_validate(..., together=True)` stacks the parameters of all folds and trains all folds at once with `mx.vmap`. The models are
+    the same up to float precision. Training is faster if a single model is too small to fill the device. `mx.vmap` does not support
+    convolutions. In MLX 0.32.4, `mx.vmap` computes `&`, `|` and `^` wrongly between integers of a fold and integers shared by all folds.
 
     >>> import mlxfp as fp
     >>> def prepare(rows):
@@ -74,7 +74,7 @@ def small_fit(  # noqa: PLR0913  # each is one choice of how to train
 
 @frozen(eq=False, repr=False)
 class SmallFit:
-    """How to train a small model; made by `small_fit`.
+    """A function to train a small model on a fold, built by `small_fit`.
 
     >>> import mlxfp as fp
     >>> fit = small_fit(
@@ -94,7 +94,7 @@ class SmallFit:
     first: TrainState
 
     def __call__(self, parts: Splits) -> Predict:
-        """Train on the rows of one fold."""
+        """Train on the rows of one fold. Return a function from rows to predictions."""
         encode, batches = self._batches(parts)
         state = self.first
         for batch in batches:
@@ -102,39 +102,37 @@ class SmallFit:
         return self._trained(state, encode)
 
     def together(self, parts: Sequence[Splits]) -> tuple[Predict, ...]:
-        """Train all folds in one program; raises `ArgumentError` for a model with functions that `mx.vmap` does not support."""
+        """Train all folds in one program. Raises `ArgumentError` for a model with operations unsupported by `mx.vmap`."""
         encodes, batches = zip(*map(self._batches, parts), strict=True)
         trees = tree_map(lambda leaf: mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)), trees_of(self.first))
         step = jit(self._step_of_all)
-        for number, each in enumerate(zip(*batches, strict=True)):
-            batch = {name: mx.array(np.stack([one[name] for one in each])) for name in each[0]}
+        for number, fold_batches in enumerate(zip(*batches, strict=True)):
+            batch = {name: mx.array(np.stack([fold_batch[name] for fold_batch in fold_batches])) for name in fold_batches[0]}
             trees = step(trees, batch, random_key(self.first.seed, "step", number))
             mx.async_eval(trees)
-        states = [TrainState(**tree_map(itemgetter(place), trees), step=self.steps, seed=self.first.seed) for place in range(len(parts))]
+        states = [TrainState(**tree_map(itemgetter(fold), trees), step=self.steps, seed=self.first.seed) for fold in range(len(parts))]
         return tuple(map(self._trained, states, encodes))
 
     def _step_of_all(self, trees: Trees, batch: dict[str, mx.array], key: mx.array) -> Trees:
         structure, arrays = flatten(batch)
 
-        def one(trees: Trees, arrays: list[mx.array]) -> Trees:
+        def step(trees: Trees, arrays: list[mx.array]) -> Trees:
             return self.step.pure(structure, trees, key, arrays, updates=True)[0]
 
         try:
-            stepped: Trees = mx.vmap(one)(trees, arrays)
+            stepped: Trees = mx.vmap(step)(trees, arrays)
         except ValueError as error:
             if not any(word in str(error) for word in ("vmap", "[conv]")):
                 raise
             raise ArgumentError(
                 f"Folds of this model cannot be trained together: {error} mx.vmap does not support convolutions and some other functions. "
-                "Leave together=True out."
+                "Remove together=True."
             ) from error
         return stepped
 
     def _batches(self, parts: Splits) -> tuple[Encode, Iterator[Arrays]]:
         if parts.valid is not None:
-            raise ArgumentError(
-                "A small model trains for a given number of steps and cannot stop early. Leave stopping out, and choose steps."
-            )
+            raise ArgumentError("A small model trains for a given number of steps and cannot stop early. Remove stopping, and set steps.")
         encode = self.prepare(parts.train)
         arrays = _check_arrays(encode(parts.train))
         count = len(next(iter(arrays.values())))
@@ -155,7 +153,7 @@ class SmallFit:
 def _check_arrays(arrays: Mapping[str, Any]) -> Arrays:
     kinds = {name: type(array).__name__ for name, array in arrays.items() if not isinstance(array, np.ndarray)}
     if kinds or not arrays:
-        raise ArgumentTypeError(f"The function that prepare returns must return numpy arrays by name, got {kinds or 'none'}.")
+        raise ArgumentTypeError(f"The function that prepare returns must return a dict of NumPy arrays, got {kinds or 'none'}.")
     sizes = {name: len(array) for name, array in arrays.items()}
     if len(set(sizes.values())) > 1 or not min(sizes.values()):
         raise ArgumentError(f"Arrays must have the same length, at least one row, got {sizes}.")

@@ -42,7 +42,7 @@ def test_a_report_is_readable(kind, look, tab, tmp_path_factory):
 
 def test_a_comparison_is_readable(runs, look, tab, tmp_path):
     assert look(fp.runs.report(*runs, out=tmp_path / "comparison.html").as_uri()) == Seen()
-    assert tab.get_by_text("Rows in which they disagree most").is_visible()
+    assert tab.get_by_text("Rows with the largest disagreement").is_visible()
 
 
 def test_a_comparison_of_many_runs_fits_any_width(runs, look, tab, tmp_path):

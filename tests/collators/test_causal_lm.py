@@ -244,9 +244,9 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         causal(pad_id=0, prompt_mask=1)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="A fixed length needs no pad_multiple"):
         causal(pad_id=0, length=4, pad_multiple=2)
-    with pytest.raises(ArgumentError, match=r"lengths=\[4\] are all lengths to pad to\. Leave out length and pad_multiple"):
+    with pytest.raises(ArgumentError, match=r"lengths=\[4\] already gives all padded lengths\. Remove length and pad_multiple"):
         causal(pad_id=0, lengths=[4], pad_multiple=2)
-    with pytest.raises(ArgumentError, match=r"lengths must ascend, each one larger than the one before it, got \[4, 2\]"):
+    with pytest.raises(ArgumentError, match=r"lengths must be in strictly ascending order, got \[4, 2\]"):
         causal(pad_id=0, lengths=[4, 2])
     with pytest.raises(ArgumentTypeError, match="carry must be a list of strings, got the string 'x'"):
         causal(pad_id=0, carry="x")

@@ -73,13 +73,23 @@ def test_nested_parts_and_arrays_of_text_are_taken():
 @pytest.mark.parametrize(
     ("function", "names", "error", "message"),
     [
-        (pair, (), ArgumentError, r"needs a name for each part of what pair returns: 2 in a tuple, got names=\[\]\. As in foreign\("),
+        (pair, (), ArgumentError, r"needs a name for each part of the result of pair: 2 in a tuple, got names=\[\]\. Example: foreign\("),
         (pair, ("x",), ArgumentError, r"2 in a tuple, got names=\['x'\]"),
-        (pad, ("x", "y"), ArgumentError, "names= are for the parts of a tuple, but pad returned UserDict. Leave names= out."),
+        (pad, ("x", "y"), ArgumentError, "names= is only for tuples, but pad returned UserDict. Remove names=."),
         (lambda rows: None, (), ArgumentTypeError, "A batch holds arrays and lists of texts, .*, but it is NoneType: None"),
         (lambda rows: {"x": [[1], [2, 3]]}, (), ArgumentTypeError, r"but 'x' is list: \[\[1\], \[2, 3\]\]"),
-        (lambda rows: {"x": np.array([1 << 40])}, (), DataError, r"Element 0 of 'x' of what .* returns holds 1099511627776, beyond 32-bit"),
-        (lambda rows: {"x": np.array([None, 1])}, (), DataError, r"'x' of what .* must hold numbers or texts, got an array of object\."),
+        (
+            lambda rows: {"x": np.array([1 << 40])},
+            (),
+            DataError,
+            r"Element 0 of 'x' in the result of .* holds 1099511627776, beyond 32-bit",
+        ),
+        (
+            lambda rows: {"x": np.array([None, 1])},
+            (),
+            DataError,
+            r"'x' in the result of .* must be numbers or texts, got an array of object\.",
+        ),
     ],
 )
 def test_results_that_are_no_batch_are_refused(function: Any, names: Any, error: Any, message: str):
@@ -92,7 +102,7 @@ def test_arguments_and_empty_groups_are_refused():
         foreign(3)
     with pytest.raises(ArgumentTypeError, match=r"names must be a list of strings, got the string 'x'"):
         foreign(pad, names="x")
-    with pytest.raises(DataError, match="given an empty group"):
+    with pytest.raises(DataError, match="got an empty group"):
         foreign(pad)([])
 
 

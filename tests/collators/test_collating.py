@@ -42,10 +42,10 @@ def test_lazy_arrays_are_evaluated_in_the_thread_that_made_them():
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ([mx.array(1)], "A collator returns a dict of mx.array, got list from"),
+        ([mx.array(1)], "A collator must return a dict of mx.array, got list from"),
         (
             {"x": np.zeros(2)},
-            r"A collator returns mx.array values, got ndarray for 'x' from .*Wrap it: mx\.array\(\.\.\.\)\. .*fp\.collators\.foreign",
+            r"A collator must return mx.array values, got ndarray for 'x' from .*Wrap it: mx\.array\(\.\.\.\)\. .*fp\.collators\.foreign",
         ),
         (None, "got NoneType"),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mlxfp.collators.columns import as_view, at_place, column_of, keys_of, lists_of, numbers_of, ragged_of
+from mlxfp.collators.columns import as_view, at_row, column_of, keys_of, lists_of, numbers_of, ragged_of
 from mlxfp.core.chunks import number_rows, row_keys
 from mlxfp.core.examples import Examples
 from mlxfp.support.errors import DataError, SchemaError
@@ -120,5 +120,5 @@ def test_hidden_columns_cannot_be_asked_for():
 
 
 def test_an_example_is_named_by_its_source_row_or_else_by_its_place():
-    assert at_place(typed_view(), "x", 1, "test") == "test: column 'x' of source row 31"
-    assert at_place(as_view([{"x": 1}]), "x", 0, "test") == "test: column 'x' of row 0 of the group"
+    assert at_row(typed_view(), "x", 1, "test") == "test: column 'x' of source row 31"
+    assert at_row(as_view([{"x": 1}]), "x", 0, "test") == "test: column 'x' of row 0 of the group"

@@ -40,8 +40,8 @@ def test_two_arrays_of_one_name_are_an_error_that_names_the_collators():
     with pytest.raises(ArgumentError) as error:
         multimodal([text(pad_id=0, label="y"), vision(label="y")])(ROWS)
     assert str(error.value) == (
-        "Two collators of multimodal give 'labels': text(pad_id=0, label='y') and vision(label='y'). "
-        "Leave it out of one of them, or wrap one in a function that renames it."
+        "Two collators of multimodal create 'labels': text(pad_id=0, label='y') and vision(label='y'). "
+        "Remove it from one of them, or rename it in a wrapper function."
     )
 
 

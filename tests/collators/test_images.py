@@ -95,7 +95,7 @@ def test_tensors_that_are_no_images_are_refused(column: Any, error: type[Excepti
 
 
 def test_other_columns_are_refused():
-    with pytest.raises(SchemaError, match=r"or encoded images as binary, got list<item: list<item: int64>>\. numpy arrays"):
+    with pytest.raises(SchemaError, match=r"or encoded images as binary, got list<item: list<item: int64>>\. NumPy arrays"):
         vision()([{"image": [[1, 2], [3, 4]]}])
     with pytest.raises(DataError, match="column 'image' of row 1 of the group is null"):
         vision()([{"image": b""}, {"image": None}])
@@ -105,10 +105,10 @@ def test_a_normalization_must_fit_the_images():
     with pytest.raises(DataError) as error:
         vision(normalization=NORMALIZATIONS["mnist"])(tensors(PIXELS))
     assert str(error.value) == (
-        "collators.vision: the images in column 'image' have 3 channels, and Normalization(mean=(0.1307,), std=(0.3081,)) is for 1. "
+        "collators.vision: the images in column 'image' have 3 channels, but Normalization(mean=(0.1307,), std=(0.3081,)) is for 1. "
         'Choose another normalization, or give mode="grey".'
     )
-    with pytest.raises(ArgumentError, match=r"mode='rgb' gives images with 3 channels, and Normalization.* is for 1"):
+    with pytest.raises(ArgumentError, match=r"mode='rgb' gives images with 3 channels, but Normalization.* is for 1"):
         vision(normalization=NORMALIZATIONS["mnist"], mode="rgb")
 
 
@@ -197,15 +197,15 @@ def test_images_of_different_sizes_need_a_size():
     with pytest.raises(DataError) as error:
         vision()(files)
     assert str(error.value) == (
-        "collators.vision: column 'image' of row 1 of the group has the shape (4, 5, 3), the first one of the group (6, 5, 3). "
-        "Give size=(height, width) for different sizes, mode for different channels."
+        "collators.vision: column 'image' of row 1 of the group has the shape (4, 5, 3), the first image of the group has (6, 5, 3). "
+        "Give size=(height, width) if sizes differ, or mode if channels differ."
     )
 
 
 def test_a_damaged_file_is_named():
     whole = encoded(pillow().fromarray(PIXELS[0]), "JPEG")
     for damaged in (b"", b"nothing", whole[: len(whole) // 2]):
-        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Leave such rows"):
+        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Skip damaged rows"):
             vision()([{"image": whole}, {"image": damaged}])
 
 

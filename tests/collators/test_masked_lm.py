@@ -173,8 +173,8 @@ def test_an_id_outside_the_vocabulary_is_an_error_naming_the_example():
     with pytest.raises(DataError) as error:
         masked(**VOCABULARY)(view_of([{"input_ids": [5]}, {"input_ids": [6, 40]}], first=7))
     assert str(error.value) == (
-        "collators.masked: column 'input_ids' of source row 8 has the id 40 as token 1, outside the vocabulary of "
-        "30. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+        "collators.masked: column 'input_ids' of source row 8 has the id 40 as token 1, outside the vocabulary of size "
+        "30. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.padding import mask_end_to_end, pad_end_to_end, pad_rows, padded_length, real_places
+from mlxfp.collators.padding import mask_end_to_end, pad_end_to_end, pad_rows, padded_length, real_mask
 from mlxfp.core.arrow.ragged import Ragged
 
 
@@ -19,7 +19,7 @@ def test_a_padded_length_is_the_next_multiple_and_never_nothing(longest: int, mu
 def test_rows_are_laid_out_in_order(lengths: list[int], spare: int, side: str):
     ends = np.concatenate([[0], np.cumsum(lengths)])
     values = np.arange(1, ends[-1] + 1)
-    rows = pad_rows(values, real_places(ends, max(lengths) + spare, side), 0)
+    rows = pad_rows(values, real_mask(ends, max(lengths) + spare, side), 0)
     assert rows.shape == (len(lengths), max(lengths) + spare)
     assert rows[rows != 0].tolist() == values.tolist()
     for row, length in zip(rows.tolist(), lengths, strict=True):
@@ -29,7 +29,7 @@ def test_rows_are_laid_out_in_order(lengths: list[int], spare: int, side: str):
 
 def test_rows_of_arrays_keep_their_further_axes():
     values = np.arange(6, dtype=np.float32).reshape(3, 2)
-    rows = pad_rows(values, real_places(np.array([0, 1, 3]), 2, "right"), 0)
+    rows = pad_rows(values, real_mask(np.array([0, 1, 3]), 2, "right"), 0)
     assert rows.tolist() == [[[0, 1], [0, 0]], [[2, 3], [4, 5]]]
     assert rows.dtype == np.float32
 
@@ -52,7 +52,7 @@ def test_rows_end_to_end_are_those_of_rectangles_of_one_row(rows, side, dtype, f
     apart = np.full(ends[-1] + gap * len(rows), 255).astype(dtype)
     apart[np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])] = values
     flat = pad_end_to_end(Ragged(apart, starts, counts), lengths, fill, side)
-    places = [real_places(ends[row : row + 2] - ends[row], length, side) for row, length in enumerate(lengths)]
+    places = [real_mask(ends[row : row + 2] - ends[row], length, side) for row, length in enumerate(lengths)]
     parts = [pad_rows(values[ends[row] : ends[row + 1]], real, fill)[0] for row, real in enumerate(places)]
     assert flat.dtype == dtype
     assert np.array_equal(flat, np.concatenate(parts))

@@ -61,14 +61,14 @@ def test_every_kind_of_column_becomes_what_it_can():
             SchemaError,
             (
                 "collators.default takes numbers, text, tensors and lists of numbers, got date32[day] in column 'when'. "
-                "Turn it into one of these before batch, or leave it out with drop_columns(['when'])."
+                "Turn it into one of these before batch, or remove it with drop_columns(['when'])."
             ),
         ),
         ({"words": [["a"]]}, SchemaError, "collators.default: column 'words' must hold lists of numbers, got list<item: string>."),
         (
             {"x": [[1]], "x_mask": [1]},
             SchemaError,
-            "collators.default: the mask of column 'x' would replace the column 'x_mask'. Rename that one.",
+            "collators.default: the mask of column 'x' would replace the column 'x_mask'. Rename this column.",
         ),
         (
             {"x": [1, None]},

@@ -36,9 +36,11 @@ def test_source_and_target_have_their_own_lengths():
 
 def test_errors_name_the_column():
     rows = [{"input_ids": [5], "labels": [6, 40, 7]}]
-    with pytest.raises(DataError, match=r"column 'labels' of row 0 of the group has the id 40 as token 1, outside the vocabulary of 30"):
+    with pytest.raises(
+        DataError, match=r"column 'labels' of row 0 of the group has the id 40 as token 1, outside the vocabulary of size 30"
+    ):
         seq2seq(pad_id=0, start_id=1, vocab_size=30)(rows)
-    with pytest.raises(DataError, match=r"column 'labels' of row 0 of the group has 3 values, more than the length of 2"):
+    with pytest.raises(DataError, match=r"column 'labels' of row 0 of the group has 3 values, more than the padded length of 2"):
         seq2seq(pad_id=0, start_id=1, target_length=2)(rows)
     with pytest.raises(SchemaError, match=r"collators.seq2seq needs the column 'summary', which is not there"):
         seq2seq(pad_id=0, start_id=1, target="summary")(rows)

@@ -105,8 +105,8 @@ def numbered(**columns: Any) -> Examples:
             {"x": [1]},
             SchemaError,
             (
-                "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: tokenize makes it from a "
-                "column of text; put that before."
+                "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: the stage tokenize makes "
+                "this column from a text column; add the stage before this one."
             ),
         ),
         (
@@ -153,8 +153,8 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [1, 2, 3]]},
             DataError,
             (
-                "collators.text: column 'input_ids' of source row 41 has 3 values, more than the length of 2 "
-                "to pad to. Cut the rows before batch, as tokenize(max_length=2) does, or pad to a larger length."
+                "collators.text: column 'input_ids' of source row 41 has 3 values, more than the padded length of 2. "
+                "Cut the rows before batch with tokenize(max_length=2), or pad to a larger length."
             ),
         ),
         (
@@ -163,7 +163,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: column 'input_ids' of source row 42 has the id 30 as token 1, outside the "
-                "vocabulary of 30. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+                "vocabulary of size 30. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
             ),
         ),
         (
@@ -172,7 +172,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: column 'input_ids' of source row 40 has the id -1 as token 0, outside the "
-                "vocabulary of 30. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+                "vocabulary of size 30. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
             ),
         ),
         (
@@ -181,7 +181,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: source row 41 has lists of different lengths: 2 in column 'input_ids' and 1 in column "
-                "'token_type_ids'. Give both one value for each token."
+                "'token_type_ids'. Both columns need one value per token."
             ),
         ),
         (
@@ -190,7 +190,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: column 'y' of source row 41 holds 2, outside the 2 classes 0 to "
-                "1. Correct the data, or give the right number of classes."
+                "1. Correct the data, or set the right number of classes."
             ),
         ),
         (
@@ -198,8 +198,8 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [2]], "y": [1.0, 0.5]},
             DataError,
             (
-                "collators.text: column 'y' of source row 41 holds 0.5, which is not a class: a whole number is "
-                'needed. For regression, give label_kind="value".'
+                "collators.text: column 'y' of source row 41 holds 0.5, which is not a class (an integer). "
+                'For regression use label_kind="value".'
             ),
         ),
         (
@@ -207,8 +207,8 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1]], "y": [float("nan")]},
             DataError,
             (
-                "collators.text: column 'y' of source row 40 holds nan, which is not a class: a whole number is "
-                'needed. For regression, give label_kind="value".'
+                "collators.text: column 'y' of source row 40 holds nan, which is not a class (an integer). "
+                'For regression use label_kind="value".'
             ),
         ),
         (
@@ -217,7 +217,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: column 'y' of source row 41 holds 2, outside the 2 classes "
-                "0 to 1. Correct the data, or give the right number of classes."
+                "0 to 1. Correct the data, or set the right number of classes."
             ),
         ),
         (
@@ -225,15 +225,15 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [2]], "y": [[0, 1], [1]]},
             DataError,
             (
-                "collators.text: column 'y' of source row 41 has 1 values, the first one of the group 2, and rows "
-                "of one length are needed here. Pad them before batch."
+                "collators.text: column 'y' of source row 41 has 1 values, but the first row of the group "
+                "has 2. All rows need the same length: pad them before batch."
             ),
         ),
         (
             {"label": "y"},
             {"input_ids": [[1]], "y": ["a"]},
             SchemaError,
-            "collators.text: column 'y' must hold numbers, got string. Number its values with map.",
+            "collators.text: column 'y' must hold numbers, got string. Convert its values to numbers with map.",
         ),
         (
             {"label": "y", "label_kind": "value"},
@@ -254,7 +254,7 @@ def test_an_error_says_what_is_wrong_and_where(options: dict[str, Any], columns:
 def test_a_list_without_source_rows_is_named_by_places():
     with pytest.raises(DataError, match=r"of row 1 of the group is null"):
         text(pad_id=0)([{"input_ids": [1]}, {"y": 1}])
-    with pytest.raises(ArgumentTypeError, match=r"A collator takes mappings, got int at place 1 of the group: 7\."):
+    with pytest.raises(ArgumentTypeError, match=r"A collator takes mappings, got int at index 1 of the group: 7\."):
         text(pad_id=0)([{"input_ids": [1]}, 7])
 
 
@@ -265,12 +265,16 @@ def test_a_list_without_source_rows_is_named_by_places():
         ({"side": "middle"}, UnknownNameError, "No side is named 'middle'"),
         ({"label": "y", "label_kind": "clas"}, UnknownNameError, "Did you mean 'class'"),
         ({"length": 8, "pad_multiple": 8}, ArgumentError, "A fixed length needs no pad_multiple, got length=8 and pad_multiple=8"),
-        ({"lengths": [8, 4]}, ArgumentError, "lengths must ascend"),
-        ({"lengths": [4], "length": 4}, ArgumentError, r"lengths=\[4\] are all lengths to pad to\. Leave out length and pad_multiple\."),
+        ({"lengths": [8, 4]}, ArgumentError, "lengths must be in strictly ascending order"),
+        (
+            {"lengths": [4], "length": 4},
+            ArgumentError,
+            r"lengths=\[4\] already gives all padded lengths\. Remove length and pad_multiple\.",
+        ),
         ({"vocab_size": 0}, ArgumentError, "vocab_size must be at least 1"),
         ({"carry": "name"}, ArgumentTypeError, "carry must be a list of strings, got the string 'name'"),
         ({"carry": ["a", "a"]}, ArgumentError, "carry repeats 'a'"),
-        ({"classes": 2}, ArgumentError, "classes=2 is the number of class labels, and there are none: label=None"),
+        ({"classes": 2}, ArgumentError, "classes=2 needs class labels, got label=None"),
         ({"classes": 2, "label": "y", "label_kind": "value"}, ArgumentError, "label_kind='value'"),
     ],
 )
@@ -316,9 +320,9 @@ def test_a_mask_of_pad_belongs_to_input_ids_alone():
 
 
 def test_another_column_has_no_token_types_and_is_named_in_messages():
-    with pytest.raises(ArgumentError, match=r"type_ids=True reads token_type_ids, which belong to 'input_ids', and column='answer'"):
+    with pytest.raises(ArgumentError, match=r"token_type_ids belong to 'input_ids', got type_ids=True and column='answer'"):
         text(pad_id=0, column="answer", type_ids=True)
-    with pytest.raises(DataError, match=r"column 'answer' of .* has 3 values, more than the length of 2"):
+    with pytest.raises(DataError, match=r"column 'answer' of .* has 3 values, more than the padded length of 2"):
         text(pad_id=0, column="answer", length=2)([{"answer": [1, 2, 3]}])
     with pytest.raises(ArgumentTypeError, match="prefix"):
         text(pad_id=0, prefix=3)

@@ -89,12 +89,12 @@ def test_labels_that_no_one_would_write_give_spans_all_the_same():
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("names", [{"start": 4, "end": 4, "label": 1}], r"column 'names' of .* has a span from 4 to 4, which holds no character"),
-        ("names", [{"start": 0, "end": 4, "label": 0}], r"has a span of label 0\. Number the kinds of spans from 1"),
-        ("names", [{"start": 0, "end": 4, "label": 3}], r"gives the label 6, and labels of tokens are 0 to 5"),
-        ("names", [*PEOPLE, {"start": 11, "end": 13, "label": 1}], r"has spans that overlap: 0 to 12 and 11 to 13"),
-        ("tags", [0, 0, 0, 7], r"gives the label 7, and labels of tokens are 0 to 5"),
-        ("tags", [0, 0, 0], r"has 3 labels, and word_ids name word 3\. Give each word a label"),
+        ("names", [{"start": 4, "end": 4, "label": 1}], r"column 'names' of .* has a span from 4 to 4, without any character"),
+        ("names", [{"start": 0, "end": 4, "label": 0}], r"has a span with label 0\. Span labels start at 1"),
+        ("names", [{"start": 0, "end": 4, "label": 3}], r"has the label 6, but token labels are 0 to 5"),
+        ("names", [*PEOPLE, {"start": 11, "end": 13, "label": 1}], r"has overlapping spans: 0 to 12 and 11 to 13"),
+        ("tags", [0, 0, 0, 7], r"has the label 7, but token labels are 0 to 5"),
+        ("tags", [0, 0, 0], r"has 3 labels, but word_ids contains word 3\. Give each word a label"),
     ],
 )
 def test_labels_that_cannot_be_are_refused(column, value, message):
@@ -104,13 +104,13 @@ def test_labels_that_cannot_be_are_refused(column, value, message):
 
 
 def test_arguments_and_columns_that_cannot_be_are_refused():
-    with pytest.raises(ArgumentError, match="takes its labels from one column"):
+    with pytest.raises(ArgumentError, match=r"needs either words= \(column with a label per word\) or spans="):
         tokens(pad_id=0, scheme="all")
     with pytest.raises(ArgumentError, match='scheme="first" is for labels of words, got spans'):
         tokens(pad_id=0, scheme="first", spans="names")
     with pytest.raises(SchemaError, match=r"must hold lists of objects with integers start, end and label, got list<.*int64>"):
         tokens(pad_id=0, scheme="all", spans="names")([{**ROW, "names": [1]}])
-    with pytest.raises(ArgumentError, match="got 2 labels, 1 starts and 1 ends"):
+    with pytest.raises(ArgumentError, match="got 2 labels, 1 starts, 1 ends"):
         character_spans("a", [0, 0], [0], [1], scheme="all")
 
 

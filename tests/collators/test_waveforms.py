@@ -61,8 +61,8 @@ def test_integers_are_taken_as_16_bit_samples():
     with pytest.raises(DataError) as error:
         audio()(view)
     assert str(error.value) == (
-        "collators.audio: column 'waveform' of source row 6 holds 40000, and integers are taken as 16-bit "
-        "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
+        "collators.audio: column 'waveform' of source row 6 holds 40000, but integers must be 16-bit "
+        "samples, -32768 to 32767. Convert other samples to floats between -1 and 1 with map before batch."
     )
 
 
@@ -81,7 +81,7 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file():
         "Read all files at one rate, read_audio(folder, rate=100)."
     )
     with pytest.raises(
-        DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000, and the first one of the group has 100 samples per second"
+        DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000, and the first row of the group has 100 samples per second"
     ):
         audio()(rows)
     assert audio(rate=None, spectrogram=MEL)(rows)["features"].shape == (2, 3, 3)
@@ -118,16 +118,16 @@ def test_other_columns_are_refused(column: Any, message: str):
 def test_the_cure_of_a_waveform_that_is_too_long_cuts_it_to_what_fits():
     rows = [{"waveform": [0.5] * 50}]
     for collator, samples in ((audio(length=7), 7), (audio(length=7, spectrogram=MEL), 27), (audio(length=1, spectrogram=MEL), 3)):
-        with pytest.raises(DataError, match=rf"Cut the rows before batch, as crop_waveforms\({samples}\) does"):
+        with pytest.raises(DataError, match=rf"Cut the rows before batch with crop_waveforms\({samples}\)"):
             collator(rows)
         (made,) = pipe(from_examples(rows), crop_waveforms(samples), batch(1), collate(collator))
         assert made["mask"].tolist() == [[1] * collator.lengths[0]]
 
 
 def test_a_waveform_that_is_too_long_is_named():
-    with pytest.raises(DataError, match=r"column 'waveform' of row 1 of the group has 3 values, more than the length of 2"):
+    with pytest.raises(DataError, match=r"column 'waveform' of row 1 of the group has 3 values, more than the padded length of 2"):
         audio(length=2)([{"waveform": [0.5]}, {"waveform": [0.5] * 3}])
-    with pytest.raises(DataError, match=r"has 4 values, more than the length of 3"):
+    with pytest.raises(DataError, match=r"has 4 values, more than the padded length of 3"):
         audio(length=3, spectrogram=MEL)([{"waveform": [0.5] * 12}])
 
 

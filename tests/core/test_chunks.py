@@ -168,9 +168,9 @@ def test_a_null_tensor_is_none_and_its_neighbours_keep_their_dtype():
         (
             [{"x": np.zeros((0, 2))}],
             None,
-            r"'x' cannot hold arrays of shape \(0, 2\) and dtype float64: Arrow's tensors are of integers or",
+            r"'x' cannot hold arrays of shape \(0, 2\) and dtype float64: Arrow tensors hold integers or",
         ),
-        ([{"x": np.zeros((2, 2), bool)}], None, r"'x' cannot hold arrays of shape \(2, 2\) and dtype bool: .* turn them to lists"),
+        ([{"x": np.zeros((2, 2), bool)}], None, r"'x' cannot hold arrays of shape \(2, 2\) and dtype bool: .* convert them to lists"),
     ],
 )
 def test_what_does_not_fit_names_row_and_column(rows: list[Any], schema: pa.Schema | None, words: str):

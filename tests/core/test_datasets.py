@@ -169,7 +169,7 @@ class Countless(Squares):
 
 
 def test_a_source_with_random_access_must_say_how_many_rows_it_has():
-    with pytest.raises(PipelineError, match=r"countless\(count=3\) can take rows by number and must say how many there are"):
+    with pytest.raises(PipelineError, match=r"countless\(count=3\) is indexable, so its length\(\) must return the number of rows"):
         Dataset(Countless(3))[0]
 
 

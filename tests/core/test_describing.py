@@ -42,7 +42,7 @@ def test_an_explanation_names_parts_columns_counts_and_costs():
         "filter(predicate=bool)\n"
         "    examples: x int64, text string; length known only by reading; no random access from here on\n"
         "shuffle(seed=0, buffer=2)\n"
-        "    examples: x int64, text string; length known only by reading; holds 2 rows, at most about twice that with what left them\n"
+        "    examples: x int64, text string; length known only by reading; buffers 2 rows; memory holds up to about twice as many\n"
         "drop_columns(columns=('text',))\n"
         "    examples: x int64; length known only by reading\n"
         "repeat(epochs=None)\n"

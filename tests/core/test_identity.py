@@ -195,7 +195,7 @@ def test_a_cell_that_is_not_filled_yet_does_not_stop_it():
 
 def test_what_has_no_content_of_its_own_says_what_to_do():
     with pytest.raises(
-        FingerprintError, match=r"A value of type SimpleNamespace has no fingerprint: namespace\(x=1\). Make its class a frozen attrs"
+        FingerprintError, match=r"A value of type SimpleNamespace has no fingerprint: namespace\(x=1\). Use a frozen attrs class"
     ):
         fingerprint(SimpleNamespace(x=1))
     with pytest.raises(FingerprintError, match=r"A value of type ndarray has no fingerprint"):
@@ -207,7 +207,7 @@ def test_an_error_inside_a_function_names_the_function():
     with pytest.raises(FingerprintError) as caught:
         fingerprint(lambda row: (row, handle))
     (note,) = caught.value.__notes__
-    assert re.match(r"which the function .*<lambda> uses. Or name the function's version yourself: .*__fingerprint__ = 'v1'.", note)
+    assert re.match(r"the value is used by the function .*<lambda>. Alternatively, set a version of .*__fingerprint__ = 'v1'.", note)
 
 
 def test_comparable_is_the_value_itself_where_there_is_no_fingerprint():

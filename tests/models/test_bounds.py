@@ -57,17 +57,17 @@ def test_probabilities_are_from_0_to_1(values):
 def test_the_message_names_the_number_its_place_and_what_to_do():
     bound = Bound("tokens", 5000)
     assert str(BoundError("input_ids", 5216, (3, 7), 32, bound)) == (
-        "input_ids holds 5216 at row 3, place 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer that the model was made "
-        "for, or make the model with vocab_size=tokenizer.vocab_size."
+        "input_ids holds 5216 at row 3, position 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer of the model, "
+        "or create the model with vocab_size=tokenizer.vocab_size."
     )
     assert str(BoundError("labels", 3, (5,), 32, Bound("classes", 2, -100), "row 17 of read_csv('train.csv')")) == (
-        "labels holds 3 at row 5 (row 17 of read_csv('train.csv')), and the model has 2 outputs: 0 to 1 (-100 does not count). "
-        "Number the classes from 0, and make the model with an output for each."
+        "labels holds 3 at row 5 (row 17 of read_csv('train.csv')), and the model has 2 outputs: 0 to 1 (-100 is ignored). "
+        "Number the classes from 0, and create the model with one output per class."
     )
     with pytest.raises(DataError) as raised:
         binary_cross_entropy(mx.zeros(3), mx.array([0, 1, 2]))
     assert str(raised.value) == (
-        "The array of labels holds 2 at row 2, and labels of yes-or-no questions are 0, 1 or a probability. "
+        "The array of labels holds 2 at row 2, but labels of yes-or-no questions must be 0, 1 or a probability. "
         "Use cross_entropy for more than two classes, mse for numbers."
     )
     for error in (raised.value, BoundError("input_ids", 5216, (3, 7), 32, bound)):
@@ -87,7 +87,7 @@ def test_every_model_refuses_ids_that_are_not_in_its_vocabulary(name, row, place
 
 def test_bert_refuses_types_and_positions_that_it_has_not():
     bert, fine = body("bert"), mx.zeros((2, 5), mx.int32)
-    with pytest.raises(DataError, match=r"holds 2 at row 0, place 0, and the model has 2 types of tokens: 0 to 1\. .* type_vocab_size"):
+    with pytest.raises(DataError, match=r"holds 2 at row 0, position 0, and the model has 2 token types: 0 to 1\. .* type_vocab_size"):
         bert(IDS, MASK, token_type_ids=fine + 2)
     with pytest.raises(DataError, match=r"the model has 24 positions: 0 to 23\. .* max_position_embeddings"):
         bert(IDS, MASK, positions=fine + 24)
@@ -96,7 +96,7 @@ def test_bert_refuses_types_and_positions_that_it_has_not():
 
 def test_extending_a_decoder_checks_too_and_generate_says_which_prompt():
     decoder = body("decoder")
-    with pytest.raises(DataError, match="holds 20 at row 0, place 1"):
+    with pytest.raises(DataError, match="holds 20 at row 0, position 1"):
         decoder.extend(mx.array([[3, VOCABULARY]]), decoder.cache(1, 4))
     with pytest.raises(ValueError, match="Prompt 1 holds the id 20"):
         generate(MODELS["decoder causal"], [[1], [VOCABULARY]], max_tokens=1)

@@ -73,9 +73,9 @@ def test_names_that_are_not_there_are_said():
 
 
 def test_heads_say_whether_they_need_labels():
-    with pytest.raises(ArgumentError, match=r'A "classifier" needs to know how many labels there are, got labels=None'):
+    with pytest.raises(ArgumentError, match=r'A "classifier" needs the number of labels, got labels=None'):
         create("bert", size="tiny")
-    with pytest.raises(ArgumentError, match=r'A "masked_lm" scores its vocabulary, so it takes no labels, got labels=2'):
+    with pytest.raises(ArgumentError, match=r'A "masked_lm" predicts tokens and has no labels, got labels=2'):
         create("bert", size="tiny", head="masked_lm", labels=2)
     with pytest.raises(ArgumentError, match="labels must be at least 1"):
         create("bert", size="tiny", labels=0)

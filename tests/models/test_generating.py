@@ -122,15 +122,17 @@ def test_impossible_arguments_are_refused():
         r"temperature must be at least 0, got temperature=-1": {"temperature": -1},
         r"top_p must be above 0 and at most 1, got top_p=0": {"top_p": 0, "temperature": 1.0},
         r"top_k must be at least 1": {"top_k": 0, "temperature": 1.0},
-        r"temperature=0 takes the likeliest token, got top_k=3 and top_p=None\. Set a temperature": {"top_k": 3},
+        r"temperature=0 does not sample, got top_k=3 and top_p=None\. Set a temperature": {"top_k": 3},
         r"has 24 positions, and a prompt of 2 tokens with max_tokens=100 needs 101\.": {"max_tokens": 100},
     }
     for message, arguments in cases.items():
         with pytest.raises(ArgumentError, match=message):
             generate(MODEL, [[1, 2]], **arguments)
-    with pytest.raises(ArgumentError, match=r"Prompt 1 is empty, so there is nothing to continue"):
+    with pytest.raises(ArgumentError, match=r"Prompt 1 is empty\. Start the prompt with a token"):
         generate(MODEL, [[1], []])
-    with pytest.raises(ArgumentError, match=r"Prompt 0 holds the id 20, and the model's vocabulary is 20\. Use its own tokenizer"):
+    with pytest.raises(
+        ArgumentError, match=r"Prompt 0 has the id 20, but the model's vocabulary has 20 tokens\. Use the tokenizer of the model"
+    ):
         generate(MODEL, [[20]])
     with pytest.raises(ArgumentTypeError, match="model must be CausalLM, got Classifier"):
         generate(Classifier(body("decoder"), 2), [[1]])
@@ -148,7 +150,7 @@ def test_prompts_may_be_arrays():
 
 @pytest.mark.parametrize("prompts", [["hello"], "hello", [5, 6], [[5.5, 6]], [["a"]], [[[5]]], [None]])
 def test_what_is_no_prompt_is_named(prompts):
-    with pytest.raises(ArgumentTypeError, match=r"Prompt 0 must be a list of token ids, got .*put a single prompt into a list"):
+    with pytest.raises(ArgumentTypeError, match=r"Prompt 0 must be a list of token ids, got .*pass a list of prompts"):
         generate(MODEL, prompts)
 
 

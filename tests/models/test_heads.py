@@ -50,7 +50,7 @@ def test_the_pooler_of_bert_is_tanh_of_a_layer_on_the_first_vector():
     model = Classifier(bert, 8, pooling="pooler", bias=False).eval()
     model.output.weight = mx.eye(8)
     assert gap(model(IDS, MASK), pooled) < 1e-5
-    with pytest.raises(ArgumentError, match=r"This BERT has no pooler\. Make it with BertConfig\(pooler=True\)"):
+    with pytest.raises(ArgumentError, match=r"This BERT has no pooler\. Create the model with BertConfig\(pooler=True\)"):
         Classifier(body("bert", pooler=False), 2, pooling="pooler")(IDS)
 
 

@@ -290,14 +290,14 @@ def test_describe_shows_the_layers_of_the_numbers():
 def test_heads_that_answer_for_tokens_are_refused_by_name(head):
     labels = 3 if head == "token_classifier" else None
     kind = {"token_classifier": "TokenClassifier", "masked_lm": "MaskedLM", "causal_lm": "CausalLM"}[head]
-    message = rf"Numbers of a row need a head that answers for whole rows, got {kind}\. Use a Classifier or a Regressor: .*by name"
+    message = rf"Numeric features need a head for whole rows, got {kind}\. Use a Classifier or a Regressor: .*by name"
     with pytest.raises(ArgumentError, match=message):
         create("bert", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30)
 
 
 @pytest.mark.parametrize("head", [lambda body: TokenClassifier(body, 3), MaskedLM, CausalLM], ids=["tokens", "masked", "causal"])
 def test_heads_that_answer_for_tokens_are_refused(head):
-    with pytest.raises(ArgumentError, match="need a head that answers for whole rows"):
+    with pytest.raises(ArgumentError, match="need a head for whole rows"):
         WithNumbers(head(body("bert")), 4, outputs=3)
 
 
@@ -315,15 +315,13 @@ def test_impossible_arguments_are_refused():
 
 def test_numbers_that_do_not_fit_are_refused():
     model = wrapped("classifier")
-    missing = (
-        r"The model needs the numbers of its rows, an array \[2, 4\], got NoneType\. Call model\(ids, mask, numbers=batch\[\"numbers\"\]\)"
-    )
+    missing = r"The model needs the argument numbers, an array of shape \[2, 4\], got NoneType\. Call model\(ids, mask, numbers="
     with pytest.raises(ArgumentTypeError, match=missing):
         model(IDS, MASK)
     with pytest.raises(ArgumentTypeError, match="got ndarray"):
         model(IDS, MASK, numbers=np.zeros((2, 4)))
     for shape, shown in (((2, 3), "2, 3"), ((1, 4), "1, 4"), ((4,), "4")):
-        wanted = rf"numbers must be \[2, 4\], count=4 for each row of ids, got \[{shown}\]\. Pass the columns that the model was made for"
+        wanted = rf"numbers must have the shape \[2, 4\], with count=4 numbers for each row of ids, got \[{shown}\]\. Pass the columns"
         with pytest.raises(ArgumentError, match=wanted):
             model(IDS, MASK, numbers=mx.zeros(shape))
 
@@ -342,7 +340,7 @@ class Mine(nn.Module):
 def test_a_head_of_ones_own_need_only_answer_for_rows():
     assert WithNumbers(Mine(2, 3), 4, outputs=3).eval()(IDS, MASK, numbers=NUMBERS).tolist() == [[1, 1, 1], [1, 1, 1]]
     for shape in ((2,), (2, 1), (1, 3), (2, 3, 1), ()):
-        message = rf"The head must answer \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Pass the number of outputs of the head"
+        message = rf"The head must return the shape \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Use a head for whole rows"
         with pytest.raises(ArgumentError, match=message):
             WithNumbers(Mine(*shape), 4, outputs=3)(IDS, MASK, numbers=NUMBERS)
 

@@ -183,7 +183,7 @@ def test_the_tokenizer_goes_along_and_gives_its_ids(tmp_path):
     config = json.loads((tmp_path / "new" / "folder" / "config.json").read_text())
     assert (config["pad_token_id"], config["cls_token_id"], config["bos_token_id"]) == (tokenizer.pad_id, tokenizer.cls_id, None)
     small = Classifier(body("bert", vocab_size=10), 2)
-    with pytest.raises(ArgumentError, match=r"The tokenizer has \d+ tokens, and the model's vocabulary is 10\. Save the tokenizer that"):
+    with pytest.raises(ArgumentError, match=r"The tokenizer has \d+ tokens, but the model's vocabulary has 10\. Save the tokenizer used"):
         save(tmp_path, small, tokenizer=tokenizer)
 
 
@@ -261,19 +261,19 @@ def test_configs_of_older_versions_are_read(tmp_path):
 
 CANNOT_BE = {
     r"is_decoder is True, not False; hidden_act is 'gelo', not one of 'gelu', ": (BERT, {"hidden_act": "gelo", "is_decoder": True}),
-    r"its rotary positions are of the type 'llama3', not 'default'": ("LlamaForCausalLM", {"rope_parameters": {"rope_type": "llama3"}}),
+    r"the type of rotary positions is 'llama3', not 'default'": ("LlamaForCausalLM", {"rope_parameters": {"rope_type": "llama3"}}),
     r"head_dim is 6, not hidden_size / num_attention_heads = 2": ("LlamaForCausalLM", {"head_dim": 6}),
     r"attention_bias is True, not False": ("LlamaForCausalLM", {"attention_bias": True}),
     r"layer_types has global layers at irregular distances": (
         "ModernBertForMaskedLM",
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
-    r"tie_word_embeddings is false, but the masked language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
+    r"tie_word_embeddings is false, but masked language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
     r"classifier_activation is 'relu', not that of the layers": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
     r"num_hidden_layers is 1000000000, but there are only \d+ weights in the files": (BERT, {"num_hidden_layers": 10**9}),
     r"config\.json does not describe a model: ZeroDivisionError": ("LlamaForCausalLM", {"num_attention_heads": 0}),
     r"The weights are quantized": (BERT, {"quantization_config": {"bits": 4}}),
-    r"config\.json names no architecture.*load_body": (BERT, {"architectures": None}),
+    r"config\.json has no architectures.*load_body": (BERT, {"architectures": None}),
 }
 
 
@@ -350,23 +350,26 @@ def test_labels_and_problems_are_those_of_the_config(tmp_path):
 def test_pickles_are_refused_and_the_way_out_is_said(tmp_path):
     folder = copy_with(tmp_path, BERT)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(MissingFileError, match=r"holds no weights: neither model\.safetensors nor model\.safetensors\.index\.json"):
+    with pytest.raises(MissingFileError, match=r"has no weights: neither model\.safetensors nor model\.safetensors\.index\.json"):
         load(folder)
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n.")
-    with pytest.raises(MissingFileError, match=r"only as pytorch_model\.bin, .* are pickles, which can run any code when they are read"):
+    with pytest.raises(
+        MissingFileError, match=r"only as pytorch_model\.bin, .* reading pickles such as pytorch_model\.bin can execute code"
+    ):
         load(folder)
 
 
 def test_folders_that_are_not_there_or_hold_no_model_are_said(tmp_path):
     with pytest.raises(
-        MissingFileError, match=r"There is no config\.json in '.*nowhere'\. Pass the folder of a model; nothing is downloaded"
+        MissingFileError,
+        match=r"There is no config\.json in '.*nowhere'\. Pass an existing folder of a model; mlxfp does not download models",
     ):
         load(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(DataError, match=r"config\.json is not valid JSON"):
         load(tmp_path)
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(DataError, match=r"config\.json must hold a JSON object, got list"):
+    with pytest.raises(DataError, match=r"config\.json must contain a JSON object, got list"):
         load(tmp_path)
 
 
@@ -375,10 +378,10 @@ def test_an_index_cannot_lead_out_of_the_folder_and_misses_no_file(tmp_path):
     index = folder / "model.safetensors.index.json"
     for place in ("../other.safetensors", "/etc/passwd", "weights.bin", "sub/model.safetensors"):
         index.write_text(json.dumps({"weight_map": {"a": place}}))
-        with pytest.raises(DataError, match="but only safetensors files of the same folder are allowed"):
+        with pytest.raises(DataError, match="but only safetensors files in the same folder are allowed"):
             load(folder)
     index.write_text(json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "model.safetensors"}}))
-    with pytest.raises(MissingFileError, match=r"names missing files: one\.safetensors, two\.safetensors"):
+    with pytest.raises(MissingFileError, match=r"lists missing files: one\.safetensors, two\.safetensors"):
         load(folder)
     index.write_text(json.dumps({"weight_map": ["a"]}))
     with pytest.raises(DataError, match="has no weight_map"):
@@ -407,12 +410,12 @@ def test_an_untied_embedding_does_not_matter_where_there_is_no_language_model(tm
 def test_models_with_other_layers_than_their_config_says_are_not_saved(tmp_path):
     quantized = body("bert", hidden_size=64, intermediate_size=64)
     nn.quantize(quantized, group_size=32)
-    with pytest.raises(ArgumentError, match=r"other arrays than its config says: .*biases.*save before quantizing"):
+    with pytest.raises(ArgumentError, match=r"do not match its config: .*biases.*save the model before quantizing"):
         save(tmp_path, quantized)
     grown = body("bert")
     grown.tokens = nn.Embedding(30, 8)
     with pytest.raises(
-        ArgumentError, match=r"different: tokens\.weight is float\[30, 8\], expected float\[20, 8\]\. .*make a new model with that size"
+        ArgumentError, match=r"different: tokens\.weight is float\[30, 8\], expected float\[20, 8\]\. .*create a new model with this size"
     ):
         save(tmp_path, grown)
     assert list(tmp_path.iterdir()) == []

@@ -70,7 +70,10 @@ def test_columns_that_are_missing_are_named_with_those_that_are_there():
         check_columns(["Aeg"], ["Age", "Sex"], "stage")
     with pytest.raises(SchemaError, match=r"stage needs the column 'a', which is not there. Columns: none."):
         check_columns(["a"], [], "stage")
-    with pytest.raises(SchemaError, match=r"Columns: 'text'\. input_ids: tokenize makes it from a column of text; put that before\.$"):
+    with pytest.raises(
+        SchemaError,
+        match=r"Columns: 'text'\. input_ids: the stage tokenize makes this column from a text column; add the stage before this one\.$",
+    ):
         check_columns(["input_ids"], ["text"], "stage")
 
 

@@ -16,38 +16,38 @@ from tests.properties.project.test_families import FAMILIES
 ROWS = fp.from_examples([{"text": "a", "x": 1}, {"text": "b", "x": 2}])
 
 CALLS = [
-    (lambda: fp.batch(batch_size=32), "batch_size is size here. Call it as batch(size); also by name: drop_last."),
+    (lambda: fp.batch(batch_size=32), "batch_size is size here. Call it as batch(size); optional arguments: drop_last."),
     (lambda: fp.batch(32, drop_remainder=True), "drop_remainder is drop_last here."),
-    (lambda: fp.batch(32, num_workers=2), "Instead of num_workers: fp.prefetch(2, workers=4) shares the work of all stages before it"),
+    (lambda: fp.batch(32, num_workers=2), "Instead of num_workers: fp.prefetch(2, workers=4) runs all earlier stages"),
     (lambda: fp.batch(32, seed=1), "Instead of seed: each random stage has its own seed, as in fp.shuffle(seed=0)."),
-    (lambda: fp.map(dict, batched=True), "Instead of batched: fp.map_chunks(function) gets whole chunks."),
-    (lambda: fp.map(dict, num_proc=4), "Instead of num_proc: fp.prefetch(2, workers=4) shares the work"),
-    (lambda: fp.map(dict, remove_columns=["x"]), "what the function returns replaces the example, and fp.drop_columns(columns)"),
+    (lambda: fp.map(dict, batched=True), "Instead of batched: fp.map_chunks(function) processes whole chunks."),
+    (lambda: fp.map(dict, num_proc=4), "Instead of num_proc: fp.prefetch(2, workers=4) runs all earlier stages"),
+    (lambda: fp.map(dict, remove_columns=["x"]), "the result of the function replaces the example, and fp.drop_columns(columns)"),
     (lambda: fp.prefetch(2, num_parallel_calls=4), "num_parallel_calls is workers here."),
     (lambda: fp.prefetch(2, work=4), "Did you mean 'workers'?"),
-    (fp.shuffle, "missing 1 required keyword-only argument: 'seed'. Call it as shuffle(seed=...); also by name: buffer, files."),
+    (fp.shuffle, "missing 1 required keyword-only argument: 'seed'. Call it as shuffle(seed=...); optional arguments: buffer, files."),
     (lambda: fp.shuffle(buffer_size=1000, seed=0), "buffer_size is buffer here."),
-    (fp.prefetch, "Call it as prefetch(depth); also by name: workers, kind, max_bytes."),
+    (fp.prefetch, "Call it as prefetch(depth); optional arguments: workers, kind, max_bytes."),
     (lambda: fp.prefetch(2, num_workers=2), "num_workers is workers here."),
     (fp.repeat, "Call it as repeat(epochs)."),
     (lambda: fp.read_csv("a.csv", sep=";"), "sep is delimiter here."),
-    (lambda: fp.read_csv("a.csv", names=["a"], header=None), "names is columns here. Instead of header: columns are named by"),
+    (lambda: fp.read_csv("a.csv", names=["a"], header=None), "names is columns here. Instead of header: the first line of a CSV file"),
     (lambda: fp.read_csv("a.csv", dtype=str), "dtype is schema here."),
-    (lambda: fp.read_csv("a.csv", nrows=3), "Instead of nrows: fp.take(count) behind it keeps the first rows."),
+    (lambda: fp.read_csv("a.csv", nrows=3), "Instead of nrows: fp.take(count) after the source keeps the first rows."),
     (lambda: fp.optimizers.adamw(lr=1e-3), "lr is learning_rate here."),
-    (lambda: fp.train_step(1, 2, 3, lr=1e-3), "Instead of lr: the optimizer has it, as in fp.optimizers.adamw(1e-3)."),
+    (lambda: fp.train_step(1, 2, 3, lr=1e-3), "Instead of lr: set the value in the optimizer, as in fp.optimizers.adamw(1e-3)."),
     (lambda: fp.train_step(1, 2, 3, reduction="mean"), "Instead of reduction: a loss returns a sum and a weight, and the step divides."),
     (lambda: fp.train_step(1, 2, 3, gradient_accumulation_steps=2), "gradient_accumulation_steps is accumulate here."),
     (lambda: fp.train_step(1, 2, 3, max_grad_norm=1.0), "max_grad_norm is clip_norm here."),
-    (lambda: fp.fit(1, 2, 3, callbacks=[]), "Instead of callbacks: an observer does it: fp.pipe(fp.fit("),
+    (lambda: fp.fit(1, 2, 3, callbacks=[]), "Instead of callbacks: use an observer: fp.pipe(fp.fit("),
     (lambda: fp.observers.early_stopping(patience=3), "Call it as early_stopping(metric, mode=..., patience=...)."),
-    (lambda: fp.pad(32, 0), "pad() takes 1 positional argument but 2 were given. Call it as pad(length, pad_id=...); also by name: column"),
+    (lambda: fp.pad(32, 0), "pad() takes 1 positional argument but 2 were given. Call it as pad(length, pad_id=...); optional arguments"),
     (lambda: fp.kaggle.find({}, "binary"), "Call it as find(specs, kind=...)."),
-    (lambda: fp.kaggle.submit("a.csv", "titanic", "first"), "Call it as submit(path, competition, message=..., yes=...); also by name"),
-    (lambda: fp.schedules.cosine_decay(1e-3, 100), "Call it as cosine_decay(rate, steps=...); also by name: warmup, end."),
+    (lambda: fp.kaggle.submit("a.csv", "titanic", "first"), "Call it as submit(path, competition, message=..., yes=...); optional"),
+    (lambda: fp.schedules.cosine_decay(1e-3, 100), "Call it as cosine_decay(rate, steps=...); optional arguments: warmup, end."),
     (lambda: fp.schedules.cosine_decay(lr=1e-3, max_steps=9), "lr is rate here. max_steps is steps here."),
     (lambda: fp.concat(ROWS, ROWS), "takes 1 positional argument but 2 were given. Call it as concat(datasets), where datasets is a list."),
-    (lambda: fp.split([30, 10]), "argument: 'seed'. Call it as split(fractions, seed=...), where fractions is a list; also"),
+    (lambda: fp.split([30, 10]), "argument: 'seed'. Call it as split(fractions, seed=...), where fractions is a list; optional"),
     (lambda: fp.split([0.8, 0.2], random_state=0), "random_state is seed here."),
     (lambda: fp.tokenize(None, padding=True), "Instead of padding: the collator pads, as in fp.collators.text(pad_id=0)."),
     (lambda: fp.collators.text(pad_token_id=0), "pad_token_id is pad_id here."),
@@ -73,7 +73,7 @@ def test_a_function_that_explains_its_calls_stays_the_function_that_it_is():
     ("name", "answer"),
     [
         ("DataLoader", "Write fp.pipe(rows, fp.shuffle(seed=0), fp.batch(32), fp.collate(collator), fp.prefetch(2))."),
-        ("Trainer", "Write fp.fit(step, state, batches), whose events fp.last(events) runs to the end."),
+        ("Trainer", "Write fp.last(fp.fit(step, state, batches))."),
         ("load_dataset", "Write fp.from_hf(load_dataset(...)), or a reader of files such as fp.read_csv(path)."),
         ("from_pandas", "Write fp.from_table(table)."),
         ("from_generator", "Write fp.from_iterable(function)."),
@@ -159,12 +159,12 @@ def public_functions():
 
 def test_every_argument_in_the_table_is_one_of_a_public_function():
     arguments = {name for function in public_functions() for name in inspect.signature(function).parameters}
-    ours = {name for name in ARGUMENTS if " " not in name} | set(foreign_names._PLACES)
+    ours = {name for name in ARGUMENTS if " " not in name} | set(foreign_names._ELSEWHERE)
     assert ours - arguments == set()
 
 
 def test_every_answer_names_what_is_there():
-    answers = [*ARGUMENTS, *foreign_names._PLACES.values(), *foreign_names._NAMES]
+    answers = [*ARGUMENTS, *foreign_names._ELSEWHERE.values(), *foreign_names._NAMES]
     named = {name.rstrip(".") for answer in answers for name in re.findall(r"\bfp\.([\w.]+)", answer)}
     assert len(named) > 40
     for name in named:

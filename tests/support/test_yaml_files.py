@@ -104,16 +104,16 @@ def test_values_are_plain_however_they_are_written(text, value):
         ("&x {b: *x}", r"a\.yaml:1: values are nested more than 100 deep"),
         ("a: " + "[" * 101 + "]" * 101, r"a\.yaml:1: values are nested more than 100 deep"),
         ("a: " + "[" * 2000 + "]" * 2000, r"a\.yaml: values are nested more than 100 deep"),
-        ("a: " + "9" * 5000, r"a\.yaml has a value that cannot be read: .*digits.*\. Write a plain value"),
+        ("a: " + "9" * 5000, r"a\.yaml has an unreadable value: .*digits.*\. Write a plain value"),
         ("a: *b", r"a\.yaml:1 is not valid YAML: found undefined alias 'b'\. Fix this line\."),
         ("a: \x01", r"a\.yaml is not valid YAML: unacceptable character #x0001.*Fix the file\."),
         ("a:\n- b: !mine 3", r"a\.yaml:2 has the tag '!mine'\. Write a plain value: a number, text, a list or names with values\."),
         ("a: !!binary aGk=", r"a\.yaml:1 has a bytes: b'hi'\. Write a plain value"),
-        ("a:\n  b: {1: 2}", r"a\.yaml:2 has the key 1, which is not text\. Put it in quotes\."),
+        ("a:\n  b: {1: 2}", r"a\.yaml:2 has the key 1, which is not text\. Put the key in quotes\."),
         ("1: 2", r"a\.yaml has the key 1, which is not text"),
-        ("", r"a\.yaml holds nothing, where names and values belong, as in `name: titanic`\."),
-        ("[1]", r"a\.yaml holds a list, where"),
-        ("no", r"a\.yaml holds the value 'no', where"),
+        ("", r"a\.yaml holds nothing, expected names and values, as in `name: titanic`\."),
+        ("[1]", r"a\.yaml holds a list, expected"),
+        ("no", r"a\.yaml holds the value 'no', expected"),
     ],
 )
 def test_what_is_no_document_is_refused_with_its_line(tmp_path, text, message):
@@ -127,7 +127,7 @@ def test_what_is_no_document_is_refused_with_its_line(tmp_path, text, message):
     [
         (b'{"a": 1\n"b": 2}', r"a\.json:2 is not valid JSON: .*Fix this line\."),
         (b'{"b": {"a": 1, "a": 2}}', r"a\.json: duplicate key 'a'; remove one\."),
-        (b"\xff", r"a\.json is not text in UTF-8: invalid start byte at byte 0\. Save it as UTF-8\."),
+        (b"\xff", r"a\.json is not UTF-8 text: invalid start byte at byte 0\. Save the file as UTF-8\."),
     ],
 )
 def test_json_is_held_to_its_own_rules(tmp_path, text, message):
@@ -150,7 +150,10 @@ def test_writing_changes_nothing_for_others_that_use_the_parser():
 
 
 def test_json_that_is_deep_or_has_endless_numbers_is_refused(tmp_path: Path):
-    for text, message in (('{"a": ' + "[" * 100_000, "nested more than 100 deep"), (f'{{"a": {"9" * 5000}}}', "cannot be read: .*digits")):
+    for text, message in (
+        ('{"a": ' + "[" * 100_000, "nested more than 100 deep"),
+        (f'{{"a": {"9" * 5000}}}', "has an unreadable value: .*digits"),
+    ):
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(ConfigError, match=message):
             read_document(tmp_path / "a.json")
@@ -160,6 +163,7 @@ def test_a_file_of_data_is_no_configuration(tmp_path: Path):
     with (tmp_path / "a.yaml").open("wb") as file:
         file.truncate((1 << 24) + 1)
     with pytest.raises(
-        ConfigError, match=r"a\.yaml has 16,777,217 bytes, and a spec at most 16,777,216\. Give a spec, not a file of data\."
+        ConfigError,
+        match=r"a\.yaml has 16,777,217 bytes, but a spec has at most 16,777,216 bytes\. Give the path of a spec, not of a data file\.",
     ):
         read_document(tmp_path / "a.yaml", what="spec")

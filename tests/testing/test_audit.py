@@ -74,7 +74,7 @@ def reversed_in_odd_epochs(seed: int, epoch: int, workers: int) -> Any:
 @pytest.mark.parametrize(
     ("loader", "law", "detail"),
     [
-        (made(drawn_differently), "determinism", "mine with 2 workers gives other items when it is run again: item 0 is"),
+        (made(drawn_differently), "determinism", "mine with 2 workers gives other items in a second run: item 0 is"),
         (made(without_the_first), "permutation", r"in epoch 1 of seed 1 loses the rows \[\d+, \d+, \d+, \d+\]$"),
         (made(with_one_twice), "permutation", r"in epoch 1 of seed 1 repeats the rows \[7\]$"),
         (made(of_the_sum), "orders", r"mine has one order for \(seed 0, epoch 1\) and \(seed 1, epoch 0\)$"),
@@ -87,7 +87,7 @@ def reversed_in_odd_epochs(seed: int, epoch: int, workers: int) -> Any:
         (
             made(reversed_in_odd_epochs),
             "orders",
-            r"\(seed 1, epoch 0\) and \(seed 1, epoch 1\), begun at another row or reversed$",
+            r"\(seed 1, epoch 0\) and \(seed 1, epoch 1\), rotated or reversed$",
         ),
         (made(backwards_with_workers), "workers", "mine gives other items with 2 workers than with none: item 0 is"),
         (made(right, lambda place: place + (place > 2)), "resume", r"after item 3 of 6, loses the rows \[[^a-z]*\]$"),
@@ -240,7 +240,7 @@ def test_an_order_that_keeps_neighbours_together_is_not_uniform():
         return np.random.default_rng([seed, epoch]).permutation(np.arange(ROWS).reshape(-1, 4)).reshape(-1).tolist()
 
     (finding,) = audit.examine(made(in_blocks), workers=0, uniform=True)
-    assert re.search(r"^uniform: mine moves rows by \d\d% .* and leaves \d\d% of them next to each other; a uniform shuffle", str(finding))
+    assert re.search(r"^uniform: mine moves rows by \d\d% .* and keeps \d\d% of neighbours together; a uniform shuffle", str(finding))
     assert audit.examine(made(in_blocks), workers=0) == ()
 
 

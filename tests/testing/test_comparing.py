@@ -72,7 +72,7 @@ def test_what_differs_in_any_way_is_not_the_same(a: Any, b: Any):
     assert not same(a, b)
     assert not same(b, a)
     assert difference(a, b) is not None
-    with pytest.raises(AssertionError, match=r"they are one, but they differ at"):
+    with pytest.raises(AssertionError, match=r"they are one, but the results differ at"):
         assert_same(a, b, "they are one")
 
 

@@ -177,7 +177,7 @@ def test_laws_are_tests_with_names_and_expected_failures_and_a_summary(pytester,
     run.stdout.fnmatch_lines(
         [
             "=* laws =*",
-            "right: 7 laws hold, held though expected to be broken assert_permutes",
+            "right: 7 laws hold, unexpectedly kept assert_permutes",
             "longest: 6 laws hold, broken assert_an_example_stands_alone, broken as expected assert_an_example_stands_alone",
         ]
     )

@@ -45,7 +45,9 @@ def test_the_log_is_no_part_of_the_value():
 
 
 def test_chunks_of_several_schemas_or_none_are_refused():
-    with pytest.raises(ArgumentError, match=r"from_chunks needs chunks of one schema, got those of \[\]."):
+    with pytest.raises(ArgumentError, match=r"from_chunks needs at least one chunk and a single schema, got chunks with the columns \[\]."):
         from_chunks([])
-    with pytest.raises(ArgumentError, match=r"from_chunks needs chunks of one schema, got those of \[\['x'\], \['y'\]\]."):
+    with pytest.raises(
+        ArgumentError, match=r"from_chunks needs at least one chunk and a single schema, got chunks with the columns \[\['x'\], \['y'\]\]."
+    ):
         from_chunks([pa.record_batch({"x": [1]}), pa.record_batch({"y": [1]})])

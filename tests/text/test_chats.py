@@ -95,7 +95,7 @@ def test_a_message_that_ends_a_turn_by_itself_is_learned_as_text():
 
 def test_a_template_that_looks_for_special_tokens_in_messages_says_so():
     text = "{% for m in messages %}{{ m.content.split('<|im_end|>')[0] }}{% endfor %}"
-    with pytest.raises(DataError, match=r"chat: column 'messages' of source row 0: The chat template looks for special tokens in"):
+    with pytest.raises(DataError, match=r"chat: column 'messages' of source row 0: A message contains a special token as text, and"):
         row_of(chat_tokenizer(), ChatTemplate(text), chat_of([("a<|im_end|>b", "c")]), train_on="last")
 
 
@@ -104,8 +104,8 @@ def test_answers_that_change_when_others_follow_need_a_choice():
     with pytest.raises(DataError) as error:
         row_of(tokenizer, ChatTemplate(THINKING), talk)
     assert str(error.value) == (
-        "chat: column 'messages' of source row 0: The chat template writes the messages up to the answer in message 1 in "
-        'another way when others follow, so it is unclear what the model writes. Choose train_on="last", with a row for each answer, or '
+        "chat: column 'messages' of source row 0: The chat template renders the messages up to message 1 differently "
+        'if later messages follow, so the answer in message 1 cannot be located. Choose train_on="last" with one row per answer, or '
         "mark answers in the template with {% generation %} and {% endgeneration %}."
     )
     row = row_of(tokenizer, ChatTemplate(THINKING), talk, train_on="last")
@@ -118,13 +118,13 @@ def test_a_template_that_moves_text_to_the_last_turn_is_refused_where_that_chang
     tools, system = [{"type": "function", "function": {"name": "a"}}], [{"role": "system", "content": "in class"}]
     rows = from_examples([{"messages": jsons.dumps(talk if moved == "tools" else system + talk), "tools": jsons.dumps(tools)}])
     stage = partial(chat, tokenizer, template=template_of("mistral"), tools="tools" if moved == "tools" else None)
-    with pytest.raises(DataError, match="in another way when others follow"):
+    with pytest.raises(DataError, match="differently if later messages follow"):
         list(pipe(rows, stage()))
     if moved == "tools":
         (row,) = pipe(rows, stage(train_on="last"))
         assert learned(tokenizer, row) == " class<|end_of_text|>"
     else:  # the system prompt is left out behind an answer, so what was asked for is not in the text
-        with pytest.raises(DataError, match=r"in another way when others follow, .* the model writes\. Mark answers in the template"):
+        with pytest.raises(DataError, match=r"differently if later messages follow, .* cannot be located\. Mark answers in the template"):
             list(pipe(rows, stage(train_on="last")))
 
 
@@ -205,12 +205,12 @@ def test_columns_are_checked_before_any_row():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("{nope", r"of source row 0: A conversation, or tools, as text must be JSON"),
-        ("[" * 100_000, r"of source row 0: A conversation, or tools, as text must be JSON"),
-        ('{"role": "user"}', r"A conversation is a list of messages with a role, got \{'role': 'user'\}"),
-        ('[{"content": "Hi"}]', r"A conversation is a list of messages with a role"),
-        ("[]", r"The chat template refuses a conversation"),
-        (None, r"A conversation is a list of messages with a role, got None"),
+        ("{nope", r"of source row 0: Conversations and tools given as text must be valid JSON"),
+        ("[" * 100_000, r"of source row 0: Conversations and tools given as text must be valid JSON"),
+        ('{"role": "user"}', r"A conversation must be a list of messages with the key 'role', got \{'role': 'user'\}"),
+        ('[{"content": "Hi"}]', r"A conversation must be a list of messages with the key 'role'"),
+        ("[]", r"The chat template rejects a conversation"),
+        (None, r"A conversation must be a list of messages with the key 'role', got None"),
     ],
 )
 def test_rows_that_are_no_conversations_are_named(value: Any, message: str):
@@ -222,7 +222,7 @@ def test_rows_that_are_no_conversations_are_named(value: Any, message: str):
 def test_arguments_that_cannot_be_are_refused():
     with pytest.raises(ArgumentTypeError, match="template must be ChatTemplate, got str"):
         chat(chat_tokenizer(), template=CHATML)  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(ArgumentError, match="into='prompt' and prompt='prompt' cannot name the columns"):
+    with pytest.raises(ArgumentError, match="into='prompt' and prompt='prompt' must be two different names"):
         chat(chat_tokenizer(), template=ChatTemplate(CHATML), into="prompt")
     with pytest.raises(KeyError, match="No train_on is named 'first'"):
         chat(chat_tokenizer(), template=ChatTemplate(LLAMA2), train_on="first")  # type: ignore[arg-type]  # the mistake under test

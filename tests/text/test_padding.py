@@ -91,7 +91,7 @@ def test_the_stage_prints_as_its_call():
 def test_rows_that_do_not_fit_are_named():
     stage = stage_of(pad(2, pad_id=0))
     for rows, message in (
-        ([[1], [1, 2, 3]], r"pad\(length=2\) got 3 values in column 'input_ids' of source row 31\. Cut rows with tokenize"),
+        ([[1], [1, 2, 3]], r"pad\(length=2\) got 3 values in column 'input_ids' of source row 31\. Truncate rows with tokenize"),
         ([[1], None], r"pad: column 'input_ids' of source row 31 is null\. Fill it"),
         ([[1], [None, 2]], r"pad: column 'input_ids' of source row 31 holds a null in its list\. Fill it"),
     ):
@@ -114,5 +114,5 @@ def test_columns_and_arguments_are_checked_before_any_row():
         pad(3, pad_id=None)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(UnknownNameError, match="No side is named 'top'"):
         pad(3, pad_id=0, side="top")  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(ArgumentError, match="mask='input_ids' cannot name the column of the mask"):
+    with pytest.raises(ArgumentError, match="mask='input_ids' is empty, reserved or the name of the padded column"):
         pad(3, pad_id=0, mask="input_ids")

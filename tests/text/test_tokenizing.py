@@ -174,7 +174,9 @@ def test_threads_with_other_lengths_do_not_disturb_each_other():
 
 def test_a_missing_text_is_named_with_its_row():
     chunk = number_rows(pa.record_batch({"text": ["in", None]}), 0, 40)
-    with pytest.raises(DataError, match=r"tokenize needs text in column 'text', which is missing in source row 41\. Leave such rows out"):
+    with pytest.raises(
+        DataError, match=r"tokenize needs text in column 'text', which is missing in source row 41\. Remove rows without text"
+    ):
         stage_of(tokenize(trained("bpe"))).apply(chunk)
 
 
@@ -188,7 +190,7 @@ def test_a_row_that_is_too_long_is_named_where_cutting_is_refused():
 
 def test_columns_are_checked_before_any_row():
     rows = from_examples([{"text": 5, "label": "x"}])
-    with pytest.raises(SchemaError, match=r"tokenize needs text in column 'text', got int64\. Write values as text with template first"):
+    with pytest.raises(SchemaError, match=r"tokenize needs text in column 'text', got int64\. Convert values to text with template first"):
         _ = pipe(rows, tokenize(trained("bpe"))).resolved
     with pytest.raises(SchemaError, match=r"tokenize needs the column 'body', which is not there\..* Columns: 'text', 'label'"):
         _ = pipe(rows, tokenize(trained("bpe"), column="body")).resolved
@@ -198,9 +200,7 @@ def test_columns_are_checked_before_any_row():
 
 def test_arguments_that_cannot_work_are_refused_at_once():
     tokenizer = trained("bpe")
-    with pytest.raises(
-        ArgumentTypeError, match=r"tokenizer must be Tokenizer, got str: 'bert-base-uncased'\. Read one: fp\.load_tokenizer"
-    ):
+    with pytest.raises(ArgumentTypeError, match=r"tokenizer must be Tokenizer, got str: 'bert-base-uncased'\. Pass fp\.load_tokenizer"):
         tokenize("bert-base-uncased")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="max_length=2 leaves no room for text next to the 2 special tokens"):
         tokenize(tokenizer, max_length=2)
@@ -208,11 +208,11 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         tokenize(tokenizer, pair="b", max_length=3)
     with pytest.raises(ArgumentError, match="max_length must be at least 1"):
         tokenize(tokenizer, max_length=0, special=False)
-    with pytest.raises(ArgumentError, match="truncation='left' does nothing without max_length"):
+    with pytest.raises(ArgumentError, match="truncation='left' has no effect without max_length"):
         tokenize(tokenizer, truncation="left")
     with pytest.raises(UnknownNameError, match="No truncation is named 'middle'"):
         tokenize(tokenizer, max_length=9, truncation="middle")  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(ArgumentError, match="into='token_type_ids' cannot name the column of ids"):
+    with pytest.raises(ArgumentError, match="into='token_type_ids' is empty or a reserved column name"):
         tokenize(tokenizer, into="token_type_ids")
 
 
@@ -222,9 +222,9 @@ def test_tokenizers_of_other_libraries_are_told_how_they_are_read(tmp_path):
 
     raw = hf.Tokenizer(hf.models.WordLevel({"a": 0}))
     for call in (tokenize, load_tokenizer):
-        with pytest.raises(ArgumentTypeError, match=r'Write it, and read that: tokenizer\.save\("tokenizer.json"\), fp\.load_tokenizer'):
+        with pytest.raises(ArgumentTypeError, match=r'Save and load the tokenizer: tokenizer\.save\("tokenizer.json"\), then fp\.load'):
             call(raw)  # type: ignore[arg-type]  # the mistake
-        with pytest.raises(ArgumentTypeError, match=r'tokenizer\.save_pretrained\("folder"\), fp\.load_tokenizer\("folder"\)'):
+        with pytest.raises(ArgumentTypeError, match=r'tokenizer\.save_pretrained\("folder"\), then fp\.load_tokenizer\("folder"\)'):
             call(Pretrained())  # type: ignore[arg-type]  # the mistake
     raw.save(str(tmp_path / "tokenizer.json"))  # as they say
     assert load_tokenizer(tmp_path / "tokenizer.json").vocab_size == 1

@@ -63,7 +63,7 @@ def test_words_that_cannot_be_are_refused():
     rows = fp.from_table({"words": pa.array([["a"], ["b", None]]), "other": ["x", "y"]})
     with pytest.raises(DataError, match="column 'words' of source row 1 holds a null in its list"):
         list(fp.pipe(rows, fp.tokenize(trained("bpe"), column="words")))
-    with pytest.raises(SchemaError, match="takes a pair of texts, got lists of words in column 'words'"):
+    with pytest.raises(SchemaError, match="with pair= needs text columns, got lists of words in column 'words'"):
         list(fp.pipe(rows, fp.tokenize(trained("bpe"), column="words", pair="other")))
     with pytest.raises(SchemaError, match=r"needs text in column 'ids', got list<.*int64>"):
         list(fp.pipe(fp.from_table({"ids": [[1]]}), fp.tokenize(trained("bpe"), column="ids")))

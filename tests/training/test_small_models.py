@@ -158,7 +158,7 @@ def test_convolutions_are_refused_with_the_reason():
 
     fit = made(Convolving(), adamw(0.01), steps=2)
     with pytest.raises(
-        ArgumentError, match=r"cannot be trained together: .* mx.vmap does not support convolutions .* Leave together=True out"
+        ArgumentError, match=r"cannot be trained together: .* mx.vmap does not support convolutions .* Remove together=True"
     ):
         run(fit, together=True)
     assert np.isfinite(run(fit, together=False).oof.predictions).all()
@@ -174,14 +174,14 @@ def test_an_error_in_the_loss_stays_as_it_is():
 
 
 def test_a_fit_that_cannot_train_together_is_refused():
-    with pytest.raises(ArgumentTypeError, match=r"together=True needs a fit with a method `together`, as small_fit makes"):
+    with pytest.raises(ArgumentTypeError, match=r"together=True needs a fit with a method `together`, such as small_fit"):
         run(lambda parts: lambda rows: [0], together=True)
 
 
 @pytest.mark.parametrize(
     ("prepared", "kind", "message"),
     [
-        ({}, ArgumentTypeError, "must return numpy arrays by name, got none"),
+        ({}, ArgumentTypeError, "must return a dict of NumPy arrays, got none"),
         ({"x": [1]}, ArgumentTypeError, r"got \{'x': 'list'\}"),
         ({"x": np.ones(2), "y": np.ones(3)}, ArgumentError, r"Arrays must have the same length, at least one row, got \{'x': 2, 'y': 3\}"),
     ],

@@ -1,4 +1,4 @@
-"""The command `mlxfp`: one file for each group of commands."""
+"""The command line program `mlxfp`. Each file defines one group of commands."""
 
 from mlxfp.app.cli.commands import main
 

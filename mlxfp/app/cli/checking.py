@@ -1,4 +1,4 @@
-"""`mlxfp doctor`: what this machine has for training, and what is missing."""
+"""The command `mlxfp doctor`: the training setup of this machine and missing parts."""
 
 import json
 import os
@@ -19,12 +19,12 @@ from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx
 from mlxfp.support.errors import MlxfpError
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[(?P<extras>[\w.,\s-]+)\])?(?P<rest>.*)")
-_PLACE = re.compile(r"(sys_platform|platform_system)\s*==\s*['\"](\w+)['\"]")
+_PLATFORM = re.compile(r"(sys_platform|platform_system)\s*==\s*['\"](\w+)['\"]")
 
 
 @frozen
 class Finding:
-    """One check: what was found, for programs as a `value` where a text says less, and what to do if training cannot run."""
+    """Result of one check: a text, an optional `value` for the JSON output, and a problem if training is impossible."""
 
     name: str
     found: str
@@ -35,11 +35,11 @@ class Finding:
 def add(commands: Commands) -> None:
     """Add `doctor`."""
     command = add_command(commands, "doctor", _doctor, example="mlxfp doctor\nmlxfp doctor --json")
-    command.add_argument("--json", action="store_true", help="print it as JSON, for programs: sizes in bytes, null for what is missing")
+    command.add_argument("--json", action="store_true", help="print the findings as JSON, with sizes in bytes and null for missing parts")
 
 
 def _doctor(options: Namespace) -> int:
-    """Show what this machine has for training, and what is missing; exit code 1 if training cannot run."""
+    """Show the training setup of this machine and missing parts. The exit code is 1 if training cannot run."""
     free = shutil.disk_usage(Path.cwd()).free
     findings = [
         Finding("mlxfp", _version("mlxfp") or "not installed", value=__version__),
@@ -57,9 +57,9 @@ def _doctor(options: Namespace) -> int:
     ]
     problems = [finding.problem for finding in findings if finding.problem]
     if options.json:
-        found = {finding.name: finding.found if finding.value is None else finding.value for finding in findings if finding.name}
+        values = {finding.name: finding.found if finding.value is None else finding.value for finding in findings if finding.name}
         remarks = [finding.found for finding in findings if not finding.name]
-        say(json.dumps({"can_train": not problems, "problems": problems, "remarks": remarks, "found": found}, indent=2))
+        say(json.dumps({"can_train": not problems, "problems": problems, "remarks": remarks, "found": values}, indent=2))
         return 1 if problems else 0
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
@@ -69,7 +69,7 @@ def _doctor(options: Namespace) -> int:
 
 
 def _mlx() -> Iterator[Finding]:
-    """Check MLX: whether it starts, its device, its BLAS, and whether it compiles."""
+    """Yield the findings about MLX: start, device, BLAS, memory limit and `mx.compile`."""
     from mlxfp.runtime import report
 
     try:
@@ -86,13 +86,13 @@ def _mlx() -> Iterator[Finding]:
     yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}", value={"name": now.blas, "slow": now.slow})
     yield Finding(
         "memory",
-        f"MLX takes up to {now.memory / 2**30:.1f} GiB, with what it keeps for reuse: observers.log_memory(limit=...)",
+        f"MLX uses up to {now.memory / 2**30:.1f} GiB, including the cache for reuse. observers.log_memory(limit=...) sets the limit",
         value={"bytes": now.memory},
     )
     yield from (Finding("", remark) for remark in remarks)
     if sys.platform == "linux" and now.backend == "cpu":
-        missing, found = "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++", shutil.which("g++")
-        yield Finding("C++ compiler", found or missing, value={"path": found})
+        missing, compiler = "none: mx.compile needs g++ for faster steps. On Debian, as root: apt-get install g++", shutil.which("g++")
+        yield Finding("C++ compiler", compiler or missing, value={"path": compiler})
     yield _compiles()
 
 
@@ -105,58 +105,58 @@ def _compiles() -> Finding:
         return Finding("mx.compile", "fails", f"mx.compile, which every training step uses, fails: {error}")
     if right:
         return Finding("mx.compile", "works")
-    return Finding("mx.compile", "computes wrongly", "mx.compile gives wrong numbers: reinstall mlx.")
+    return Finding("mx.compile", "wrong results", "mx.compile computes wrong numbers. Reinstall MLX: pip install --force-reinstall mlx")
 
 
 def _engines() -> Iterator[Finding]:
-    """Say of each engine for tokens that is installed whether its version was tried."""
+    """Yield a finding for each installed token engine: version, and whether mlxfp tested that version."""
     from mlxfp.inspect import token_engines
 
     for engine in token_engines():
-        untested = "not tried with this version of tokenizers: used for ASCII alone, and only after its probe has passed"
-        text = f"{engine.version}, {'tried with this version of tokenizers' if engine.tested else untested}"
+        untested = "not tested with this version of tokenizers: used only for ASCII text, and only if the engine passes a probe"
+        text = f"{engine.version}, {'tested with this version of tokenizers' if engine.tested else untested}"
         yield Finding(engine.name, text, value={"version": engine.version, "tried": engine.tested})
 
 
 def _credentials() -> Iterator[Finding]:
-    """Find where Kaggle's credentials are; never read them."""
+    """Report the location of Kaggle's credentials without reading the credentials."""
     try:
         from mlxfp.app.kaggle.submitting.uploading import credentials_in
-    except ImportError:  # MLX does not start, which is reported above
+    except ImportError:  # MLX does not start; `_mlx` reports the error
         return
-    place = credentials_in(os.environ, Path.home())
-    yield Finding("kaggle", place or "no credentials (only mlxfp submit --yes needs them)", value={"credentials": place})
+    location = credentials_in(os.environ, Path.home())
+    yield Finding("kaggle", location or "no credentials (only mlxfp submit --yes needs them)", value={"credentials": location})
 
 
 def _extras() -> Iterator[Finding]:
-    """Check each extra of mlxfp: the versions of its packages, or how to install them."""
+    """Yield a finding for each extra of mlxfp: the package versions, or the install command if a package is missing."""
     extras = [] if _version("mlxfp") is None else metadata("mlxfp").get_all("Provides-Extra") or []
     for extra in sorted(extras):
         versions = {name: _version(name) for name in dict.fromkeys(_packages("mlxfp", extra))}
-        missing = any(found is None for found in versions.values())
-        said = ", ".join(f"{name} {found or 'missing'}" for name, found in sorted(versions.items())) or "nothing on this platform"
-        yield Finding(f"extra {extra}", said + (f': pip install "mlxfp[{extra}]"' if missing else ""), value=versions)
+        missing = None in versions.values()
+        text = ", ".join(f"{name} {number or 'missing'}" for name, number in sorted(versions.items())) or "nothing on this platform"
+        yield Finding(f"extra {extra}", text + (f': pip install "mlxfp[{extra}]"' if missing else ""), value=versions)
 
 
 def _packages(distribution: str, extra: str) -> Iterator[str]:
-    """Yield the packages of an extra on this platform, also of extras of other packages, such as mlx[cpu]."""
+    """Yield the packages of an extra on this platform. Nested extras such as mlx[cpu] are resolved."""
     try:
         lines = requires(distribution) or []
     except PackageNotFoundError:
         yield distribution
         return
-    here = {"sys_platform": sys.platform, "platform_system": platform.system()}
+    platform_values = {"sys_platform": sys.platform, "platform_system": platform.system()}
     for line in lines:
         wanted, _, marker = line.partition(";")
-        found = _REQUIREMENT.match(wanted.strip())
-        if found is None or not re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", marker):
+        match = _REQUIREMENT.match(wanted.strip())
+        if match is None or not re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", marker):
             continue
-        if any(value != here[name] for name, value in _PLACE.findall(marker)):
+        if any(value != platform_values[name] for name, value in _PLATFORM.findall(marker)):
             continue
-        if found["name"] != distribution:
-            yield found["name"]
-        for inner in filter(None, map(str.strip, (found["extras"] or "").split(","))):
-            yield from _packages(found["name"], inner)
+        if match["name"] != distribution:
+            yield match["name"]
+        for inner in filter(None, map(str.strip, (match["extras"] or "").split(","))):
+            yield from _packages(match["name"], inner)
 
 
 def _version(name: str) -> str | None:

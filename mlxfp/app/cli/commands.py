@@ -1,4 +1,4 @@
-"""The table of commands, and how mistakes of a user are reported: a sentence and an exit code, never a traceback."""
+"""The table of commands. User errors are printed as a sentence with an exit code, never as a traceback."""
 
 import os
 import sys
@@ -25,30 +25,30 @@ from mlxfp.app.config.classes import meant
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import lines_in_logs
 
-# The files whose `add` adds commands; the order is that of the help.
+# Modules whose `add` function adds commands. The help lists commands in this order.
 GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, law_checks, checking, completing)
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"
-_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # as in shells: 128 plus the number of the signal
+_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # 128 plus the signal number, as in shells
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, with the arguments of the process unless some are given, and return the exit code.
+    """Run a command and return the exit code. `arguments` defaults to the arguments of the process.
 
-    0: done; 1: failed, and standard error says why; 2: unknown command or option; 130: interrupted; 141: standard output was closed.
-    With MLXFP_DEBUG=1 in the environment, tracebacks are shown.
+    Exit codes: 0 success, 1 failure with a message on standard error, 2 unknown command or option, 130 interrupted,
+    141 standard output closed. Tracebacks are shown if the environment has MLXFP_DEBUG=1.
     """
     try:
         options = parse(arguments)
-    except SystemExit as end:  # argparse has printed the help, or what is wrong with the usage
+    except SystemExit as end:  # argparse has printed the help or the usage error
         return end.code if isinstance(end.code, int) else _MISUSED
     try:
         with lines_in_logs():
             code: int = options.run(options)
-        sys.stdout.flush()  # raises here for a closed pipe, and not when the process ends
+        sys.stdout.flush()  # raises here if the pipe is closed, not at process exit
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for buffered output when the process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # buffered output is written at process exit
         return _CLOSED
     except KeyboardInterrupt as error:
         return _report(error, "interrupted", _INTERRUPTED)
@@ -58,21 +58,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Namespace:
-    """Parse the arguments of a command; options may come before, between and after `key=value`. Exits as argparse does."""
+    """Parse the arguments of a command. Options may stand before, between and after `key=value` pairs.
+
+    A usage error exits the process, as in argparse.
+    """
     parser = _parser()
     if "_ARGCOMPLETE" in os.environ:  # set by the shell functions of argcomplete
         completing.complete(parser)
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes all positional arguments at once: those after an option are left over.
-    taken = [each for each in rest if "overrides" in options and not each.startswith("-")]
-    if len(taken) < len(rest):
-        left = [each for each in rest if each not in taken]
-        pairs = [each.lstrip("-").partition("=") for each in left if each.startswith("-")]
+    # argparse consumes all positional arguments at once: positional arguments after an option remain in `rest`.
+    extra_overrides = [word for word in rest if "overrides" in options and not word.startswith("-")]
+    if len(extra_overrides) < len(rest):
+        unrecognized = [word for word in rest if word not in extra_overrides]
+        pairs = [word.lstrip("-").partition("=") for word in unrecognized if word.startswith("-")]
         example = next((f"{path}={value or 'VALUE'}" for name, _, value in pairs for path in meant(name)), "training.epochs=3")
         hint = f". Options begin with two dashes, key=value with none, as in {example}" if "overrides" in options else ""
-        parser.error(f"unrecognized arguments: {' '.join(left)}{hint}")
-    if taken:
-        options.overrides = [*options.overrides, *taken]
+        parser.error(f"unrecognized arguments: {' '.join(unrecognized)}{hint}")
+    if extra_overrides:
+        options.overrides = [*options.overrides, *extra_overrides]
     return options
 
 

@@ -1,4 +1,4 @@
-"""`mlxfp completion`: what a shell needs to complete commands, options, presets and the options of configurations."""
+"""The command `mlxfp completion`: shell completion of commands, options, presets and configuration keys."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -16,16 +16,16 @@ def add(commands: Commands) -> None:
 
 
 def _completion(options: Namespace) -> int:
-    """Print what makes a shell complete the command mlxfp with the Tab key, for its start file."""
+    """Print the shell code for completing mlxfp commands with the Tab key. Put the code into the start file of the shell."""
     argcomplete = optional("argcomplete", extra="completion", needed_by="mlxfp completion")
     say(argcomplete.shellcode(["mlxfp"], shell=options.shell).strip())
     return 0
 
 
 def complete(parser: ArgumentParser) -> None:
-    """Write what may come next, and end the process: a shell that completes has started it."""
+    """Print the possible completions and exit the process. Called if a shell asks for completions."""
     try:
         argcomplete = optional("argcomplete", extra="completion", needed_by="completing mlxfp")
-    except MissingExtraError:  # a shell shows no errors: it completes nothing
+    except MissingExtraError:  # a completing shell shows no errors: return no completions
         raise SystemExit(1) from None
     argcomplete.autocomplete(parser)

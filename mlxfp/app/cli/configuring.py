@@ -1,4 +1,4 @@
-"""`mlxfp config`: show configurations with the origin of each value, check and describe them; and how commands read one."""
+"""The command `mlxfp config`: show, check and describe configurations. Other commands read configurations with the helpers here."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
     group = add_group(commands, "config", about="Show, check and describe configurations.", example="mlxfp config show titanic")
     show = add_command(group, "show", _show, example="mlxfp config show run.yaml training.epochs=3 --origins")
     add_config(show)
-    show.add_argument("--origins", action="store_true", help="add to each value where it was set")
+    show.add_argument("--origins", action="store_true", help="add the file and line, or other origin, of each value")
     add_config(add_command(group, "check", _check, example="mlxfp config check run.yaml training.epochs=3"))
     add_command(group, "schema", _schema, example="mlxfp config schema > mlxfp.schema.json")
     presets = add_command(group, "presets", _presets, example="mlxfp config presets titanic > run.yaml")
@@ -30,37 +30,35 @@ def add(commands: Commands) -> None:
 
 
 def add_config(command: ArgumentParser) -> None:
-    """Add the arguments of a configuration: those of `load`."""
+    """Add the command line arguments for `load`."""
     config: Any = command.add_argument(
         "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, or a preset (default, with --data: auto)"
     )
     overrides: Any = command.add_argument(
-        "overrides", metavar="key=value", nargs="*", help="values that override those of CONFIG, as in training.epochs=3"
+        "overrides", metavar="key=value", nargs="*", help="values that override CONFIG, as in training.epochs=3"
     )
-    preset: Any = command.add_argument(
-        "--preset", metavar="NAME", help="the preset that the file is based on, instead of the one that it names"
-    )
-    config.completer = lambda prefix, **_: _overrides(prefix) if "=" in prefix else [*PRESETS, *_paths(prefix)]  # see `completing`
+    preset: Any = command.add_argument("--preset", metavar="NAME", help="base preset of the file; overrides the preset named in the file")
+    config.completer = lambda prefix, **_: _overrides(prefix) if "=" in prefix else [*PRESETS, *_paths(prefix)]  # read by `completing`
     overrides.completer = lambda prefix, **_: _overrides(prefix)
     preset.completer = lambda **_: [*PRESETS]
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
 
 
 def _overrides(prefix: str) -> list[str]:
-    """Return what an override that begins so may be: the paths of options or, after the `=`, values of one."""
+    """Return the completions of a started override: option paths or, after the `=`, values of the option."""
     path, equals, begun = prefix.partition("=")
     if not equals:
-        return [f"{each}=" for each in option_paths()]
+        return [f"{path_of_option}=" for path_of_option in option_paths()]
     return [f"{path}={value}" for value in _values(path, begun)] if path in option_paths() else []
 
 
 def _values(path: str, begun: str) -> Iterator[str]:
-    """Yield the values that an option may have: names, true, false and null; of texts without known names, the paths of files."""
+    """Yield the possible values of an option: known names, true, false and null. Text options without known names yield file paths."""
     ways = _ways(path, {})
-    if any("string" in way.get("type", ()) for way in ways):  # the names of parts are those of MLX's rooms, which take a second to import
+    if any("string" in way.get("type", ()) for way in ways):  # known names come from modules with MLX, whose import takes a second
         ways = _ways(path, known_names())
     names = ["null" if name is None else name for way in ways for name in way.get("enum", ())]
-    kinds = [way.get("type", ()) for way in ways]  # a text or a list
+    kinds = [way.get("type", ()) for way in ways]  # text or a list of texts
     yield from names
     yield from ("true", "false") if "boolean" in kinds else ()
     yield from ("null",) if any("null" in kind for kind in kinds) else ()
@@ -68,7 +66,7 @@ def _values(path: str, begun: str) -> Iterator[str]:
 
 
 def _ways(path: str, choices: Choices) -> list[dict[str, Any]]:
-    """Return the schemas of which the values of an option must fit one."""
+    """Return the alternative JSON schemas of an option's value."""
     about: dict[str, Any] = json_schema(choices)
     for name in path.split("."):
         about = about["properties"][name]
@@ -77,23 +75,23 @@ def _ways(path: str, choices: Choices) -> list[dict[str, Any]]:
 
 
 def _paths(prefix: str) -> Iterator[str]:
-    """Yield the files and folders whose paths begin so."""
+    """Yield the files and folders whose paths start with `prefix`."""
     folder = prefix[: prefix.rfind("/") + 1]
     with suppress(OSError):
-        yield from (f"{folder}{each.name}{'/' if each.is_dir() else ''}" for each in Path(folder or ".").iterdir())
+        yield from (f"{folder}{entry.name}{'/' if entry.is_dir() else ''}" for entry in Path(folder or ".").iterdir())
 
 
 def config_arguments(options: Namespace) -> list[str]:
-    """Return the arguments of `add_config` again, for another process."""
+    """Return the arguments of `add_config` as command line words for another process."""
     given = {"--preset": options.preset, "--data": options.data}
     name = [] if options.config is None else [options.config]
     return [*name, *options.overrides, *(word for name, value in given.items() if value is not None for word in (name, value))]
 
 
 def add_code(command: ArgumentParser) -> None:
-    """Add `--code`, which allows the modules that the section `own` of a configuration names."""
+    """Add `--code`, which permits importing the modules named in the section `own` of a configuration."""
     command.add_argument(
-        "--code", metavar="FOLDER", help="allow the configuration to run code: import the modules of its section own, from this folder"
+        "--code", metavar="FOLDER", help="allow code in the configuration: import the modules named in the section own from this folder"
     )
 
 
@@ -105,18 +103,18 @@ def load(
     data: str | None = None,
     choices: Choices | None = None,
 ) -> Resolved:
-    """Read a configuration: of a YAML or JSON file, or else of the preset with that name; `data` is short for `data.path=`.
+    """Read a configuration from a YAML or JSON file or from the preset named `config`. `data` is short for `data.path=`.
 
-    With data alone it is the preset auto, and the run has the name of the data.
+    Without `config`, `data` selects the preset auto, and the run is named after the data.
     """
     if data is not None and preset is None and (config is None or ("=" in config and not Path(config).exists())):
-        place = Path(data).resolve()
-        name = f"name={json.dumps(place.stem if place.is_file() else place.name, ensure_ascii=False)}"
+        data_path = Path(data).resolve()
+        name = f"name={json.dumps(data_path.stem if data_path.is_file() else data_path.name, ensure_ascii=False)}"
         overrides = [name, *([] if config is None else [config]), *overrides]
         config = "auto"
     if config is None:
-        raise ArgumentError("There is no configuration. Give a folder of data, --data FOLDER, a YAML or JSON file, or a preset.")
-    # Quoted: a path that looks like a number or a mapping is text, too.
+        raise ArgumentError("There is no configuration. Give --data FOLDER with a folder of data, a YAML or JSON file, or a preset.")
+    # JSON quotes keep a path text even if the path looks like a number or a mapping.
     values = [*overrides, *([] if data is None else [f"data.path={json.dumps(data, ensure_ascii=False)}"])]
     if Path(config).is_file():
         return resolve_config(config, preset=preset, overrides=values, choices=choices, defaults=_model_defaults)
@@ -124,25 +122,25 @@ def load(
         raise MissingFileError(_no_such_config(config))
     if preset is not None:
         raise ArgumentError(
-            f"{config!r} is a preset, and --preset names another: {preset!r}. Leave one out, or give a file that sets the rest."
+            f"{config!r} is a preset, and --preset names another preset: {preset!r}. Leave out one preset, or replace {config!r} by a file."
         )
     return resolve_config(preset=config, overrides=values, choices=choices, defaults=_model_defaults)
 
 
 def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
-    """Read the configuration of the arguments of `add_config`; names of parts are checked with `choices`."""
+    """Read the configuration of parsed command line arguments. `choices` lists the valid names of parts, such as models."""
     return load(options.config, options.overrides, preset=options.preset, data=options.data, choices=choices)
 
 
 def _model_defaults(name: str) -> Mapping[str, Any]:
-    start_mlx()  # a configuration that names a model imports MLX, whose rooms know the models
+    start_mlx()  # a configuration with a model name imports MLX: the model modules need MLX
     from mlxfp.app.runs.from_config.parts import model_defaults
 
     return model_defaults(name)
 
 
 def known_names() -> Choices:
-    """Return the known names of parts, such as optimizers; this imports MLX, whose rooms have them."""
+    """Return the known names of parts, such as optimizers. Imports MLX."""
     start_mlx()
     from mlxfp.app.runs.from_config.parts import CHOICES
 
@@ -153,48 +151,48 @@ def _no_such_config(config: str) -> str:
     if "=" in config and "/" not in config.partition("=")[0]:
         return f"A configuration must come before {config!r}. Put a file or a preset first: mlxfp ... titanic {config}"
     hint = suggest(config, PRESETS)
-    what = "is a folder, not a file" if Path(config).is_dir() else "is not a file"
-    return f"{config!r} {what}, and no preset has that name.{hint} Give a YAML or JSON file, or one of {', '.join(PRESETS)}."
+    problem = "is a folder, not a file" if Path(config).is_dir() else "is not a file"
+    return f"{config!r} {problem}, and not the name of a preset.{hint} Give a YAML or JSON file, or one of {', '.join(PRESETS)}."
 
 
 def _show(options: Namespace) -> int:
-    """Print a whole configuration as YAML, which is a configuration file again."""
+    """Print the complete configuration as YAML, for use as a configuration file."""
     resolved = loaded(options)
     say("\n".join(_with_origins(resolved) if options.origins else [write_document(unstructure(resolved.config)).rstrip("\n")]))
     return 0
 
 
 def _with_origins(resolved: Resolved) -> Iterator[str]:
-    """Yield lines of YAML, each value with a comment that has its origin."""
+    """Yield the lines of the configuration as YAML, with the origin of each value as a comment."""
     lines = [*_yaml_lines(unstructure(resolved.config), ())]
     width = min(50, max(len(line) for line, _ in lines))
     return (line if path is None else f"{line:<{width}}  # {resolved.origin(path)}" for line, path in lines)
 
 
-def _yaml_lines(values: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
-    """Yield lines of YAML, and the path of the value that ends there."""
-    margin = "  " * len(place)
+def _yaml_lines(values: Mapping[str, Any], parents: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
+    """Yield lines of YAML. The last line of a value comes with the path of the value, other lines with None."""
+    margin = "  " * len(parents)
     for name, value in values.items():
         if value and isinstance(value, Mapping):
             yield f"{margin}{name}:", None
-            yield from _yaml_lines(value, (*place, name))
+            yield from _yaml_lines(value, (*parents, name))
         else:
-            *first, last = indent(write_document({name: value}), margin).rstrip("\n").split("\n")  # text with line breaks has several
+            *first, last = indent(write_document({name: value}), margin).rstrip("\n").split("\n")
             yield from ((line, None) for line in first)
-            yield last, ".".join((*place, name))
+            yield last, ".".join((*parents, name))
 
 
 def _check(options: Namespace) -> int:
-    """Check a configuration, and list all mistakes at once, each with its line."""
+    """Check a configuration and list all mistakes at once, with their lines."""
     resolved = loaded(options, known_names())
     from mlxfp.app.runs.from_config.problems import config_problems
 
-    found = [f"\n  {path} ({resolved.origin(path)}): {problem}" for path, problem in config_problems(resolved.config)]
-    if found:
-        raise ConfigError(f"{f'{len(found)} mistakes' if len(found) > 1 else 'A mistake'} in the configuration:{''.join(found)}")
+    mistakes = [f"\n  {path} ({resolved.origin(path)}): {problem}" for path, problem in config_problems(resolved.config)]
+    if mistakes:
+        raise ConfigError(f"{f'{len(mistakes)} mistakes' if len(mistakes) > 1 else 'A mistake'} in the configuration:{''.join(mistakes)}")
     name = resolved.config.name
-    what = options.config if Path(options.config).is_file() else f"The preset {options.config}"
-    say(f"{what} is a valid configuration of the run {name!r}.")
+    source = options.config if Path(options.config).is_file() else f"The preset {options.config}"
+    say(f"{source} is a valid configuration of the run {name!r}.")
     return 0
 
 
@@ -205,7 +203,7 @@ def _schema(_: Namespace) -> int:
 
 
 def _presets(options: Namespace) -> int:
-    """List the presets and what they set, or print one as YAML."""
+    """List the presets with their values, or print one preset as YAML."""
     if options.name is not None:
         say(write_document(PRESETS[options.name]).rstrip("\n"))
         return 0

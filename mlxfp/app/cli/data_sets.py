@@ -1,4 +1,4 @@
-"""`mlxfp data`: describe the files of a competition, and check them against a spec."""
+"""The command `mlxfp data`: describe the files of a competition and check the files against a spec."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -22,31 +22,37 @@ def add(commands: Commands) -> None:
     infer = add_command(group, "infer", _infer, example="mlxfp data infer data/cats --out cats.yaml")
     for command in (check, infer):
         command.add_argument("path", metavar="PATH", help="the folder of a competition, or a file: CSV, Parquet or JSON lines")
-        command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, where it cannot be inferred")
+        command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, if mlxfp cannot infer the target")
     check.add_argument("--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON (default: inferred)")
     synthetic = add_command(group, "synthetic", _synthetic, example="mlxfp data synthetic titanic --out passengers")
     synthetic.add_argument("spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON")
     synthetic.add_argument("--out", metavar="FOLDER", required=True, help="the folder for the files")
-    infer.add_argument("--schema", action="store_true", help="read all rows of one file, and print the types that fit, for schema=")
-    infer.add_argument("--out", metavar="FILE", help="write the spec to this file, as YAML or JSON by its suffix, instead of printing it")
+    infer.add_argument("--schema", action="store_true", help="read all rows of one file and print the column types for schema=")
+    infer.add_argument("--out", metavar="FILE", help="write the spec to this YAML or JSON file instead of printing")
 
 
 def _check(options: Namespace) -> int:
-    """Describe the files, and list every mismatch with the spec."""
+    """Describe the files and list all differences from the spec."""
     from mlxfp.app.kaggle.specs.catalogue import named_spec
     from mlxfp.app.kaggle.specs.checking import check_spec
 
     if options.spec and options.target:
-        raise ArgumentError(f"--target is {', '.join(options.target)}, but --spec {options.spec} has the target. Leave one out.")
+        raise ArgumentError(
+            f"--target is {', '.join(options.target)}, but --spec {options.spec} defines the target. Leave out --target or --spec."
+        )
     spec = named_spec(options.spec) if options.spec else _inferred(options)
     say("\n".join(_description(spec)))
     check_spec(spec, options.path)
-    say("The files match the spec." if options.spec else "The spec was inferred from the files; --spec checks them against another.")
+    say(
+        "The files match the spec."
+        if options.spec
+        else "The spec was inferred from the files. To check the files against your own spec, add --spec FILE."
+    )
     return 0
 
 
 def _infer(options: Namespace) -> int:
-    """Infer a spec from the files."""
+    """Infer a data set spec from the files."""
     from mlxfp.app.kaggle.specs.spec_files import save_spec
 
     if options.schema:
@@ -55,35 +61,35 @@ def _infer(options: Namespace) -> int:
     spec = _inferred(options)
     if options.out is None:
         with TemporaryDirectory() as folder:
-            save_spec(spec, made := Path(folder, "spec.yaml"))
-            say(made.read_text("utf-8").rstrip("\n"))
+            save_spec(spec, file := Path(folder, "spec.yaml"))
+            say(file.read_text("utf-8").rstrip("\n"))
         return 0
     if Path(options.out).exists():
-        raise ArgumentError(f"{options.out!r} exists already, and nothing is overwritten. Give another --out, or remove it.")
+        raise ArgumentError(f"{options.out!r} exists already, and mlxfp does not overwrite files. Give another --out, or remove the file.")
     save_spec(spec, options.out)
-    say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct it in the file, then use it: --spec {options.out}")
+    say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct mistakes in the file. Then use --spec {options.out}")
     return 0
 
 
 def _synthetic(options: Namespace) -> int:
-    """Write synthetic files with the columns of a spec, to try things out; files that are there already stay as they are."""
+    """Write synthetic files with the columns of a spec, for experiments. Existing files are not overwritten."""
     from mlxfp.app.kaggle.specs.catalogue import named_spec
     from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 
-    made = write_synthetic(named_spec(options.spec), options.out)
-    files = ", ".join(file.name for file in (made.train, made.test, made.sample) if file is not None)
+    data = write_synthetic(named_spec(options.spec), options.out)
+    files = ", ".join(file.name for file in (data.train, data.test, data.sample) if file is not None)
     say(f"{options.out}: {files}, with synthetic rows.")
     return 0
 
 
 def _scanned(options: Namespace) -> str:
-    """Find the types that fit every row of a file, as code."""
+    """Return the column types that fit all rows of a file, as Python code for `schema=`."""
     from mlxfp import read_csv, read_jsonl, read_parquet
     from mlxfp.support.arrow_types import schema_code
     from mlxfp.support.file_formats import with_compressions
 
     if options.target or options.out:
-        raise ArgumentError("--schema prints the types of a file, got --target or --out as well. Leave these out.")
+        raise ArgumentError("--schema prints the column types of a file and does not use --target and --out. Leave them out.")
     readers: dict[tuple[str, ...], Callable[..., Any]] = {
         with_compressions(".csv"): read_csv,
         with_compressions(".tsv"): partial(read_csv, delimiter="\t"),
@@ -94,7 +100,9 @@ def _scanned(options: Namespace) -> str:
     read = next((read for suffixes, read in readers.items() if path.endswith(suffixes)), None)
     if read is None:
         known = ", ".join(suffix for suffixes in readers for suffix in suffixes)
-        raise ArgumentError(f"--schema needs a file that ends in one of {known}, got {options.path!r}. Name the file, or a pattern.")
+        raise ArgumentError(
+            f"--schema needs a file that ends in one of {known}, got {options.path!r}. Give a file or a pattern with one of these endings."
+        )
     return schema_code(read(options.path, schema="scan").source.declared())
 
 
@@ -110,7 +118,7 @@ def _inferred(options: Namespace) -> "DatasetSpec":
 
 
 def _description(spec: "DatasetSpec") -> Iterator[str]:
-    """Describe a data set in lines."""
+    """Yield the lines of the description of a data set."""
     from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
 
     yield f"{spec.name}: {spec.kind}, metric {spec.metric}"

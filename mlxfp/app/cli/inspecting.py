@@ -1,4 +1,4 @@
-"""`mlxfp inspect`: the input of a model, before anything is trained."""
+"""The command `mlxfp inspect`: the input of a model before training."""
 
 from argparse import Namespace
 from collections import Counter
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlxfp.app.config.classes import RunConfig
     from mlxfp.app.runs import PreparedFold
 
-_SHOWN = 2  # rows in full: a table of tokens is long
+_SHOWN = 2  # rows printed in full, since a token table is long
 
 
 def add(commands: Commands) -> None:
@@ -28,81 +28,81 @@ def add(commands: Commands) -> None:
 
 
 def _inspect(options: Namespace) -> int:
-    """Show the input of a model: rows as text and tokens, their cost, shapes, and where time is spent. Trains nothing."""
+    """Show the input of a model without training: rows as text and tokens, token counts, batch shapes and time per step."""
     for problem in start_mlx():
         warn(problem)
     config = loaded(options, known_names()).config
-    made = _prepare(config, options.code)
+    fold = _prepare(config, options.code)
     for name, show in _PARTS.items():
         if not options.part or name in options.part:
-            for line in (f"== {name}", *show(made, config), ""):
+            for line in (f"== {name}", *show(fold, config), ""):
                 say(line)
     return 0
 
 
 def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
-    """Prepare the first fold; rows that are too long are cut, since their cost is what a user inspects."""
+    """Prepare the first fold. Rows longer than the limit are cut, so that `mlxfp inspect` can show their token counts."""
     from mlxfp.app.runs import prepare
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))
     if config.data.path is not None:
         return prepare(cut, code=code)
-    with TemporaryDirectory() as folder:  # the rows are in memory once the fold is prepared
+    with TemporaryDirectory() as folder:  # the prepared rows are in memory, so the folder may go
         prepared = prepare(evolve(cut, output=folder), code=code)
-        warn("data.path is not set, so these rows are synthetic.")
+        warn("data.path is not set, so the rows are synthetic. To inspect your own data, add --data PATH.")
         return prepared
 
 
-def _preview(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
+def _preview(fold: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     from mlxfp import pipe, select_columns
     from mlxfp.app.tasks.recipes import Recipe
     from mlxfp.inspect import preview
 
-    if isinstance(made.recipe, Recipe):
-        texts = pipe(made.recipe.text(made.splits.train), select_columns(["text"]))
-        yield from (f"row {place}: {row['text']}" for place, row in zip(range(_SHOWN), texts, strict=False))
-    yield preview(made.batches, count=1, tokenizer=made.recipe.tokenizer)
+    if isinstance(fold.recipe, Recipe):
+        texts = pipe(fold.recipe.text(fold.splits.train), select_columns(["text"]))
+        yield from (f"row {index}: {row['text']}" for index, row in zip(range(_SHOWN), texts, strict=False))
+    yield preview(fold.batches, count=1, tokenizer=fold.recipe.tokenizer)
 
 
-def _schema(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
+def _schema(fold: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     from mlxfp import schema
 
-    for name, rows in (("rows", made.splits.train), ("groups of tokens", made.batches)):
+    for name, rows in (("rows", fold.splits.train), ("groups of tokens", fold.batches)):
         yield f"{name}:"
         yield from (f"  {field.name}: {field.type}" for field in schema(rows))
 
 
-def _tokens(made: "PreparedFold", config: "RunConfig") -> Iterator[str]:
-    """Count the tokens of the training rows, by column, and of the other rows, which may be longer, as a whole."""
-    parts = {"train": made.splits.train, "valid": made.splits.valid, "test": made.splits.test}
-    found = {name: made.recipe.budget(rows) for name, rows in parts.items() if rows is not None}
-    budgets = {name: budget for name, budget in found.items() if budget is not None}
+def _tokens(fold: "PreparedFold", config: "RunConfig") -> Iterator[str]:
+    """Yield the token counts: per column for the training rows, in total for validation and test rows, which may be longer."""
+    parts = {"train": fold.splits.train, "valid": fold.splits.valid, "test": fold.splits.test}
+    computed = {name: fold.recipe.budget(rows) for name, rows in parts.items() if rows is not None}
+    budgets = {name: budget for name, budget in computed.items() if budget is not None}
     if not budgets:
-        yield f"{config.model.name} reads columns, and no tokens."
+        yield f"The model {config.model.name} reads columns, so there are no tokens."
     for name, budget in budgets.items():
         whole, *columns = str(budget).splitlines()
         yield from (f"{name}: {whole}", *(columns if name == "train" else ()))
     if config.text.overflow == "refuse" and any(budget.over for budget in budgets.values()):
-        yield "A run would be refused: raise text.max_length, or allow it with text.overflow=cut."
+        yield "A run would fail: rows are longer than text.max_length. Raise text.max_length, or cut the rows: text.overflow=cut."
 
 
-def _shapes(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
-    """Count the shapes of an epoch's batches: each is compiled once."""
+def _shapes(fold: "PreparedFold", _: "RunConfig") -> Iterator[str]:
+    """Yield the batch shapes of an epoch with their counts. MLX compiles the step once per shape."""
     from mlxfp.inspect import batch_shapes
 
-    if made.recipe.tokenizer is None:
-        counts = Counter(len(batch["labels"]) for batch in made.batches)
+    if fold.recipe.tokenizer is None:
+        counts = Counter(len(batch["labels"]) for batch in fold.batches)
         yield from (f"{count:>6,} batches of {rows} rows" for rows, count in sorted(counts.items()))
         return
-    found = Counter(tuple(batch["input_ids"].shape) for batch in made.batches)
-    yield from (f"{count:>6,} batches of {rows} rows x {length} tokens" for (rows, length), count in sorted(found.items()))
-    yield f"shapes in the first epoch: {len(found)}; in any epoch at most: {len(batch_shapes(made.batches))}"
+    shapes = Counter(tuple(batch["input_ids"].shape) for batch in fold.batches)
+    yield from (f"{count:>6,} batches of {rows} rows x {length} tokens" for (rows, length), count in sorted(shapes.items()))
+    yield f"shapes in the first epoch: {len(shapes)}; maximum over all epochs: {len(batch_shapes(fold.batches))}"
 
 
-def _profile(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
+def _profile(fold: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     from mlxfp.inspect import profile
 
-    yield repr(profile(made.batches))
+    yield repr(profile(fold.batches))
 
 
 _PARTS: Mapping[str, Callable[[Any, Any], Iterator[str]]] = {

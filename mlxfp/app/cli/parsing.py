@@ -1,4 +1,4 @@
-"""What all commands share: how they are added and described, how they print, and how MLX is started."""
+"""Shared functions of the commands: parsers, printing, and starting MLX."""
 
 import sys
 import warnings
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from textwrap import indent
 from typing import Any
 
-Commands = Any  # argparse's _SubParsersAction: what a command is added to
+Commands = Any  # argparse's private class _SubParsersAction
 SUBCOMMANDS: dict[str, Any] = {"metavar": "COMMAND", "required": True, "title": "commands"}
 
 
 def add_command(commands: Commands, name: str, run: Callable[[Any], int], *, example: str) -> ArgumentParser:
-    """Add a command, and return its parser, to add arguments to.
+    """Add a command and return the parser of the command.
 
-    `run` takes the parsed arguments and returns the exit code; its docstring is the help of the command.
+    `run` takes the parsed arguments and returns the exit code. The docstring of `run` is the help of the command.
     """
     command: ArgumentParser = commands.add_parser(name, help=run.__doc__, **described(run.__doc__ or "", example))
     command.set_defaults(run=run)
@@ -27,26 +27,26 @@ def add_group(commands: Commands, name: str, *, about: str, example: str) -> Com
 
 
 def described(about: str, example: str) -> dict[str, Any]:
-    """Return the options of a parser with this description, and an example, or several on separate lines, at the end of its help."""
+    """Return parser options for a description, with one or several example lines at the end of the help."""
     epilog = "example:\n" + indent(example, "  ")
     return {"description": about, "epilog": epilog, "formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
 
 
 def say(text: str) -> None:
-    """Print to standard output and flush, so that the order with standard error is kept, also in a file."""
-    print(text, flush=True)  # noqa: T201  # a command prints
+    """Print to standard output and flush. Flushing keeps the order relative to standard error, also in a log file."""
+    print(text, flush=True)  # noqa: T201
 
 
 def warn(text: str) -> None:
     """Print to standard error."""
-    print(f"mlxfp: {text}", file=sys.stderr)  # noqa: T201  # the same
+    print(f"mlxfp: {text}", file=sys.stderr)  # noqa: T201
 
 
 def start_mlx() -> tuple[str, ...]:
-    """Make MLX use a fast BLAS, before anything imports it; return warnings if that is not possible."""
+    """Make MLX use a fast BLAS; call before the first import of MLX. Return warnings if no fast BLAS is usable."""
     from mlxfp.runtime import use_fast_blas
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         use_fast_blas()
-    return tuple(str(each.message) for each in caught)
+    return tuple(str(warning.message) for warning in caught)

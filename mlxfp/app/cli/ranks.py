@@ -1,4 +1,4 @@
-"""`mlxfp run --ranks`: the same command in several processes, started by `mlx.launch`, with an exit code that tells how they ended."""
+"""Distributed runs of `mlxfp run --ranks`: several processes started by `mlx.launch`, with an exit code for all ranks."""
 
 import os
 import signal
@@ -20,14 +20,15 @@ from mlxfp.support.errors import ArgumentError, MissingFileError
 if TYPE_CHECKING:
     from mlxfp.distributed import Ranks
 
-_TOKEN = "MLXFP_RANKS_TOKEN"  # noqa: S105  # what rank 0 prints when all have ended well; mlx.launch itself always returns 0
-_LIMIT = (
-    6 * 3600.0
-)  # seconds that ranks wait for rank 0, which evaluates and predicts alone after a training; mlx.launch ends all if one dies
+_TOKEN = "MLXFP_RANKS_TOKEN"  # noqa: S105  # success message printed by rank 0; mlx.launch always returns 0
+# Timeout in seconds for ranks that wait for rank 0. Rank 0 evaluates and predicts alone after training. If a rank dies, mlx.launch
+# ends all ranks at once.
+_LIMIT = 6 * 3600.0
 _PORTS = range(20_000, 60_000)
-_PORTS_OF_A_FILE = 256  # a rank needs one for each of its addresses; of the other machines nobody knows which are free
-# The program mlx.launch, of this Python. That of MLX 0.32 keeps a core busy, as it waits until it can write to the inputs of the ranks,
-# which is always so. Nothing is written to them here. Its own input ends where the process is gone that has started it: then all end.
+_PORTS_OF_A_FILE = 256  # one port per address of a rank; free ports of other machines are unknown
+# Program that runs mlx.launch with this Python. In MLX 0.32, mlx.launch waits until the inputs of the ranks are writable. Inputs are
+# always writable, so the wait keeps a core busy. The replacement of `select` waits for the output of the ranks only: no rank reads input.
+# If the parent process ends, the standard input of mlx.launch closes, and all ranks end.
 _START = """
 import os, signal
 from mlx._distributed_utils import launch
@@ -44,7 +45,7 @@ launch.select = select
 try:
     launch.main()
 except KeyboardInterrupt:
-    pass  # the ranks have it, too, and end
+    pass  # the ranks receive the same signal and end
 """
 
 
@@ -52,21 +53,23 @@ def add_ranks(command: ArgumentParser) -> None:
     """Add `--ranks` and `--hostfile`."""
     command.add_argument("--ranks", metavar="N", type=int, help="train with N processes on this machine, connected by MLX's ring")
     command.add_argument(
-        "--hostfile", metavar="FILE", help="train with the machines in a hostfile of mlx.launch, which share their folders"
+        "--hostfile", metavar="FILE", help="train on the machines in an mlx.launch hostfile; all machines need access to the same folders"
     )
 
 
 def wants_ranks(options: Namespace) -> bool:
-    """Whether other processes are to be started, and this one is not one of them."""
+    """Return True if this process must start other ranks and is not a rank itself."""
     return (options.ranks is not None or options.hostfile is not None) and _TOKEN not in os.environ
 
 
 def launch(options: Namespace, command: Sequence[str]) -> int:
-    """Start the ranks with this command of mlxfp, print what they print, and return 0 if all of them ended well, else 1."""
+    """Start the ranks with an mlxfp command and print their output. Return 0 if all ranks succeeded, else 1."""
     if options.hostfile is not None and options.ranks is not None:
-        raise ArgumentError("Give one of --ranks and --hostfile: the file says how many there are.")
+        raise ArgumentError(
+            f"--ranks is {options.ranks}, and --hostfile is {options.hostfile!r}. Leave out --ranks: the hostfile lists all ranks."
+        )
     if options.hostfile is not None and not Path(options.hostfile).is_file():
-        raise MissingFileError(f"There is no file {options.hostfile!r}. mlx.distributed_config writes one.")
+        raise MissingFileError(f"There is no file {options.hostfile!r}. The program mlx.distributed_config writes a hostfile.")
     if options.hostfile is None:
         check_positive(ranks=options.ranks)
     token = f"ranks {token_hex(16)} have ended well"
@@ -80,33 +83,33 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
             ended_well = _print(process.stdout, token)
         except KeyboardInterrupt:
             os.killpg(process.pid, signal.SIGINT)
-            _print(process.stdout, token)  # what they say to it
+            _print(process.stdout, token)  # output of the ranks after the interrupt
             raise
     if not ended_well:
-        ssh = " Exit code 255 is that of ssh, which could not reach a machine: try ssh NAME true." if options.hostfile else ""
-        warn(f"Not all ranks have ended well, so the run has not. What they print says why.{ssh}")
+        ssh = " Exit code 255 comes from ssh if a machine is not reachable: try ssh NAME true." if options.hostfile else ""
+        warn(f"The run failed, because at least one rank failed. The output above has the error of the rank.{ssh}")
     return 0 if ended_well else 1
 
 
 def start(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
-    """Start mlx.launch with these arguments, in a group of processes of its own."""
+    """Start mlx.launch with these arguments in a new process group."""
     program = [sys.executable, "-c", _START, *arguments]
-    return subprocess.Popen(program, stdin=subprocess.PIPE, text=True, process_group=0, **options)  # noqa: S603  # it is ours
+    return subprocess.Popen(program, stdin=subprocess.PIPE, text=True, process_group=0, **options)  # noqa: S603
 
 
 def _print(lines: Iterable[str], token: str) -> bool:
-    """Print what ranks print; return whether the token was among it."""
-    found = False
+    """Print the output of the ranks. Return True if the token was among the lines."""
+    success = False
     for line in lines:
         if line.rstrip("\n") == token:
-            found = True
+            success = True
         else:
             say(line.rstrip("\n"))
-    return found
+    return success
 
 
 def connected() -> "Ranks | None":
-    """Return the ranks that this process is one of, as mlx.launch has started it, or None."""
+    """Return the group of ranks if mlx.launch started this process, else None."""
     if "MLX_RANK" not in os.environ:
         return None
     from mlxfp.distributed import connect
@@ -115,16 +118,16 @@ def connected() -> "Ranks | None":
 
 
 def end_well(ranks: "Ranks | None") -> None:
-    """Tell who started the ranks that all have ended well."""
+    """Print the success token for the starting process after all ranks have succeeded."""
     token = os.environ.get(_TOKEN)
     if token is not None and (ranks is None or (ranks.gather([]) and ranks.world.rank == 0)):
         say(token)
 
 
 def _threads(count: int) -> list[str]:
-    """Divide the cores of this machine between the ranks, unless the environment says how many threads a program has.
+    """Return mlx.launch arguments that divide the cores of this machine between the ranks.
 
-    OpenBLAS would take all of them in each rank, and its threads wait by spinning.
+    By default OpenBLAS uses all cores in each rank, and idle OpenBLAS threads spin. A thread count in the environment takes precedence.
     """
     if any(os.environ.get(name) for name in THREAD_VARIABLES):
         return []
@@ -132,7 +135,7 @@ def _threads(count: int) -> list[str]:
 
 
 def _free(count: int) -> int:
-    """Find so many ports in a row that no program listens at."""
+    """Return the first of `count` consecutive free ports."""
     for first in range(_PORTS.start + os.getpid() % 10_000, _PORTS.stop, count):
         with ExitStack() as stack:
             try:
@@ -141,4 +144,4 @@ def _free(count: int) -> int:
             except OSError:
                 continue
             return first
-    raise ArgumentError(f"There are no {count} free ports in a row on this machine. End other programs, or use fewer ranks.")
+    raise ArgumentError(f"This machine has no {count} consecutive free ports. Close other programs, or reduce --ranks.")

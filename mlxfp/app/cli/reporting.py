@@ -1,4 +1,4 @@
-"""`mlxfp report` and `mlxfp compare`: finished runs to look at."""
+"""The commands `mlxfp report` and `mlxfp compare`: reports of finished runs."""
 
 import webbrowser
 from argparse import Namespace
@@ -14,29 +14,34 @@ def add(commands: Commands) -> None:
     """Add `report` and `compare`."""
     report = add_command(commands, "report", _report, example=_EXAMPLE)
     report.add_argument(
-        "folders", metavar="RUN", nargs="+", help="the folder of a run; several are compared with the first. Or logs of training: .jsonl"
+        "folders",
+        metavar="RUN",
+        nargs="+",
+        help="the folder of a run, or a training log (.jsonl); several runs are compared with the first run",
     )
-    report.add_argument("--out", metavar="FILE", help="the HTML file (default: report.html, in the run; comparison.html for several)")
-    report.add_argument("--open", action="store_true", help="open it in the browser")
+    report.add_argument(
+        "--out", metavar="FILE", help="the HTML file (default: report.html in the run folder, comparison.html for several runs)"
+    )
+    report.add_argument("--open", action="store_true", help="open the report in the browser")
     compare = add_command(commands, "compare", _compare, example="mlxfp compare runs/first runs/second")
-    compare.add_argument("folders", metavar="RUN", nargs="+", help="the folders of runs; each is compared with the first")
+    compare.add_argument("folders", metavar="RUN", nargs="+", help="the folders of runs; all runs are compared with the first run")
     for command in (report, compare):
         add_code(command)
 
 
 def _report(options: Namespace) -> int:
-    """Write a report of a finished run, a comparison of several, or a report of logs of training, as one HTML file."""
+    """Write one HTML file: the report of a finished run, a comparison of several runs, or a report of training logs."""
     from mlxfp.app.runs.reporting import report
 
-    made = report(*options.folders, out=options.out, code=options.code)
-    say(str(made))
+    file = report(*options.folders, out=options.out, code=options.code)
+    say(str(file))
     if options.open:
-        webbrowser.open(Path(made).resolve().as_uri())
+        webbrowser.open(Path(file).resolve().as_uri())
     return 0
 
 
 def _compare(options: Namespace) -> int:
-    """Compare finished runs: their options, scores on the same folds, and rows."""
+    """Compare finished runs: options, scores on the same folds, and rows."""
     from mlxfp.app.runs.reporting import compare
 
     say(str(compare(options.folders, code=options.code)))

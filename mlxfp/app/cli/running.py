@@ -1,4 +1,4 @@
-"""`mlxfp run`, `resume`, `predict`, `export` and `blend`: from a configuration to a submission, and what trained runs are good for."""
+"""The commands `mlxfp run`, `resume`, `predict`, `export` and `blend`: training, and the use of trained runs."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -28,28 +28,28 @@ def add(commands: Commands) -> None:
     run = add_command(commands, "run", _run, example=example)
     add_config(run)
     add_ranks(run)
-    run.add_argument("--minutes", metavar="M", type=float, help="short for observers.minutes=M: the time that all models of auto may take")
+    run.add_argument("--minutes", metavar="M", type=float, help="short for observers.minutes=M: the time limit for all models of auto")
     resume = add_command(commands, "resume", _resume, example="mlxfp resume runs/titanic\nmlxfp resume runs/titanic training.epochs=20")
     resume.add_argument("folder", metavar="FOLDER", help="the folder of a run")
     resume.add_argument(
         "overrides",
         metavar="key=value",
         nargs="*",
-        help="options that change no result, such as data.path=PATH for data that were moved, or more training.epochs",
+        help="options to change, such as data.path=PATH for moved data, or more training.epochs; options that change results are refused",
     )
     predict = add_command(commands, "predict", _predict, example="mlxfp predict runs/titanic --data new.csv --out predictions.csv")
     predict.add_argument("folder", metavar="FOLDER", help="the folder of a run")
     predict.add_argument("--data", metavar="FILE", required=True, help="a file with the columns of the test file")
-    predict.add_argument("--out", metavar="FILE", help="write a CSV file, instead of printing it")
+    predict.add_argument("--out", metavar="FILE", help="write the predictions to this CSV file instead of printing")
     export = add_command(commands, "export", _export, example="mlxfp export runs/titanic --out models/titanic")
     export.add_argument("folder", metavar="FOLDER", help="the folder of a run")
-    export.add_argument("--out", metavar="FOLDER", required=True, help="the folder for the models, one in it for each fold")
+    export.add_argument("--out", metavar="FOLDER", required=True, help="the folder for the models, with a subfolder for each fold")
     blend = add_command(commands, "blend", _blend, example="mlxfp blend runs/first runs/second --out runs/both --method greedy")
     blend.add_argument(
         "folders",
         metavar="FOLDER",
         nargs="+",
-        help="the folders of runs on the same rows and folds, or a YAML file of runs, out and method",
+        help="the folders of runs on the same rows and folds, or a YAML file with the keys runs, out and method",
     )
     blend.add_argument("--out", metavar="FOLDER", help="the folder for predictions, metrics and submission")
     blend.add_argument("--method", metavar="NAME", help="mean, rank, vote or greedy (default: mean)")
@@ -58,14 +58,14 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: Namespace) -> int:
-    """Train and evaluate every fold, predict the test rows, write the submission. Run it again to continue after an interruption.
+    """Train and evaluate every fold, predict the test rows and write the submission. The same command continues an interrupted run.
 
-    With a folder of data alone, several models are chosen, trained on the same folds within some minutes, and blended.
+    With only a folder of data, mlxfp chooses several models, trains all models on the same folds within a time limit, and blends them.
     """
     if options.minutes is not None:
         options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
     if wants_ranks(options):
-        loaded(options)  # a mistake is said once, and not by every rank
+        loaded(options)  # report mistakes once, not once per rank
         return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     _start()
     from mlxfp.app.runs import run
@@ -77,7 +77,7 @@ def _run(options: Namespace) -> int:
 
 
 def _resume(options: Namespace) -> int:
-    """Continue a run, from its folder alone, or show how it ended."""
+    """Continue a run from the run folder, or show the result of a finished run."""
     _start()
     from mlxfp.app.runs import resume
 
@@ -101,7 +101,7 @@ def _predict(options: Namespace) -> int:
 
 
 def _export(options: Namespace) -> int:
-    """Write the models of a finished run as models.load and the hub of Hugging Face read them."""
+    """Write the models of a finished run for models.load and for the Hugging Face Hub."""
     _start()
     from mlxfp.app.runs import export
 
@@ -111,34 +111,34 @@ def _export(options: Namespace) -> int:
 
 
 def _blend(options: Namespace) -> int:
-    """Combine the predictions of finished runs, score them out of fold, and write a submission."""
+    """Combine the out-of-fold and test predictions of finished runs, score the blend out of fold, and write a submission."""
     _start()
     from mlxfp.app.runs import blend
 
     wanted = _wanted_blend(options)
-    made = blend(wanted.runs, wanted.out, method=wanted.method, code=options.code)
-    for folder, value in made.parts.items():
-        say(f"{folder}: {made.score.metric} {value:.4f}")
-    say(f"{wanted.out}: out of fold, {made.score}")
-    if made.submission is not None:
-        say(f"{made.submission} is ready to submit: mlxfp submit {made.submission} --competition NAME")
+    result = blend(wanted.runs, wanted.out, method=wanted.method, code=options.code)
+    for folder, value in result.parts.items():
+        say(f"{folder}: {result.score.metric} {value:.4f}")
+    say(f"{wanted.out}: out of fold, {result.score}")
+    if result.submission is not None:
+        say(f"{result.submission} is ready to submit: mlxfp submit {result.submission} --competition NAME")
     return 0
 
 
 def _wanted_blend(options: Namespace) -> "BlendConfig":
-    """Read what to blend: from a file, if one is named, and what the command line says goes before it."""
+    """Read the blend configuration from a file or from the command line. Command line options override the file."""
     from mlxfp.app.config import BlendConfig, read_document, structure
 
-    said = {name: value for name, value in (("out", options.out), ("method", options.method)) if value is not None}
+    values = {name: value for name, value in (("out", options.out), ("method", options.method)) if value is not None}
     if len(options.folders) > 1 or Path(options.folders[0]).is_dir():
-        return structure({"runs": options.folders, **said}, BlendConfig, what="the command line, whose values are runs, --out and --method")
+        return structure({"runs": options.folders, **values}, BlendConfig, what="the command line with the run folders, --out and --method")
     path = options.folders[0]
     document = read_document(path)
     return structure(
-        {**document.values, **said},
+        {**document.values, **values},
         BlendConfig,
         what=path,
-        origin=lambda place: f"{path}:{document.lines[place]}" if place in document.lines else "",
+        origin=lambda key: f"{path}:{document.lines[key]}" if key in document.lines else "",
     )
 
 
@@ -148,7 +148,7 @@ def _start() -> None:
 
 
 def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
-    """Print the events of a run to standard output, and its messages to standard error."""
+    """Print the events of a run to standard output and warnings to standard error."""
     from mlxfp.app.runs import Began, Ended, Noted
 
     folds = 0
@@ -162,7 +162,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                 case Ended(folder=place, score=total) if _is_member(place, folder):
                     say(f"{place}: out of fold, {total}")
                 case Ended(folder=place, score=total, submission=submission):
-                    scored = "out of fold" if total is not None and len(total.folds) > 1 else "rows that validate"
+                    scored = "out of fold" if total is not None and len(total.folds) > 1 else "validation rows"
                     say(f"{place}: {scored}, {total}" if total is not None else f"{place}: done")
                     if submission is not None:
                         say(f"{submission} is ready to submit: mlxfp submit {place}")
@@ -181,7 +181,7 @@ def _is_member(folder: Path, run: Path) -> bool:
 
 
 def _show_part(event: "RunEvent", folds: int, of: str) -> None:
-    """Print an event of one of so many folds, those `of` a member where there are several, or of a member."""
+    """Print an event of one fold or of a member. `of` is the name of the member as a prefix, or empty for a run without members."""
     from mlxfp.app.runs import FoldBegan, FoldEnded, LeftOut, Weighed
 
     match event:

@@ -1,4 +1,4 @@
-"""`mlxfp new`: a folder to start from, with everything that a run of one's own data needs."""
+"""The command `mlxfp new`: a folder with all files for a run on own data."""
 
 import json
 import re
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _CONFIG, _SPEC, _NOTEBOOK, _README, _SCHEMA = "config.yaml", "spec.yaml", "notebook.ipynb", "README.md", "mlxfp.schema.json"
 
-_ROWS, _LENGTHS = 200, (64, 128, 256, 512)  # rows that are looked at, and the tokens of a row to choose from
+_ROWS, _LENGTHS = 200, (64, 128, 256, 512)  # rows inspected; candidate maximum lengths in tokens
 
-# What a first run changes most; everything else has its default. A small model, three folds and five epochs are a quick first look.
+# Options that users change most in a first run. A small model, three folds and five epochs give a quick first result.
 _TEXT = {"form": "sentence", "overflow": "cut"}
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "text": _TEXT,
@@ -40,11 +40,11 @@ _ABOUT = """# {name}
 
 A run of mlxfp on {data}: {kind}, target {target}, metric {metric}.
 
-| file | what it is |
+| file | content |
 | --- | --- |
-| `{spec}` | the columns of the data, as they were inferred: correct them here |
+| `{spec}` | the inferred columns of the data; correct mistakes here |
 | `{config}` | the options of the run |
-| `{schema}` | with it an editor completes and checks `{config}` |
+| `{schema}` | a JSON schema, so that an editor completes and checks `{config}` |
 | `{notebook}` | the same run, step by step |
 
 ```sh
@@ -53,14 +53,15 @@ mlxfp inspect {here}/{config}
 mlxfp run {here}/{config}
 ```
 
-The first command compares the data with the spec. The second one shows rows as text and tokens, and says whether rows are longer than
-`text.max_length`, and so would be cut. The third one trains and evaluates every fold, and writes predictions, a report and, with a test
-and a sample file, a submission into `runs/{name}`. After an interruption, the same command continues the run.
+The first command compares the data with the spec. The second command shows rows as text and tokens, and reports rows longer than
+`text.max_length`, which would be cut. The third command trains and evaluates every fold. It writes predictions and a report into
+`runs/{name}`, and a submission if there are a test and a sample file. After an interruption, the same command continues the run.
 
-Paths are absolute, so that the commands work in any folder. Change `output`, `data.path` and `data.spec` if you move something.
+Paths are absolute, so that the commands work in any folder. If you move the data or this folder, change `output`, `data.path` and
+`data.spec`.
 """
 
-# Cells of the notebook: text, and code where there is some.
+# Notebook cells as pairs of Markdown text and code. The code is None in cells without code.
 _LOAD = """import mlxfp as fp
 
 fp.runtime.use_fast_blas()
@@ -76,11 +77,11 @@ _CELLS = (
     ("# {name}\n\nThe run of `{config}`, step by step. Start it in the folder of this notebook.", None),
     ("## The data", _LOAD),
     (
-        "## What the model reads\n\nThe first fold, fitted on its training rows.",
+        "## The input of the model\n\nThe first fold, fitted on the training rows of the fold.",
         "fold = fp.runs.prepare(config)\nfold.batches",
     ),
-    ("A batch, with its first rows as text:", "fp.inspect.show_batch(next(iter(fold.batches)), tokenizer=fold.recipe.tokenizer)"),
-    ("## The run\n\nInterrupt this cell, and run it again to continue.", _RUN),
+    ("A batch, with the first rows as text:", "fp.inspect.show_batch(next(iter(fold.batches)), tokenizer=fold.recipe.tokenizer)"),
+    ("## The run\n\nTo continue after an interruption, run this cell again.", _RUN),
     ("The report, as a page:", 'event.folder / "report.html"'),
 )
 
@@ -88,17 +89,19 @@ _CELLS = (
 def add(commands: Commands) -> None:
     """Add `new`."""
     command = add_command(commands, "new", _new, example="mlxfp new ship --data data/ship\nmlxfp new cats --data cats.csv --target purrs")
-    command.add_argument("folder", metavar="FOLDER", help="the folder to make")
+    command.add_argument("folder", metavar="FOLDER", help="the folder to create")
     command.add_argument("--data", metavar="DATA", required=True, help="a folder with a train file, or a file: CSV, Parquet or JSON lines")
-    command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, where it cannot be inferred")
+    command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, if mlxfp cannot infer the target")
 
 
 def _new(options: Namespace) -> int:
-    """Make a folder to start from: a spec of the data, a configuration that runs as it is, a notebook and a README."""
+    """Create a project folder: a spec of the data, a working configuration, a notebook and a README."""
     folder, data = Path(options.folder), Path(options.data).resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArgumentError(f"{options.folder!r} exists and is not an empty folder. Give another name: nothing is overwritten.")
-    choices = known_names()  # this imports MLX
+        raise ArgumentError(
+            f"{options.folder!r} exists and is not an empty folder, and mlxfp does not overwrite files. Give another folder."
+        )
+    choices = known_names()  # imports MLX
     from mlxfp.app.kaggle.specs.inferring import infer_spec
     from mlxfp.app.kaggle.specs.reading import folder_of
     from mlxfp.app.kaggle.specs.spec_files import save_spec
@@ -110,23 +113,23 @@ def _new(options: Namespace) -> int:
             error.add_note("On the command line: --target COLUMN.")
         raise
     folder.mkdir(parents=True, exist_ok=True)
-    here = folder.resolve()
-    save_spec(spec, here / _SPEC)
-    words = {"name": here.name, "config": _CONFIG, "spec": _SPEC, "schema": _SCHEMA, "notebook": _NOTEBOOK, "folder": str(folder_of(data))}
+    root = folder.resolve()
+    save_spec(spec, root / _SPEC)
+    words = {"name": root.name, "config": _CONFIG, "spec": _SPEC, "schema": _SCHEMA, "notebook": _NOTEBOOK, "folder": str(folder_of(data))}
     files = {
         _SCHEMA: json.dumps(json_schema(choices), indent=2) + "\n",
-        _CONFIG: _config(here, data, _length(spec, folder_of(data))),
+        _CONFIG: _config(root, data, _length(spec, folder_of(data))),
         _NOTEBOOK: _notebook(words),
-        _README: _readme(words, here, data, spec),
+        _README: _readme(words, root, data, spec),
     }
     for name, text in files.items():
-        (here / name).write_text(text, "utf-8")
+        (root / name).write_text(text, "utf-8")
     say(f"{folder}: {', '.join((_SPEC, *files))}\nNext: mlxfp run {quote(str(folder / _CONFIG))}")
     return 0
 
 
 def _length(spec: "DatasetSpec", folder: Path) -> int:
-    """Return how many tokens rows need, from their words: numbers and rare words are several tokens."""
+    """Estimate the maximum number of tokens per row from the word counts. Numbers and rare words take several tokens."""
     from mlxfp import pipe, take
     from mlxfp.app.kaggle.rows.row_to_text import fit_row_to_text
     from mlxfp.app.kaggle.specs.reading import read_part
@@ -137,16 +140,16 @@ def _length(spec: "DatasetSpec", folder: Path) -> int:
     return next((size for size in _LENGTHS if 1.5 * words <= size), _LENGTHS[-1])
 
 
-def _config(here: Path, data: Path, length: int) -> str:
-    """Write a configuration, each option with a comment that says what it is."""
-    options = {"name": here.name, "output": str(here / "runs"), "data": {"path": str(data), "spec": str(here / _SPEC)}, **_OPTIONS}
+def _config(root: Path, data: Path, length: int) -> str:
+    """Return a configuration as YAML with a comment for each option."""
+    options = {"name": root.name, "output": str(root / "runs"), "data": {"path": str(data), "spec": str(root / _SPEC)}, **_OPTIONS}
     options["text"] = _TEXT | {"max_length": length}
-    head = (f"# yaml-language-server: $schema={_SCHEMA}", f"# All options: mlxfp config show {quote(str(here / _CONFIG))} --origins")
+    head = (f"# yaml-language-server: $schema={_SCHEMA}", f"# All options: mlxfp config show {quote(str(root / _CONFIG))} --origins")
     return "\n".join((*head, *_lines(options, RunConfig))) + "\n"
 
 
 def _lines(values: Mapping[str, Any], kind: Any) -> Iterator[str]:
-    known = {each.name: each for each in fields(kind)}
+    known = {field.name: field for field in fields(kind)}
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield f"\n{name}:"
@@ -157,18 +160,18 @@ def _lines(values: Mapping[str, Any], kind: Any) -> Iterator[str]:
 
 
 def _notebook(words: Mapping[str, str]) -> str:
-    """Write the notebook, in the format of Jupyter, version 4.5."""
+    """Return the notebook as JSON in the Jupyter format 4.5."""
     cells = []
-    for place, (text, code) in enumerate(_CELLS):
-        cells.append({"cell_type": "markdown", "id": f"text-{place}", "metadata": {}, "source": text.format(**words)})
+    for index, (text, code) in enumerate(_CELLS):
+        cells.append({"cell_type": "markdown", "id": f"text-{index}", "metadata": {}, "source": text.format(**words)})
         if code is not None:
             empty: dict[str, Any] = {"execution_count": None, "outputs": []}
-            cells.append({"cell_type": "code", "id": f"code-{place}", "metadata": {}, "source": code.format(**words), **empty})
+            cells.append({"cell_type": "code", "id": f"code-{index}", "metadata": {}, "source": code.format(**words), **empty})
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    made = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
-def _readme(words: Mapping[str, str], here: Path, data: Path, spec: "DatasetSpec") -> str:
-    places = {"data": f"`{data}`", "here": quote(str(here)), "quoted": quote(str(data))}
-    return _ABOUT.format(**words, **places, kind=spec.kind, target=", ".join(spec.target), metric=spec.metric)
+def _readme(words: Mapping[str, str], root: Path, data: Path, spec: "DatasetSpec") -> str:
+    paths = {"data": f"`{data}`", "here": quote(str(root)), "quoted": quote(str(data))}
+    return _ABOUT.format(**words, **paths, kind=spec.kind, target=", ".join(spec.target), metric=spec.metric)

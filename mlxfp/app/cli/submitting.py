@@ -1,4 +1,4 @@
-"""`mlxfp submit`: check a submission against the sample, and send it to Kaggle with --yes."""
+"""The command `mlxfp submit`: check a submission against the sample, and send the submission to Kaggle with --yes."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mlxfp.app.kaggle.specs.spellings import Spelling
 
-# Names of competitions on Kaggle, as in their URLs, that differ from the names of the specs.
+# Kaggle competition names, as in the URLs, for specs with a different name.
 _KAGGLES = {
     "disaster_tweets": "nlp-getting-started",
     "house_prices": "house-prices-advanced-regression-techniques",
@@ -26,59 +26,65 @@ def add(commands: Commands) -> None:
     """Add `submit`."""
     example = "mlxfp submit runs/titanic\nmlxfp submit submission.csv --competition titanic --sample gender_submission.csv --yes"
     command = add_command(commands, "submit", _submit, example=example)
-    command.add_argument("path", metavar="FILE_OR_RUN_FOLDER", help="a CSV file, or the folder of a run that has made one")
-    command.add_argument("--competition", metavar="NAME", help="the name in its URL on Kaggle (default: that of the run's data set)")
-    command.add_argument("--message", metavar="TEXT", help="the description on Kaggle (default: the name of the run, or of the file)")
-    command.add_argument("--sample", metavar="FILE", help="the sample submission to check against (default: that of the run's data)")
-    command.add_argument("--yes", action="store_true", help="send the file; nothing is sent without this")
+    command.add_argument("path", metavar="FILE_OR_RUN_FOLDER", help="a submission in CSV, or the folder of a run with a submission")
+    command.add_argument(
+        "--competition", metavar="NAME", help="the name in the competition's URL on Kaggle (default: from the data set of the run)"
+    )
+    command.add_argument("--message", metavar="TEXT", help="the description on Kaggle (default: the name of the run or file)")
+    command.add_argument(
+        "--sample", metavar="FILE", help="the sample submission to check against (default: the sample in the data of the run)"
+    )
+    command.add_argument("--yes", action="store_true", help="send the file; without --yes, the file is only checked")
 
 
 @frozen
 class _Candidate:
-    """A file to submit, and what is known about it."""
+    """Submission file with the settings for checking and sending."""
 
     file: Path
     message: str
     competition: str | None = None
     sample: Path | None = None
-    spelling: "Mapping[str, Spelling] | None" = None  # of columns with probabilities or values, even if the sample has classes there
+    spelling: "Mapping[str, Spelling] | None" = None  # columns with probabilities or values, even if the sample shows classes
     synthetic: bool = False
 
 
 def _submit(options: Namespace) -> int:
-    """Check a submission against the sample and, with --yes, submit it to Kaggle and wait for its score."""
+    """Check a submission against the sample. With --yes, submit the file to Kaggle and wait for the score."""
     from mlxfp.app.kaggle.submitting.submissions import check_submission
     from mlxfp.app.kaggle.submitting.uploading import submit
 
     path, sample = Path(options.path), Path(options.sample) if options.sample else None
     if not (path.is_dir() or path.is_file()):
-        raise MissingFileError(f"There is no file and no folder of a run at {str(path)!r}. Give the path of a submission in CSV.")
+        raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give a submission in CSV or the folder of a run.")
     given = {"competition": options.competition, "message": options.message, "sample": sample}
-    found = _of_run(path) if path.is_dir() else _Candidate(path, path.name)
-    found = evolve(found, **{name: value for name, value in given.items() if value})
-    if found.competition is None:
+    candidate = _of_run(path) if path.is_dir() else _Candidate(path, path.name)
+    candidate = evolve(candidate, **{name: value for name, value in given.items() if value})
+    if candidate.competition is None:
         raise ArgumentError(
-            f"The competition of {options.path} is not known. Give its name, as in its URL on Kaggle: --competition titanic."
+            f"The Kaggle competition of {options.path} is not known. Give the name from the competition's URL: --competition titanic."
         )
-    if found.sample is None:
-        say(f"{found.file} was not checked: no sample is known. --sample FILE names one.")
+    if candidate.sample is None:
+        say(f"{candidate.file} was not checked, because no sample submission is known. To check the file, add --sample FILE.")
     else:
-        if problems := check_submission(found.file, sample=found.sample, spelling=found.spelling):
+        if problems := check_submission(candidate.file, sample=candidate.sample, spelling=candidate.spelling):
             listed = "".join(f"\n- {problem}" for problem in problems)
-            raise DataError(f"{found.file} does not fit the sample {found.sample}, and was not sent:{listed}")
-        say(f"{found.file} fits the sample {found.sample}.")
-    if found.synthetic and options.yes:
-        raise DataError(f"{found.file} predicts synthetic rows, and was not sent. Run on the competition's files: data.path=FOLDER.")
-    verdict = submit(found.file, found.competition, message=found.message, yes=options.yes)
+            raise DataError(f"{candidate.file} does not match the sample {candidate.sample} and was not sent:{listed}")
+        say(f"{candidate.file} matches the sample {candidate.sample}.")
+    if candidate.synthetic and options.yes:
+        raise DataError(
+            f"{candidate.file} predicts synthetic rows and was not sent. Run on the files of the competition: data.path=FOLDER."
+        )
+    verdict = submit(candidate.file, candidate.competition, message=candidate.message, yes=options.yes)
     if verdict.status == "not sent":
-        say(f"It was not sent to {found.competition}; --yes sends it.")
+        say(f"The file was not sent to {candidate.competition}. To send the file, add --yes.")
         return 0
-    say(f"{found.competition}: {verdict.status}. {verdict.message}")
+    say(f"{candidate.competition}: {verdict.status}. {verdict.message}")
     return 1 if verdict.status in ("failed", "error") else 0
 
 
 def _of_run(folder: Path) -> _Candidate:
-    """Find the submission of a run, with its sample."""
+    """Return the submission of a run together with the sample of the run's data."""
     from mlxfp.app.config.loading import read_config
     from mlxfp.app.kaggle.specs.reading import column_names
     from mlxfp.app.kaggle.specs.spec_files import load_spec

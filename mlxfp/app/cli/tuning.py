@@ -1,4 +1,4 @@
-"""`mlxfp tune`: better values for a configuration."""
+"""The command `mlxfp tune`: search for better values of a configuration."""
 
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
@@ -20,34 +20,36 @@ def add(commands: Commands) -> None:
     )
     tune = add_command(commands, "tune", _tune, example=example)
     add_config(tune)
-    tune.add_argument("--trials", metavar="N", type=int, help="begin no more trials than this in all, with those of earlier calls")
-    tune.add_argument("--minutes", metavar="M", type=float, help="begin no trial after this time")
+    tune.add_argument("--trials", metavar="N", type=int, help="the maximum number of trials, including trials of earlier calls")
+    tune.add_argument("--minutes", metavar="M", type=float, help="start no trial after M minutes")
     tune.add_argument(
         "--vary",
         metavar="KEY={KIND: [...]}",
         action="append",
         default=[],
-        help="what may change: float, log or int with the lowest and the highest value, or choice; KEY=null leaves an option as it is",
+        help="the range of an option: float, log or int with lowest and highest value, or choice; KEY=null keeps the option fixed",
     )
     tune.add_argument(
-        "--nested", action="store_true", help="estimate the gain on rows that have no part in tuning; for each fold as long again"
+        "--nested",
+        action="store_true",
+        help="estimate the gain on rows not used for tuning; each fold takes as long as a search without --nested",
     )
     add_code(tune)
 
 
 def _tune(options: Namespace) -> int:
-    """Search for better values of a configuration, and write it with them. Run it again to continue, also from several processes."""
+    """Search for better option values and write the best configuration. The same command continues, also from several processes at once."""
     for problem in start_mlx():
         warn(problem)
     from mlxfp.app.runs import Noted, TrialEnded, Tuned, tune
 
     config = loaded(options, known_names()).config
     events = tune(config, trials=options.trials, minutes=options.minutes, vary=options.vary, nested=options.nested, code=options.code)
-    said = set[str]()
+    printed = set[str]()
     for event in events:
         match event:
-            case Noted(message=message) if message not in said:  # each trial may have the same to say
-                said.add(message)
+            case Noted(message=message) if message not in printed:  # several trials may send the same message
+                printed.add(message)
                 warn(message)
             case TrialEnded():
                 say(_of_trial(event))
@@ -57,7 +59,7 @@ def _tune(options: Namespace) -> int:
 
 
 def _of_trial(event: "TrialEnded") -> str:
-    values = " ".join(f"{name}={_short(value)}" for name, value in event.values.items()) if event.trial else "the configuration as it is"
+    values = " ".join(f"{name}={_short(value)}" for name, value in event.values.items()) if event.trial else "the unchanged configuration"
     ended = f"{event.score:.4f}" if event.score is not None else event.outcome + (f" ({event.reason})" if event.reason else "")
     return f"{event.folder}: trial {event.trial}: {ended}: {values}"
 
@@ -68,9 +70,9 @@ def _short(value: Any) -> str:
 
 def _outcome(event: "Tuned") -> "Iterator[str]":
     yield (
-        f"{event.folder}: the best of {event.trials} trials is {event.trial}: {event.metric} {event.score:.4f}, to {event.given:.4f} of "
-        "the configuration as it is. These folds have chosen it, so its score is too good."
+        f"{event.folder}: the best of {event.trials} trials is {event.trial}: {event.metric} {event.score:.4f}, against {event.given:.4f} "
+        "of the unchanged configuration. The score is too optimistic, because the trial was chosen on these folds."
     )
     if event.nested is not None:
-        yield f"{event.folder}: on rows that had no part in tuning: {event.nested:.4f}, to {event.given:.4f} of the configuration as it is."
+        yield f"{event.folder}: on rows not used for tuning: {event.nested:.4f}, against {event.given:.4f} of the unchanged configuration."
     yield f"{event.config} is the best configuration: mlxfp run {event.config}"

@@ -1,4 +1,4 @@
-"""Configurations: frozen classes from YAML or JSON, presets and the command line, checked as a whole."""
+"""Frozen classes for the configuration of a run, read from YAML or JSON, presets and the command line."""
 
 from mlxfp.app.config.classes import (
     BlendConfig,

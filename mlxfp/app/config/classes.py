@@ -1,6 +1,6 @@
-"""The options of a run: frozen classes, one for each part of a configuration file.
+"""Options of a run as frozen classes, one class per section of a configuration file.
 
-Names of parts that other rooms list in a table (optimizers, schedules, models, metrics, ...) are plain text here: `runs.CHOICES` has them.
+The valid names of optimizers, schedules, models, metrics and other parts are not listed here: `runs.CHOICES` holds them.
 """
 
 from functools import wraps
@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 
 def _explain_unknown(kind: type[T]) -> type[T]:
-    """Make a class say what an unknown option means, where Python would only say that it is unexpected."""
+    """Add a hint for unknown options to the error of the constructor."""
     changed: Any = kind
-    names, made = [each.name for each in fields(changed)], changed.__init__
+    names, original = [attribute.name for attribute in fields(changed)], changed.__init__
 
-    @wraps(made)
+    @wraps(original)
     def explained(self: Any, *arguments: Any, **values: Any) -> None:
         unknown = next((name for name in values if name not in names), None)
         if unknown is not None:
             paths = meant(unknown)
-            said = " or ".join(map(_call, paths)) or COMMON_NAMES.get(plain(unknown), "")
-            hint = f" Write {said}." if paths else f" In a run, {said}." if said else suggest(unknown, names)
+            advice = " or ".join(map(_call, paths)) or COMMON_NAMES.get(plain(unknown), "")
+            hint = f" Write {advice}." if paths else f" In a run, {advice}." if advice else suggest(unknown, names)
             raise ArgumentTypeError(f"{kind.__name__} has no option {unknown!r}.{hint} Known: {listed(names)}.")
-        made(self, *arguments, **values)
+        original(self, *arguments, **values)
 
     changed.__init__ = explained
     return kind
@@ -38,18 +38,19 @@ def _explain_unknown(kind: type[T]) -> type[T]:
 @_explain_unknown
 @frozen(kw_only=True)
 class DataConfig:
-    """Where the rows come from.
+    """Source of the rows.
 
     >>> DataConfig(path="data/titanic").prefetch
     2
     """
 
-    path: str | None = path_option(None, "The folder with the competition's files. Null: synthetic rows, to try things out.")
+    path: str | None = path_option(None, "The folder with the competition's files. Null: synthetic rows for experiments.")
     spec: str | None = path_option(
         None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: inferred from the files."
     )
     pseudo_labels: str | None = path_option(
-        None, "The folder of a finished run on the same rows and folds; rows of the test file that it predicts with confidence are learned."
+        None,
+        "The folder of a finished run on the same rows and folds. Test rows with confident predictions of this run are added to training.",
     )
     limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
     prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0)
@@ -58,26 +59,34 @@ class DataConfig:
 @_explain_unknown
 @frozen(kw_only=True)
 class TextConfig:
-    """How a row becomes tokens.
+    """Conversion of rows to tokens.
 
     >>> TextConfig(max_length=256).missing
     'drop'
     """
 
-    form: str = option("sentence", "How a row is rendered as text: sentences ('The age is 22.') or key_value ('age: 22;').")
-    template: str | None = option(None, "Your own template, used instead of a form: {column} is replaced by the value of the column.")
-    missing: Literal["drop", "unknown"] = option("drop", "How a missing value is rendered: its column is left out, or it is 'unknown'.")
+    form: str = option("sentence", "The text form of a row: sentence ('The age is 22.') or key_value ('age: 22;').")
+    template: str | None = option(None, "A template, used instead of form. {column} is replaced by the value of the column.")
+    missing: Literal["drop", "unknown"] = option(
+        "drop", "The text for a missing value. drop: leave out the column; unknown: write 'unknown'."
+    )
     numbers: Literal["raw", "round", "significant", "quantile", "none"] = option(
-        "round", "How numbers are rendered; quantiles are computed from the fold's training rows. None: left out, for model.numeric."
+        "round",
+        "The text form of numbers. quantile: computed on the training rows of the fold; none: leave out numbers, for model.numeric.",
     )
-    digits: int = option(2, "The digits after the point, the significant digits, or the number of quantiles.", at_least=0, at_most=100)
-    column: str = option("text", "The column of the texts of a language model, in files that have columns.")
+    digits: int = option(
+        2, "The digits after the decimal point, the significant digits, or the number of quantiles.", at_least=0, at_most=100
+    )
+    column: str = option("text", "The text column for training a language model from files with columns.")
     tokenizer: str = path_option(
-        "wordpiece", "The kind to train on the training rows of each fold (wordpiece, bpe, unigram), or the path of a trained tokenizer."
+        "wordpiece",
+        "The tokenizer type (wordpiece, bpe, unigram), trained on the training rows of each fold, or the path of a trained tokenizer.",
     )
-    vocab_size: int = option(2000, "The vocabulary size of a tokenizer that is trained.", at_least=64)
-    max_length: int = option(128, "The most tokens a row may have.", at_least=4)
-    overflow: Literal["refuse", "cut"] = option("refuse", "What to do with rows that are too long: refuse to run, or cut off their ends.")
+    vocab_size: int = option(2000, "The vocabulary size of a newly trained tokenizer.", at_least=64)
+    max_length: int = option(128, "The maximum number of tokens of a row.", at_least=4)
+    overflow: Literal["refuse", "cut"] = option(
+        "refuse", "For rows longer than max_length. refuse: stop with an error; cut: drop the last tokens."
+    )
     permute: bool = option(default=False, about="Shuffle the columns of each training row, in every epoch.")
     drop: float = option(0.0, "The fraction of values hidden at random in training.", at_least=0, below=1)
 
@@ -85,16 +94,16 @@ class TextConfig:
 @_explain_unknown
 @frozen(kw_only=True)
 class MediaConfig:
-    """How files become arrays, where the task is images or audio.
+    """Conversion of files to arrays for the tasks images and audio.
 
     >>> MediaConfig(side=224).rate
     16000
     """
 
-    side: int = option(64, "The height and width that pictures are resized to.", at_least=8)
-    rate: int = option(16000, "The samples per second that sounds are resampled to.", at_least=1000)
-    seconds: float = option(4.0, "How much of a sound is used; shorter ones are padded.", above=0)
-    mels: int = option(64, "The number of bands of a spectrogram.", at_least=8)
+    side: int = option(64, "The height and width of resized images, in pixels.", at_least=8)
+    rate: int = option(16000, "The sample rate of resampled audio, in samples per second.", at_least=1000)
+    seconds: float = option(4.0, "The length of audio clips, in seconds. Longer audio is cut, shorter audio is padded.", above=0)
+    mels: int = option(64, "The number of mel bands of a spectrogram.", at_least=8)
 
 
 @_explain_unknown
@@ -108,24 +117,26 @@ class ModelConfig:
 
     name: str | None = option(
         None,
-        "The architecture: one that reads rows as text; a network for tables, which reads columns and brings its own defaults "
-        "of training; an estimator by name, or as in sklearn.svm:SVR; auto, which blends several. Null: modernbert; decoder for a language "
-        "model; convnet for images and audio.",
+        "The model: a network for rows as text; a network for table columns, with its own training defaults; an estimator by name, "
+        "or as in sklearn.svm:SVR; or auto for a blend of several models. Null: modernbert for tables and texts, decoder for a language "
+        "model, convnet for images and audio.",
     )
     arguments: tuple[tuple[str, Any], ...] = option(
         (),
-        "The arguments of an estimator, by the names of its library; of networks for tables, fields of their configs.",
+        "The arguments of an estimator, named as in its library, or the config fields of a table network.",
     )
-    size: str = option("tiny", "The size, one that models.create or models.create_table_model knows.")
+    size: str = option("tiny", "The model size: a name known to models.create or models.create_table_model.")
     path: str | None = path_option(None, "A folder with pretrained weights, used instead of name and size.")
-    dropout: float | None = option(None, "The dropout rate. Null: the default of the architecture.", at_least=0, below=1)
-    numeric: bool = option(default=False, about="Pass numerical columns, scaled by the training rows, directly to the model's head.")
+    dropout: float | None = option(None, "The dropout rate. Null: the default of the model.", at_least=0, below=1)
+    numeric: bool = option(
+        default=False, about="Feed numerical columns directly into the model's head, scaled with statistics of the training rows."
+    )
 
 
 @_explain_unknown
 @frozen(kw_only=True)
 class OptimizerConfig:
-    """How weights are updated.
+    """Optimizer of the weights.
 
     >>> OptimizerConfig().name
     'adamw'
@@ -134,62 +145,66 @@ class OptimizerConfig:
     name: str = option("adamw", "The optimizer.")
     learning_rate: float | None = option(
         5e-4,
-        "The peak learning rate. Null, for the optimizer of a network for tables: the rate of its authors.",
+        "The peak learning rate. Null: the rate recommended by the authors, for table networks only.",
         above=0,
     )
     weight_decay: float = option(
-        0.01, "Weight decay of matrices; norms and biases have none. Adam and SGD add it to the gradient.", at_least=0
+        0.01, "The weight decay of matrices. Norms and biases have no weight decay. Adam and SGD add the decay to the gradient.", at_least=0
     )
     layer_decay: float = option(
         1.0,
-        "With pretrained weights, the learning rate of a block as a multiple of that of the block above it; the head has the whole rate.",
+        "With pretrained weights: learning rate of a block relative to the next block toward the head. The head uses the full rate.",
         above=0,
         at_most=1,
     )
-    clip_norm: float | None = option(1.0, "The largest norm of the gradients; larger ones are scaled down. Null: no clipping.", above=0)
+    clip_norm: float | None = option(
+        1.0, "The maximum norm of the gradients; larger gradients are scaled down. Null: no clipping.", above=0
+    )
 
 
 @_explain_unknown
 @frozen(kw_only=True)
 class ScheduleConfig:
-    """How the learning rate changes during the run.
+    """Learning rate schedule of the run.
 
     >>> ScheduleConfig(name="cosine").warmup
     0.1
     """
 
-    name: str = option("linear", "How the learning rate falls after the warmup; polynomial: as (1 - share done) squared.")
-    warmup: float = option(0.1, "The fraction of all updates in which the learning rate rises; plateau has none.", at_least=0, at_most=1)
+    name: str = option("linear", "The decay of the learning rate after the warmup. polynomial: (1 - completed fraction) squared.")
+    warmup: float = option(0.1, "The fraction of all updates with a rising learning rate; plateau has no warmup.", at_least=0, at_most=1)
     patience: int = option(2, "plateau: the rate falls after this many evaluations without improvement.", at_least=1)
-    factor: float = option(0.5, "plateau: what the rate is multiplied by.", above=0, below=1)
+    factor: float = option(0.5, "plateau: the factor applied to the rate.", above=0, below=1)
 
 
 @_explain_unknown
 @frozen(kw_only=True)
 class TrainingConfig:
-    """How long to train, and in what steps.
+    """Length of the training and size of the steps.
 
     >>> TrainingConfig(epochs=3).size
     32
     """
 
-    seed: int = option(0, "The seed of everything random.", at_least=0)
-    seeds: int = option(1, "The number of models of each fold, with seed, seed + 1 and so on; their predictions are averaged.", at_least=1)
+    seed: int = option(0, "The seed of all random numbers.", at_least=0)
+    seeds: int = option(
+        1, "The number of models per fold, with seeds seed, seed + 1, and so on. The predictions of the models are averaged.", at_least=1
+    )
     epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
     size: int = option(32, "The number of rows in a batch.", at_least=1)
-    accumulate: int = option(1, "The number of batches whose gradients make one update.", at_least=1)
+    accumulate: int = option(1, "The number of batches per update (gradient accumulation).", at_least=1)
     compute_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "The dtype of the computation; weights stay float32.")
-    checkpoint_blocks: bool = option(default=False, about="Recompute blocks in the backward pass, to save memory.")
+    checkpoint_blocks: bool = option(default=False, about="Recompute blocks in the backward pass to save memory.")
     skip_nonfinite: bool = option(default=False, about="Skip updates with infinite or NaN gradients, instead of ending the run.")
     ema: float | None = option(
-        None, "The decay of an exponential moving average of the weights, such as 0.999; the average predicts.", above=0, below=1
+        None, "The decay of an exponential moving average of the weights, such as 0.999. Predictions use the average.", above=0, below=1
     )
 
 
 @_explain_unknown
 @frozen(kw_only=True)
 class ObserversConfig:
-    """What is logged, saved and watched while a run trains.
+    """Logging, checkpoints and early stopping during a run.
 
     >>> ObserversConfig(patience=3).keep
     1
@@ -200,79 +215,87 @@ class ObserversConfig:
     evaluate_every: int | None = option(None, "The number of steps between two evaluations. Null: after each epoch.", at_least=1)
     patience: int | None = option(None, "Stop a fold after this many evaluations without improvement. Null: never.", at_least=1)
     checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
-    keep: int = option(1, "The number of recent checkpoints to keep, not counting the best one.", at_least=1)
-    minutes: float | None = option(None, "The time limit in minutes: of a fold or, with model.name=auto, of all models.", above=0)
-    mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: none.")
-    mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: they are not registered.")
-    trackio: str | None = option(None, "The project in Trackio that the run is logged to. Null: none.")
-    tensorboard: str | None = option(None, "The folder of TensorBoard; the run gets a folder of event files in it. Null: none.")
-    plots: bool = option(default=True, about="Plot the run when it ends, and write its report.")
+    keep: int = option(1, "The number of recent checkpoints to keep, in addition to the best checkpoint.", at_least=1)
+    minutes: float | None = option(None, "The time limit in minutes for a fold or, with model.name=auto, for all models.", above=0)
+    mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no MLflow logging.")
+    mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: no registration.")
+    trackio: str | None = option(None, "The Trackio project for the run. Null: no Trackio logging.")
+    tensorboard: str | None = option(
+        None, "The TensorBoard folder; the run writes event files into a subfolder. Null: no TensorBoard logging."
+    )
+    plots: bool = option(default=True, about="Write a plot and a report at the end of the run.")
 
 
 @_explain_unknown
 @frozen(kw_only=True)
 class ValidationConfig:
-    """How the model is evaluated.
+    """Evaluation of the model.
 
     >>> ValidationConfig(folds=10).repeats
     1
     """
 
-    method: str = option("auto", "How rows are assigned to folds; auto: by time or by group if the spec names one, else stratified.")
-    folds: int = option(5, "The number of folds; each validates once.", at_least=2)
-    repeats: int = option(1, "How often cross-validation is repeated, each time with other folds.", at_least=1)
+    method: str = option(
+        "auto", "The assignment of rows to folds. auto: by time or group if the spec names a time or group column, else stratified."
+    )
+    folds: int = option(5, "The number of folds. Each fold is the validation set once.", at_least=2)
+    repeats: int = option(1, "The number of repetitions of cross-validation, with different folds in each repetition.", at_least=1)
     seed: int = option(0, "The seed of the folds.", at_least=0)
 
 
 @_explain_unknown
 @frozen(kw_only=True)
 class CompetitionConfig:
-    """How the run is scored, and what is made of its predictions.
+    """Metric of the run, and use of the predictions.
 
     >>> CompetitionConfig().submission
     'submission.csv'
     """
 
-    metric: str | None = option(None, "The metric of the competition. Null: that of the spec.")
-    ensemble: str = option("mean", "How the folds' predictions of the test rows are combined.")
-    views: int = option(1, "The number of column orders that predictions are averaged over.", at_least=1)
-    threshold: bool = option(default=False, about="Tune the threshold of a binary decision, nested in the folds.")
+    metric: str | None = option(None, "The metric of the competition. Null: the metric of the spec.")
+    ensemble: str = option("mean", "The method for combining the test predictions of the folds.")
+    views: int = option(1, "The number of random column orders. Predictions are averaged over the orders.", at_least=1)
+    threshold: bool = option(default=False, about="Tune the decision threshold for two classes, nested within the folds.")
     submission: str = option("submission.csv", "The file name of the submission.")
 
 
 @_explain_unknown
 @frozen(kw_only=True)
 class OwnConfig:
-    """Parts of your own, each named as module:name; they are imported only with `--code FOLDER`, from that folder or as a package.
+    """User-defined parts, each given as module:name.
+
+    Modules are imported only with `--code FOLDER`, from this folder or from installed packages.
 
     >>> OwnConfig(loss="my_parts:focal").loss
     'my_parts:focal'
     """
 
-    model: str | None = code_option(None, "A function of (recipe, seed) to a model, used instead of model.name.")
-    loss: str | None = code_option(None, "A function of (outputs, labels) to (sum, weight), as those of fp.losses.")
+    model: str | None = code_option(None, "A function (recipe, seed) -> model, used instead of model.name.")
+    loss: str | None = code_option(None, "A function (outputs, labels) -> (sum, weight), like the functions in fp.losses.")
     spec: str | None = code_option(None, "A DatasetSpec, used instead of data.spec.")
     rows: str | None = code_option(
-        None, "A function of (data.path, 'train', 'valid' or 'test') to a dataset of rows, or None, used instead of files."
+        None, "A function (data.path, part) -> dataset of rows or None, used instead of files. part is 'train', 'valid' or 'test'."
     )
-    observers: tuple[str, ...] = code_option((), "Functions from a fold's events to events, added to the observers.")
+    observers: tuple[str, ...] = code_option(
+        (), "Functions that map the event stream of a fold to an event stream, added to the observers."
+    )
 
 
 @_explain_unknown
 @frozen(kw_only=True)
 class RunConfig:
-    """A whole run.
+    """Complete configuration of a run.
 
     >>> RunConfig(name="first").training.epochs
     10
 
-    See also: `load_config`, which reads one from a file; `PRESETS`.
+    See also: `load_config` for configuration files, `PRESETS` for presets.
     """
 
-    name: str = option("run", "The name of the run, and of its folder.")
+    name: str = option("run", "The name of the run and of the run folder.")
     output: str = path_option("runs", "The folder that contains the folders of runs.")
     task: Literal["competition", "images", "audio", "language_model"] = option(
-        "competition", "What is learned: rows of tables and texts, in folds; classes of images or of audio in class folders; texts."
+        "competition", "competition: rows of tables and texts, in folds; images or audio: files in class folders; language_model: texts."
     )
     data: DataConfig = field(factory=DataConfig)
     text: TextConfig = field(factory=TextConfig)
@@ -289,12 +312,12 @@ class RunConfig:
 
 @frozen(kw_only=True)
 class BlendConfig:
-    """A blend of finished runs, as a file for `mlxfp blend`.
+    """Configuration of a blend of finished runs, as read by `mlxfp blend`.
 
     >>> BlendConfig(runs=("runs/first", "runs/second"), out="runs/both").method
     'mean'
 
-    See also: `runs.blend`, which says what each value means.
+    See also: `runs.blend` for the meaning of the values.
     """
 
     runs: tuple[str, ...]
@@ -304,12 +327,16 @@ class BlendConfig:
 
 def option_paths() -> tuple[str, ...]:
     """Return the paths of all options of a run, such as `training.epochs`."""
-    inner = ((each.name, fields(each.type) if each.type is not None and has(each.type) else ()) for each in fields(RunConfig))
+    inner = (
+        (section.name, fields(section.type) if section.type is not None and has(section.type) else ()) for section in fields(RunConfig)
+    )
     return tuple(path for name, parts in inner for path in ([f"{name}.{part.name}" for part in parts] or [name]))
 
 
 def meant(name: str) -> tuple[str, ...]:
-    """Return the options that an unknown name means: those of this name in other sections, or what other libraries call so.
+    """Return the options that an unknown name can mean.
+
+    These are options of this name in other sections or, for an option name of another library, the option with the same meaning.
 
     >>> meant("batch_size"), meant("epochs"), meant("size"), meant("unheard")
     (('training.size',), ('training.epochs',), ('model.size', 'training.size'), ())
@@ -321,7 +348,7 @@ def meant(name: str) -> tuple[str, ...]:
 
 
 def hint(name: str) -> str | None:
-    """Say what an unknown key of a configuration means, if it is known.
+    """Return a hint for an unknown key of a configuration, or None.
 
     >>> hint("lr"), hint("unheard")
     ("did you mean 'optimizer.learning_rate'?", None)
@@ -331,7 +358,7 @@ def hint(name: str) -> str | None:
 
 
 def _call(path: str) -> str:
-    """Return how an option is set in Python."""
+    """Return the Python code that sets an option."""
     section, _, name = path.rpartition(".")
-    kinds: dict[str, Any] = {each.name: each.type for each in fields(RunConfig)}
+    kinds: dict[str, Any] = {section_field.name: section_field.type for section_field in fields(RunConfig)}
     return f"{kinds[section].__name__ if section else RunConfig.__name__}({name}=...)"

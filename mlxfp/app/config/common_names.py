@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from mlxfp.support.foreign_names import ARGUMENTS, plain
 
-_SPEC = "a spec names the columns: mlxfp data infer PATH --target COLUMN --out spec.yaml writes one, and data.spec=spec.yaml uses it"
-_DEVICE = "MLX runs on the device of this machine, and there is no option for it; mlxfp doctor shows it"
+_SPEC = "a spec names the columns: write a spec with mlxfp data infer PATH --target COLUMN --out spec.yaml, and set data.spec=spec.yaml"
+_DEVICE = "there is no device option: MLX uses the device of this machine, see mlxfp doctor"
 
 # Names in other libraries by option or explanation. Case, underscores and dashes are ignored.
 _NAMES = {

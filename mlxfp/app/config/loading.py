@@ -33,7 +33,7 @@ class Resolved:
     def origin(self, path: str) -> str:
         """Return the origin of the value at a path such as `training.epochs`."""
         if path not in option_paths() and not path.startswith("model.arguments."):  # the names of arguments depend on a library
-            raise ConfigError(f"A configuration has no {path!r}. Its values have paths such as training.epochs.")
+            raise ConfigError(f"A configuration has no option {path!r}. Give a path such as training.epochs.")
         return self.origins.get(path, "default")
 
 
@@ -52,27 +52,29 @@ def resolve_config(
     """
     origins, values = dict[Place, str](), dict[str, Any]()
     document = Document({}, {}) if path is None else read_document(path)
-    own, lines = dict(document.values), document.lines
-    named = own.pop("preset", None)
+    file_values, lines = dict(document.values), document.lines
+    named = file_values.pop("preset", None)
     if named is not None and not isinstance(named, str):
         raise ConfigError(f"{path}: preset must be a name, got {named!r:.60}. Known: {', '.join(PRESETS)}.")
     chosen = preset if preset is not None else named
     given = [_parse_override(override) for override in overrides]
     layers: list[tuple[Mapping[str, Any], Any]] = [] if chosen is None else [(PRESETS[chosen], lambda _: f"preset {chosen}")]
-    model = next((name for each in (*reversed(given), own, *(layer for layer, _ in layers)) if (name := _model_of(each))), None)
+    model = next(
+        (name for settings in (*reversed(given), file_values, *(layer for layer, _ in layers)) if (name := _model_of(settings))), None
+    )
     if model is not None and defaults is not None:
         named_by_preset = any(_model_of(layer) == model for layer, _ in layers)
         layers.insert(0 if named_by_preset else len(layers), (defaults(model), lambda _: f"model {model}"))
-    layers.append((own, lambda place: f"{path}:{lines[place]}" if place in lines else str(path)))
-    layers += [(each, lambda _: "command line") for each in given]
+    layers.append((file_values, lambda key: f"{path}:{lines[key]}" if key in lines else str(path)))
+    layers += [(settings, lambda _: "command line") for settings in given]
     for layer, origin_of in layers:
         values = _merge(values, layer, origins, (), origin_of)
 
-    def origin(place: Place) -> str:
-        return next((origins[place[:end]] for end in range(len(place), 0, -1) if place[:end] in origins), "")
+    def origin(key: Place) -> str:
+        return next((origins[key[:end]] for end in range(len(key), 0, -1) if key[:end] in origins), "")
 
     config = structure(values, RunConfig, origin=origin, choices=choices, hint=hint)
-    by_path = {".".join(map(str, place)): said for place, said in origins.items()}
+    by_path = {".".join(map(str, key)): source for key, source in origins.items()}
     return Resolved(config, {path: by_path[path] for path in option_paths() if path in by_path})
 
 
@@ -126,22 +128,22 @@ def _parse_override(override: str) -> dict[str, Any]:
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
         raise ConfigError(f"{override!r} is not of the form key.sub=value. Write, for example, training.epochs=3.")
-    if path not in {each.name for each in fields(RunConfig)} and (paths := meant(path)):
+    if path not in {section.name for section in fields(RunConfig)} and (paths := meant(path)):
         raise ConfigError(f"A configuration has no {path!r} at its top level. Write {' or '.join(f'{name}={text}' for name in paths)}.")
     try:
         value: Any = read_value(text, where=override)
     except ConfigError as error:
-        error.add_note(f"Put text that looks like YAML in quotes, and quote the whole for the shell: '{path}=\"{text}\"'.")
+        error.add_note(f"If the value is text, quote the value for YAML and the whole argument for the shell: '{path}=\"{text}\"'.")
         raise
     return reduce(lambda inner, name: {name: inner}, reversed(path.split(".")), value)
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[Place, str], place: Place, origin: Any) -> dict[str, Any]:
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[Place, str], parents: Place, origin: Any) -> dict[str, Any]:
     """Merge two nested dicts. `above` has priority, and the origins of the values of `above` are recorded in `origins`."""
     out = dict(below)
     for name, value in above.items():
-        here = (*place, name)
-        origins[here] = origin(here)
+        key = (*parents, name)
+        origins[key] = origin(key)
         under = out[name] if isinstance(out.get(name), Mapping) else {}
-        out[name] = _merge(under, value, origins, here, origin) if isinstance(value, Mapping) else value
+        out[name] = _merge(under, value, origins, key, origin) if isinstance(value, Mapping) else value
     return out

@@ -23,7 +23,7 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
             "competition": {"views": 4},
             "observers": {"mlflow": "sqlite:///mlflow.db"},
         },
-        # Howard and Ruder, 2018 (rates by layers); Mosbach et al., "On the Stability of Fine-tuning BERT", 2021 (warmup, more epochs).
+        # Howard and Ruder, 2018 (rates per layer); Mosbach et al., "On the Stability of Fine-tuning BERT", 2021 (warmup, more epochs).
         "fine_tune": {
             "name": "fine_tune",
             "text": {"form": "key_value", "max_length": 256, "overflow": "cut"},

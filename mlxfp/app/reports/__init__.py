@@ -1,1 +1,1 @@
-"""Reports for the eyes: a page in HTML of every run, of logs of training, and comparisons of several runs."""
+"""HTML reports of runs and of training logs, and comparisons of several runs."""

@@ -1,4 +1,4 @@
-"""What a score is worth: the scores of a constant and of a simple model on the same folds."""
+"""Baseline scores for comparison with a run: a constant and a linear model, on the same folds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,28 +13,34 @@ from mlxfp.support.errors import DataError, MlxfpError
 
 
 def constant_oof(scored: Scored) -> OutOfFold:
-    """Predict every row by the best constant of its fold's training rows: shares of classes, or the mean, median or mean logarithm."""
+    """Return out-of-fold predictions of the best constant per fold, computed from the training rows.
+
+    The constant is the class shares, the mean, the median or the logarithmic mean, as the task and metric require.
+    """
     return _by_fold(scored, lambda fold: _constant(scored, fold))
 
 
 def simple_oof(run: FinishedRun) -> OutOfFold:
-    """Predict every row by the linear model of the run's folds. Raises what `LinearModel.oof` does, and `DataError` without the rows."""
+    """Return out-of-fold predictions of a linear model on the run's folds.
+
+    Raises `DataError` if the rows cannot be read, and the errors of `LinearModel.oof`.
+    """
     if run.linear is None:
-        raise DataError(f"The rows of the run in {run.folder} cannot be read: {run.missing or 'it has no folds'}. Restore the data.")
+        raise DataError(f"The rows of the run in {run.folder} cannot be read: {run.missing or 'the run has no folds'}. Restore the data.")
     return run.linear.oof
 
 
 def baseline_scores(run: FinishedRun) -> dict[str, Score | str]:
-    """Score the baselines; where one cannot be scored, say why."""
+    """Return the score of each baseline, or the error message if a baseline has no score."""
     assert run.scored is not None
-    scored, found = run.scored, dict[str, Score | str]()
+    scored, results = run.scored, dict[str, Score | str]()
     makers: dict[str, Callable[[], OutOfFold]] = {"a constant": lambda: constant_oof(scored), "a linear model": lambda: simple_oof(run)}
     for name, make in makers.items():
         try:
-            found[name] = score(make(), scored.metric)
-        except (MlxfpError, ValueError) as error:  # also of scikit-learn: a baseline must not end a run that is done
-            found[name] = str(error)
-    return found
+            results[name] = score(make(), scored.metric)
+        except (MlxfpError, ValueError) as error:  # includes errors of scikit-learn: a failed baseline must not fail a finished run
+            results[name] = str(error)
+    return results
 
 
 def _by_fold(scored: Scored, predict: Callable[[Fold], Numbers]) -> OutOfFold:

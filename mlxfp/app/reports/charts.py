@@ -1,4 +1,4 @@
-"""Charts as SVG in the page: no package draws them, no script moves them, and they take their colors from the page."""
+"""Charts as static SVG without packages or scripts. Colors come from the style sheet of the page."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -13,22 +13,22 @@ Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 10, 38
-_POINTS, _FEWEST = 4000, 10  # of all curves of a chart, and of one of very many
-_CURVE = 200  # points of a curve: a picture of 400 units shows no more
-_CURVES = 100  # curves of a chart, the first ones
-_DOTS = 1000  # of a scatter plot
-_MARKED = 20  # points of a curve that are drawn as dots, too
-_ASIDE = 18  # width of the place in which points of several curves stand side by side: equal ones would hide each other
+_POINTS, _FEWEST = 4000, 10  # maximum points of all curves of a chart; minimum points kept per curve
+_CURVE = 200  # maximum points of a curve: a chart of 400 units shows no more
+_CURVES = 100  # maximum curves of a chart; later curves are left out
+_DOTS = 1000  # maximum points of a scatter plot
+_MARKED = 20  # curves with at most 20 points also show dots
+_ASIDE = 18  # width for dots of several curves side by side, so that equal values do not overlap
 _COLORS = 8
-_LEAST = 1e-290  # a range that can still be divided
-_LABEL = 40  # characters of the name of an axis
+_LEAST = 1e-290  # smallest axis range without numerical underflow
+_LABEL = 40  # maximum characters of an axis label
 _TICKS = 4
 
 
 def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, joined: bool = True) -> Html:
-    """Draw curves over each other, with a legend where there are several; points that are not finite leave a gap.
+    """Draw curves in one chart, with a legend if there are several curves. Non-finite points leave a gap.
 
-    Points that are not `joined`, such as those of folds, have no line between them, and those of several curves stand side by side.
+    With `joined=False`, for example for scores of folds, points have no connecting line, and points of several curves stand side by side.
 
     >>> chart = line_chart("loss", {"fold 1": [(0, 1.0), (1, 0.5)], "fold 2": [(0, 0.9), (1, float("nan"))]}, x="step", y="loss")
     >>> chart.count("stroke-width"), "fold 2" in chart
@@ -38,30 +38,30 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, join
     thin = {name: _thinned(points, most) for name, points in islice(curves.items(), _CURVES)}
     every = [point for points in thin.values() for point in points if isfinite(point[1])]
     if not every:
-        return element("p", f"{title}: nothing that is finite was logged.", class_="muted")
+        return element("p", f"{title}: no finite values were logged.", class_="muted")
     axes = _Axes.around(every)
-    if not joined:  # dots aside have room, and hide no number of the axis
+    if not joined:  # leaves room for the shifted dots
         axes.low_x, axes.high_x = axes.low_x - 0.5, axes.high_x + 0.5
     lines = []
-    for place, points in enumerate(thin.values()):
+    for index, points in enumerate(thin.values()):
         if joined:
-            lines.append(element("path", d=_path(axes, points), fill="none", stroke=_color(place), stroke_width=1.5))
+            lines.append(element("path", d=_path(axes, points), fill="none", stroke=_color(index), stroke_width=1.5))
         finite = [point for point in points if isfinite(point[1])]
         if not joined or len(finite) <= _MARKED:
-            size, aside = (2.5, 0.0) if joined else (4, _ASIDE * (place / max(1, len(thin) - 1) - 0.5))
-            lines += [element("circle", cx=round(axes.x(a) + aside, 2), cy=axes.y(b), r=size, fill=_color(place)) for a, b in finite]
+            size, aside = (2.5, 0.0) if joined else (4, _ASIDE * (index / max(1, len(thin) - 1) - 0.5))
+            lines += [element("circle", cx=round(axes.x(a) + aside, 2), cy=axes.y(b), r=size, fill=_color(index)) for a, b in finite]
     legend = [
-        element("span", element("i", style=f"background:{_color(place)}"), clip(name, 2 * _LABEL), class_="key")
-        for place, name in enumerate(thin)
+        element("span", element("i", style=f"background:{_color(index)}"), clip(name, 2 * _LABEL), class_="key")
+        for index, name in enumerate(thin)
         if len(thin) > 1
     ]
     return _figure(title, axes, lines, x, y, *([element("div", *legend, class_="legend")] if legend else []))
 
 
-def scatter(  # noqa: PLR0913  # what has a default is keyword-only
+def scatter(  # noqa: PLR0913
     title: str, xs: ArrayLike, ys: ArrayLike, *, x: str, y: str, diagonal: bool = False
 ) -> Html:
-    """Draw points, at most a thousand of them, evenly chosen; `diagonal` adds the line of equal values.
+    """Draw at most 1,000 evenly chosen points. `diagonal=True` adds the line of equal values.
 
     >>> scatter("a", [1, 2], [3, 4], x="a", y="b").count("<circle")
     2
@@ -81,7 +81,7 @@ def scatter(  # noqa: PLR0913  # what has a default is keyword-only
 
 
 def histogram(title: str, values: ArrayLike, *, x: str, limit: float | None = None) -> Html:
-    """Draw how many values are in each of 30 equal intervals; `limit` is a vertical line.
+    """Draw a histogram with 30 equal intervals. `limit` adds a vertical line.
 
     >>> histogram("lengths", [1, 1, 2, 9], x="tokens", limit=8).count("<rect")
     3
@@ -112,12 +112,12 @@ def histogram(title: str, values: ArrayLike, *, x: str, limit: float | None = No
 
 
 class _Axes:
-    """The numbers that a picture covers, and where they are in it."""
+    """Value ranges of a chart and their mapping to SVG coordinates."""
 
     def __init__(self, low_x: float, high_x: float, low_y: float, high_y: float, *, whole: bool) -> None:
         self.low_x, self.high_x = _apart(low_x, high_x)
         self.low_y, self.high_y = _apart(low_y, high_y)
-        self.whole = whole  # x counts something, such as steps
+        self.whole = whole  # x is a count, such as steps
 
     @classmethod
     def around(cls, points: Points) -> "_Axes":
@@ -132,7 +132,7 @@ class _Axes:
 
 
 def _apart(low: float, high: float) -> tuple[float, float]:
-    """Return ends that differ, in numbers that can be divided."""
+    """Return the bounds of an axis, widened if equal and clipped to avoid overflow."""
     low, high = max(float(low), -1e300), min(float(high), 1e300)
     margin = abs(low) * 0.05 if abs(low) > _LEAST else 0.05
     return (low, high) if high - low > max(_LEAST, 1e-12 * max(abs(low), abs(high))) else (low - margin, high + margin)
@@ -141,12 +141,12 @@ def _apart(low: float, high: float) -> tuple[float, float]:
 def _figure(title: str, axes: _Axes, marks: Sequence[Html], x: str, y: str, *more: Html) -> Html:
     grid = []
     for value in _ticks(axes.low_x, axes.high_x, least=float(axes.whole)):
-        place = axes.x(value)
-        grid.append(element("text", _short(value), x=place, y=_HEIGHT - _BOTTOM + 14, text_anchor="middle"))
+        position = axes.x(value)
+        grid.append(element("text", _short(value), x=position, y=_HEIGHT - _BOTTOM + 14, text_anchor="middle"))
     for value in _ticks(axes.low_y, axes.high_y):
-        place = axes.y(value)
-        grid.append(element("path", d=f"M{_LEFT} {place}H{_WIDTH - _RIGHT}", class_="grid"))
-        grid.append(element("text", _short(value), x=_LEFT - 5, y=place + 4, text_anchor="end"))
+        position = axes.y(value)
+        grid.append(element("path", d=f"M{_LEFT} {position}H{_WIDTH - _RIGHT}", class_="grid"))
+        grid.append(element("text", _short(value), x=_LEFT - 5, y=position + 4, text_anchor="end"))
     names = [
         element("text", clip(x, _LABEL), x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 6, text_anchor="middle"),
         element(
@@ -172,25 +172,25 @@ def _path(axes: _Axes, points: Points) -> str:
 
 
 def _thinned(points: Points, most: int) -> Points:
-    """Return at most so many points of a curve, the first and the last among them."""
+    """Return at most `most` evenly spaced points of a curve, including the first and last point."""
     if len(points) <= most:
         return points
-    return [points[int(place)] for place in np.linspace(0, len(points) - 1, most)]
+    return [points[int(index)] for index in np.linspace(0, len(points) - 1, most)]
 
 
 def _ticks(low: float, high: float, *, least: float = 0.0) -> list[float]:
     rough = max((high - low) / _TICKS, least)
     base = 10.0 ** floor(log10(rough))
-    step = next(base * each for each in (1, 2, 5, 10) if base * each >= rough)
-    return [place * step for place in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)][: 4 * _TICKS]
+    step = next(base * factor for factor in (1, 2, 5, 10) if base * factor >= rough)
+    return [index * step for index in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)][: 4 * _TICKS]
 
 
 def _short(value: float) -> str:
-    if value and (abs(value) >= 10_000 or abs(value) < 0.001):  # more digits would reach the name of the axis
+    if value and (abs(value) >= 10_000 or abs(value) < 0.001):  # more digits would overlap the label of the axis
         digits, _, power = f"{value:.2e}".partition("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
     return number(round(value)) if value == round(value) else f"{value:.6f}".rstrip("0")
 
 
-def _color(place: int) -> str:
-    return f"var(--c{place % _COLORS})"
+def _color(index: int) -> str:
+    return f"var(--c{index % _COLORS})"

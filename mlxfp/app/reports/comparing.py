@@ -1,4 +1,4 @@
-"""Several runs next to each other: what differs in their options, whose score is better, and in which rows they disagree."""
+"""Comparison of finished runs: different options, score differences, and rows with the largest disagreement."""
 
 from collections.abc import Sequence
 from os import PathLike, fspath
@@ -25,18 +25,18 @@ from mlxfp.support.terminal import one_line
 
 ASSUMPTION = (
     "The interval assumes that the differences of the folds are about normally distributed; its variance is corrected for the training "
-    "rows that folds share (Nadeau and Bengio, 2003). An interval with 0 in it does not tell the runs apart."
+    "rows that folds share (Nadeau and Bengio, 2003). If the interval contains 0, the data do not show which run is better."
 )
-_BLEND = "A blend with weights that are learned for each fold from the others"
-_SAME = ("rows", "folds")  # what runs must share to be compared row by row
-_PATHS = ("name", "output")  # differ between any two runs
-_ROWS, _TEXT, _VALUE = 20, 300, 60  # rows that are shown, characters of a text, of a value
-_LINES, _LINE = 5, 80  # rows that are printed, and characters of the text of each
+_BLEND = "A blend of all runs, with weights for each fold learned on the other folds"
+_SAME = ("rows", "folds")  # must be equal for a comparison row by row
+_PATHS = ("name", "output")  # options that differ between any two runs
+_ROWS, _TEXT, _VALUE = 20, 300, 60  # in HTML: rows, characters of a text, characters of a value
+_LINES, _LINE = 5, 80  # in printed comparisons: rows, characters of a text
 
 
 @frozen
 class Disagreement:
-    """A row that two runs predict differently well: its id and text, and how wrong each run is.
+    """Row predicted with different errors by two runs: id, text and the error of each run.
 
     >>> Disagreement("7", "The age is 22.", 0.9, 0.1).second
     0.1
@@ -50,10 +50,11 @@ class Disagreement:
 
 @frozen
 class Pair:
-    """A run against the first: the paired difference of their scores, or why there is none, and the rows in which they disagree.
+    """Comparison of a run with the first run: score difference on the same folds, and rows with the largest disagreement.
 
-    `rows` counts rows by which run is right, for classes, or closer, for values. `correlation` is that of their out-of-fold predictions:
-    the lower it is, the more a blend of good runs gains.
+    `difference` is a text with the reason if the scores cannot be compared. `rows` counts the rows by the run with the right class or, for
+    regression, with the smaller error. `correlation` is the correlation of the out-of-fold predictions. A low correlation promises a better
+    blend.
 
     >>> Pair("runs/second", "They have other folds.", {}, ()).difference
     'They have other folds.'
@@ -68,11 +69,11 @@ class Pair:
 
 @frozen(repr=False)
 class RunComparison:
-    """Several runs next to each other: print it; made by `compare`.
+    """Comparison of several runs with the first run, returned by `compare`. Print the object to read the comparison.
 
-    `options` has the options that differ, each with its value in every run. The rows in which runs disagree most are printed by how far
-    each run is off: 1 minus the probability of the true class, or the distance from the value. `blend` is the score of a blend of all runs,
-    with weights that are learned for each fold from the others, as `runs.blend(method="greedy")` makes it; None where it cannot be made.
+    `options` holds the differing options with the value of each run. Disagreements are sorted by the difference of the errors. The error of
+    a row is 1 minus the probability of the true class, or the distance to the true value. `blend` is the score of a blend of all runs.
+    Its weights for each fold are learned on the other folds, as in `runs.blend(method="greedy")`. None if the runs cannot be blended.
 
     >>> RunComparison(("a", "b"), {"training.epochs": (2, 3)}, (None, None), ()).options
     {'training.epochs': (2, 3)}
@@ -86,67 +87,71 @@ class RunComparison:
 
     def __repr__(self) -> str:
         lines = [["", *self.runs], *([path, *(clip(value, _VALUE) for value in values)] for path, values in self.options.items())]
-        lines.append(["score", *("-" if each is None else number(each.overall) for each in self.scores)])
-        folds = max((len(each.folds) for each in self.scores if each is not None), default=0)
-        for place in range(folds if folds > 1 else 0):
-            values = (_in_fold(each, place) for each in self.scores)
-            lines.append([f"fold {place + 1}", *(value if isinstance(value, str) else number(value) for value in values)])
-        widths = [max(len(line[place]) for line in lines) for place in range(len(self.runs) + 1)]
-        said = ["  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))])
+        lines.append(["score", *("-" if result is None else number(result.overall) for result in self.scores)])
+        folds = max((len(result.folds) for result in self.scores if result is not None), default=0)
+        for index in range(folds if folds > 1 else 0):
+            values = (_in_fold(result, index) for result in self.scores)
+            lines.append([f"fold {index + 1}", *(value if isinstance(value, str) else number(value) for value in values)])
+        widths = [max(len(line[index]) for line in lines) for index in range(len(self.runs) + 1)]
+        text = ["  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))])
                 for name, *cells in lines]  # fmt: skip
         for pair in self.pairs:
-            said += ["", f"{pair.run} against {self.runs[0]}: {pair.difference}"]
-            said += [f"    {name}: {count:,} rows" for name, count in pair.rows.items()]
-            said += [] if pair.correlation is None else [f"    correlation of their predictions: {pair.correlation:.3f}"]
-            said += [f"    {_disagreement(each)}" for each in pair.disagreements[:_LINES]]
-        said += [] if self.blend is None else ["", f"{_BLEND}: {self.blend}"]
-        return "\n".join([*said, *(["", ASSUMPTION] if any(isinstance(pair.difference, Comparison) for pair in self.pairs) else [])])
+            text += ["", f"{pair.run} against {self.runs[0]}: {pair.difference}"]
+            text += [f"    {name}: {count:,} rows" for name, count in pair.rows.items()]
+            text += [] if pair.correlation is None else [f"    correlation of the predictions: {pair.correlation:.3f}"]
+            text += [f"    {_disagreement(result)}" for result in pair.disagreements[:_LINES]]
+        text += [] if self.blend is None else ["", f"{_BLEND}: {self.blend}"]
+        return "\n".join([*text, *(["", ASSUMPTION] if any(isinstance(pair.difference, Comparison) for pair in self.pairs) else [])])
 
 
 def compare_runs(runs: Sequence[str | PathLike[str]], linear_of: LinearOf) -> RunComparison:
-    """Compare finished runs with the first of them, as `runs.compare` does."""
+    """Compare finished runs with the first run, as in `runs.compare`."""
     if len(runs) < 2:
-        raise ArgumentError(f"A comparison needs at least two runs, got {len(runs)}. Name more folders of runs.")
+        raise ArgumentError(f"A comparison needs at least two runs, got {len(runs)}. Add the folder of another run.")
     every = [read_run(run, linear_of) for run in runs]
     names = tuple(fspath(run) for run in runs)
     values = [{path: value for path, value in flatten(run.settings).items() if path not in _PATHS} for run in every]
-    options = {path: tuple(each.get(path) for each in values) for path in values[0]}
-    differing = {path: found for path, found in options.items() if any(value != found[0] for value in found)}
+    options = {path: tuple(settings.get(path) for settings in values) for path in values[0]}
+    differing = {
+        path: option_values for path, option_values in options.items() if any(value != option_values[0] for value in option_values)
+    }
     pairs = tuple(_pair(name, every[0], run) for name, run in zip(names[1:], every[1:], strict=True))
     alike = all(pair.correlation is not None for pair in pairs)
     return RunComparison(names, differing, tuple(map(_score, every)), pairs, _blended(every) if alike else None)
 
 
 def write_comparison(runs: Sequence[str | PathLike[str]], linear_of: LinearOf, out: str | PathLike[str]) -> Path:
-    """Write what `compare_runs` finds as a page in HTML to the file `out`, and return its path."""
+    """Write the result of `compare_runs` as an HTML page to the file `out`. Return the path."""
     write_text(Path(out), comparison_page(compare_runs(runs, linear_of)))
     return Path(out)
 
 
-def comparison_page(found: RunComparison) -> str:
+def comparison_page(comparison: RunComparison) -> str:
     """Return a comparison as HTML."""
-    names = _short(found.runs)
-    folds = max((len(each.folds) for each in found.scores if each is not None), default=0)
-    scores: list[tuple[object, ...]] = [("overall", *("" if each is None else each.overall for each in found.scores))]
-    scores += [(f"fold {place + 1}", *(_in_fold(each, place) for each in found.scores)) for place in range(folds if folds > 1 else 0)]
-    options = [(element("code", path), *(clip(value, _VALUE) for value in values)) for path, values in found.options.items()]
-    metrics = ", ".join(dict.fromkeys(each.metric for each in found.scores if each is not None))
+    names = _short(comparison.runs)
+    folds = max((len(result.folds) for result in comparison.scores if result is not None), default=0)
+    scores: list[tuple[object, ...]] = [("overall", *("" if result is None else result.overall for result in comparison.scores))]
+    scores += [
+        (f"fold {index + 1}", *(_in_fold(result, index) for result in comparison.scores)) for index in range(folds if folds > 1 else 0)
+    ]
+    options = [(element("code", path), *(clip(value, _VALUE) for value in values)) for path, values in comparison.options.items()]
+    metrics = ", ".join(dict.fromkeys(result.metric for result in comparison.scores if result is not None))
     return page(
         f"Comparison of {len(names)} runs",
         section("Scores", element("p", metrics, class_="muted"), _scrolled(table(["", *names], scores))),
-        *([] if found.blend is None else [section("A blend", element("p", f"{_BLEND}: {found.blend}"))]),
+        *([] if comparison.blend is None else [section("A blend", element("p", f"{_BLEND}: {comparison.blend}"))]),
         section("Options that differ", _scrolled(table(["option", *names], options, cards=True)) if options else element("p", "None.")),
-        *(_pair_section(f"{name} against {names[0]}", pair) for name, pair in zip(names[1:], found.pairs, strict=True)),
+        *(_pair_section(f"{name} against {names[0]}", pair) for name, pair in zip(names[1:], comparison.pairs, strict=True)),
     )
 
 
 def _scrolled(shown: Html) -> Html:
-    """Return a table with a column for each run, which may be too many for the width of a tablet."""
+    """Return a table that scrolls sideways. A comparison has a column per run and can exceed the page width."""
     return element("div", shown, class_="scroll", tabindex=0)
 
 
 def _short(runs: Sequence[str]) -> list[str]:
-    """Name runs by their paths, without the folder that holds them all."""
+    """Return the paths of the runs without their common parent folder."""
     if len({Path(run).is_absolute() for run in runs}) > 1:
         return [clip(run, _VALUE) for run in runs]
     shared = commonpath([Path(run).parent for run in runs])
@@ -162,18 +167,18 @@ def _pair_section(title: str, pair: Pair) -> Any:
     if isinstance(pair.difference, Comparison):
         content.append(element("p", ASSUMPTION, class_="muted"))
     if pair.correlation is not None:
-        content.append(element("p", f"Correlation of their predictions: {pair.correlation:.3f}"))
+        content.append(element("p", f"Correlation of the predictions: {pair.correlation:.3f}"))
     if pair.rows:
         content.append(table(["rows", "count"], list(pair.rows.items())))
     if pair.disagreements:
-        content.append(element("h3", "Rows in which they disagree most"))
-        rows = [(clip(each.id, _VALUE), each.first, each.second, clip(each.text, _TEXT)) for each in pair.disagreements]
+        content.append(element("h3", "Rows with the largest disagreement"))
+        rows = [(clip(row.id, _VALUE), row.first, row.second, clip(row.text, _TEXT)) for row in pair.disagreements]
         content.append(table(["row", "error of the first", "error of the second", "text"], rows))
     return section(title, *content)
 
 
-def _in_fold(each: Score | None, place: int) -> float | str:
-    return each.folds[place] if each is not None and place < len(each.folds) else "-"
+def _in_fold(result: Score | None, index: int) -> float | str:
+    return result.folds[index] if result is not None and index < len(result.folds) else "-"
 
 
 def _score(run: FinishedRun) -> Score | None:
@@ -191,14 +196,14 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
     known, theirs = (read_json(run.folder / folders.DATA) for run in (first, other))
     differ = [part for part in _SAME if known.get(part) != theirs.get(part)]
     if differ or one.metric.name != two.metric.name:
-        what = " and ".join(differ) or "metrics"
-        return Pair(name, f"The runs have other {what}, so their scores and rows are not compared.", {}, ())
-    difference: Comparison | str = f"{one.metric.name} is undefined for one of the runs."
-    own, their = _score(first), _score(other)
+        names = " and ".join(differ) or "metrics"
+        return Pair(name, f"The two runs have different {names}, so their scores and rows cannot be compared.", {}, ())
+    difference: Comparison | str = f"{one.metric.name} is undefined for at least one of the two runs."
+    first_score, other_score = _score(first), _score(other)
     try:
         check_same((one.oof, two.oof))
-        if own is not None and their is not None:  # as each run was scored: where a threshold was tuned, with it
-            difference = compare_scores(their, own, one.metric, one.oof.folds)
+        if first_score is not None and other_score is not None:  # as scored in each run: with the tuned threshold, if any
+            difference = compare_scores(other_score, first_score, one.metric, one.oof.folds)
     except (DataError, MissingExtraError) as error:
         difference = str(error)
     losses = row_losses(one), row_losses(two)
@@ -213,29 +218,29 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
     else:
         rows = {"the first is closer": int((losses[0] < losses[1]).sum()), "the second is closer": int((losses[1] < losses[0]).sum())}
     apart = np.abs(losses[0] - losses[1])
-    places = [place for place in np.argsort(-apart, kind="stable")[:_ROWS].tolist() if apart[place] > 0]
-    numbers = np.flatnonzero(one.known)[places]
+    positions = [position for position in np.argsort(-apart, kind="stable")[:_ROWS].tolist() if apart[position] > 0]
+    numbers = np.flatnonzero(one.known)[positions]
     texts = first.texts(numbers)
     shown = tuple(
-        Disagreement(one.ids[row], text, float(losses[0][place]), float(losses[1][place]))
-        for row, text, place in zip(numbers, texts, places, strict=True)
+        Disagreement(one.ids[row], text, float(losses[0][position]), float(losses[1][position]))
+        for row, text, position in zip(numbers, texts, positions, strict=True)
     )
     return Pair(name, difference, rows, shown, _correlation(one.oof, two.oof))
 
 
 def _correlation(one: OutOfFold, two: OutOfFold) -> float | None:
-    """Return the correlation of out-of-fold predictions, of all classes or targets; None where one run predicts the same for all rows."""
+    """Return the correlation of out-of-fold predictions over all classes or targets. None if a run predicts a constant."""
     if one.predictions.shape != two.predictions.shape:
         return None
-    first, second = (each.predictions[each.folds.assignments >= 0].ravel() for each in (one, two))
+    first, second = (oof.predictions[oof.folds.assignments >= 0].ravel() for oof in (one, two))
     return float(np.corrcoef(first, second)[0, 1]) if first.std() > 0 < second.std() else None
 
 
 def _blended(every: Sequence[FinishedRun]) -> Score | None:
-    """Score a greedy blend of runs on the same folds."""
+    """Return the score of a greedy blend of runs on the same folds."""
     scored = [run.scored for run in every]
-    known = [each for each in scored if each is not None]
+    known = [result for result in scored if result is not None]
     try:
-        return score(second_stage(greedy(known[0].metric), *(each.oof for each in known)).oof, known[0].metric)
+        return score(second_stage(greedy(known[0].metric), *(result.oof for result in known)).oof, known[0].metric)
     except DataError:  # the metric is undefined
         return None

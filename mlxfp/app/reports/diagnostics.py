@@ -1,4 +1,4 @@
-"""What out-of-fold predictions say about a model, as numbers: confusion, calibration, the worst mistakes."""
+"""Diagnostics of out-of-fold predictions: confusion, calibration and the worst mistakes."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _BINS = 10
 
 @frozen
 class Bin:
-    """Predictions of about the same probability: the mean of them, how often they were right, and how many there are."""
+    """Calibration bin: mean predicted probability, observed share of the class, and number of predictions."""
 
     predicted: float
     observed: float
@@ -23,7 +23,7 @@ class Bin:
 
 @frozen
 class Mistake:
-    """A row that the model got wrong: its number and id, the truth, the prediction, and how sure or how far off that was."""
+    """Wrongly predicted row: index, id, truth, prediction, and the size of the error."""
 
     row: int
     id: str
@@ -33,31 +33,34 @@ class Mistake:
 
 
 def confusion(scored: Scored) -> dict[tuple[int, int], int]:
-    """Count the rows of each pair of a class and the class that was predicted, of the pairs that there are."""
+    """Return the number of rows for each occurring pair of true class and predicted class."""
     pairs, counts = np.unique(np.stack([scored.targets, scored.labels]).astype(np.int64), axis=1, return_counts=True)
-    return {(truth, made): count for truth, made, count in zip(*pairs.tolist(), counts.tolist(), strict=True)}
+    return {(truth, predicted): count for truth, predicted, count in zip(*pairs.tolist(), counts.tolist(), strict=True)}
 
 
 def calibration(scored: Scored) -> list[Bin]:
-    """Compare probabilities with what happened, in ten intervals: of class 1 of two, of the likeliest class of several."""
+    """Return calibration bins for ten probability intervals.
+
+    Two classes use the probability of class 1, more classes the probability of the likeliest class.
+    """
     if not scored.single:
         chances, happened = scored.predictions[scored.known].ravel(), scored.targets.ravel()
     elif scored.chances.shape[1] == 2:
         chances, happened = scored.chances[:, 1], scored.targets
     else:
         chances, happened = scored.chances.max(axis=1), scored.chances.argmax(axis=1) == scored.targets
-    places = np.clip((chances * _BINS).astype(np.int64), 0, _BINS - 1)
-    inside = [places == place for place in range(_BINS)]
+    bins = np.clip((chances * _BINS).astype(np.int64), 0, _BINS - 1)
+    inside = [bins == index for index in range(_BINS)]
     return [Bin(float(chances[rows].mean()), float(happened[rows].mean()), int(rows.sum())) for rows in inside if rows.any()]
 
 
 def calibration_error(bins: list[Bin]) -> float:
-    """Return the mean distance of probabilities from what happened, weighted by rows (expected calibration error)."""
-    return sum(each.count * abs(each.predicted - each.observed) for each in bins) / max(1, sum(each.count for each in bins))
+    """Return the expected calibration error: mean distance between predicted probability and observed share, weighted by rows."""
+    return sum(value.count * abs(value.predicted - value.observed) for value in bins) / max(1, sum(value.count for value in bins))
 
 
 def class_counts(scored: Scored) -> dict[str, int]:
-    """Count the rows of each class; of several labels, the rows that have each."""
+    """Return the number of rows per class. With several labels per row, return the number of rows with each label."""
     targets = scored.oof.targets
     if not scored.spec.task.one_class:
         return dict(zip(scored.spec.target, targets.sum(axis=0).astype(int).tolist(), strict=True))
@@ -66,26 +69,29 @@ def class_counts(scored: Scored) -> dict[str, int]:
 
 
 def mistakes(scored: Scored, count: int) -> list[Mistake]:
-    """Find the worst mistakes: wrong classes that the model was most sure of, values that are farthest off; the worst first."""
+    """Return the worst mistakes, largest error first: wrong classes with the highest confidence, or values with the largest distance."""
     sizes, names = row_losses(scored), scored.spec.classes
     rows = np.flatnonzero(scored.known)
     order = np.argsort(-sizes, kind="stable")
     if scored.single:
         wrong = scored.labels != scored.targets
         order = order[wrong[order]]
-    truths, made = scored.targets, scored.predictions[scored.known]
+    truths, predictions = scored.targets, scored.predictions[scored.known]
 
-    def said(place: int) -> tuple[str, str]:
+    def described(index: int) -> tuple[str, str]:
         if scored.single:
-            label = int(scored.labels[place])
-            return names[int(truths[place])], f"{names[label]} ({scored.chances[place, label]:.3f})"
-        return _values(truths[place]), _values(made[place])
+            label = int(scored.labels[index])
+            return names[int(truths[index])], f"{names[label]} ({scored.chances[index, label]:.3f})"
+        return _values(truths[index]), _values(predictions[index])
 
-    return [Mistake(int(rows[place]), scored.ids[rows[place]], *said(place), float(sizes[place])) for place in order[:count]]
+    return [Mistake(int(rows[index]), scored.ids[rows[index]], *described(index), float(sizes[index])) for index in order[:count]]
 
 
 def row_losses(scored: Scored) -> Numbers:
-    """Return how wrong each prediction is, of rows with one: float64[n]; 1 minus the probability of the truth, or the distance from it."""
+    """Return the error of each row with a prediction: float64[n].
+
+    The error is 1 minus the probability of the true class, or the largest distance from the targets.
+    """
     if scored.single:
         return 1 - scored.chances[np.arange(len(scored.targets)), scored.targets.astype(np.int64)]
     distance = np.abs(scored.predictions[scored.known] - scored.targets)
@@ -94,5 +100,5 @@ def row_losses(scored: Scored) -> Numbers:
 
 def _values(values: Any) -> str:
     shown = np.atleast_1d(np.asarray(values, np.float64))[:8].tolist()
-    said = ", ".join(number(int(value) if value.is_integer() else value) for value in shown)
-    return said + (", …" if np.size(values) > 8 else "")
+    text = ", ".join(number(int(value) if value.is_integer() else value) for value in shown)
+    return text + (", …" if np.size(values) > 8 else "")

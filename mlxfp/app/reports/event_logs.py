@@ -1,4 +1,4 @@
-"""The report of training runs without folds: of the logs of their events alone."""
+"""Reports of training runs without folds, computed from event logs only."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
@@ -18,13 +18,13 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
 from mlxfp.support.structuring import flatten
 
-_NAME, _TEXT, _OPTION = 60, 2000, 200  # characters of a name, a warning and a value of the configuration
-_CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # at most
+_NAME, _TEXT, _OPTION = 60, 2000, 200  # maximum characters of a name, a warning, a configuration value
+_CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # maximum number of charts, warnings and logs
 
 
 @frozen
 class Log:
-    """The log of a run: its name, its lines, and the configuration of the run if it is next to it."""
+    """Event log of a training run: name, lines and, if saved next to the log, the configuration of the run."""
 
     name: str
     lines: Sequence[Mapping[str, Any]]
@@ -36,22 +36,22 @@ class Log:
 
 
 def is_log(path: str | PathLike[str]) -> bool:
-    """Whether a path is a log that `observers.log_metrics` writes, or a folder that holds logs and no finished run."""
-    place = Path(path)
-    return place.is_file() or (place.is_dir() and not (place / folders.CONFIG).is_file() and any(_logs_in(place)))
+    """Return True for a log file of `observers.log_metrics`, or for a folder with logs but without a finished run."""
+    file = Path(path)
+    return file.is_file() or (file.is_dir() and not (file / folders.CONFIG).is_file() and any(_logs_in(file)))
 
 
 def write_logs(logs: Sequence[str | PathLike[str]], out: str | PathLike[str]) -> Path:
-    """Write a report of training runs from logs of `observers.log_metrics`, or folders that hold some, and return its path."""
-    found = [file for path in logs for file in _files(Path(path))]
-    if len(found) > _LOGS:
-        raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(found)}. Name those to compare.")
-    write_text(Path(out), logs_page([_read(file, name) for file, name in zip(found, _names(found), strict=True)]))
+    """Write a report of training runs from logs of `observers.log_metrics`, or from folders with logs. Return the path."""
+    files = [file for path in logs for file in _files(Path(path))]
+    if len(files) > _LOGS:
+        raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(files)}. Name fewer logs or folders.")
+    write_text(Path(out), logs_page([_read(file, name) for file, name in zip(files, _names(files), strict=True)]))
     return Path(out)
 
 
 def logs_page(logs: Sequence[Log]) -> str:
-    """Return a report of logs as HTML."""
+    """Return a report of logs as an HTML page."""
     title = f"Run {clip(logs[0].name, _NAME)}" if len(logs) == 1 else f"{len(logs)} runs"
     parts: tuple[Callable[[Sequence[Log]], Html], ...] = (_ends, _values, _warnings, _curves, _configuration)
     return page(title, *(part(logs) for part in parts))
@@ -59,12 +59,14 @@ def logs_page(logs: Sequence[Log]) -> str:
 
 def _files(path: Path) -> Sequence[Path]:
     if path.is_dir():
-        found = sorted(_logs_in(path))
-        if not found:
-            raise MissingFileError(f"{fspath(path)!r} holds no log. Give a .jsonl file of observers.log_metrics, or a folder with one.")
-        return found
+        files = sorted(_logs_in(path))
+        if not files:
+            raise MissingFileError(
+                f"{fspath(path)!r} has no log. Give a .jsonl file of observers.log_metrics, or a folder with such files."
+            )
+        return files
     if path.suffix != ".jsonl":
-        raise DataError(f"{fspath(path)!r} is not a log that can be read: a .jsonl file of observers.log_metrics is needed.")
+        raise DataError(f"{fspath(path)!r} is not a log of observers.log_metrics. Give a file that ends in .jsonl.")
     return [path]
 
 
@@ -78,66 +80,66 @@ def _is_written_by_us(path: Path) -> bool:
 
 
 def _names(files: Sequence[Path]) -> list[str]:
-    """Name each file by its path, without what is the same for all."""
+    """Return the path of each file without the common parent folder."""
     whole = [file.resolve() for file in files]
     shared = commonpath([file.parent for file in whole]) if len(whole) > 1 else whole[0].parents[1]
     return [file.relative_to(shared).with_suffix("").as_posix().removesuffix("/log") for file in whole]
 
 
 def _read(file: Path, name: str) -> Log:
-    places = (each / folders.CONFIG for each in file.resolve().parents[:2])  # of a fold, it is in the folder around
-    config = next((place for place in places if place.is_file()), None)
+    candidates = (folder / folders.CONFIG for folder in file.resolve().parents[:2])  # the configuration of a fold is in the parent folder
+    config = next((path for path in candidates if path.is_file()), None)
     return Log(name, read_log(file), {} if config is None else flatten(folders.stored_settings(config.parent)))
 
 
 def _ends(logs: Sequence[Log]) -> Html:
-    """Show how far each run came, and why it ended."""
+    """Return a table with the steps of each run and the reason of its end."""
     rows = []
     for log in logs:
         last = log.lines[-1] if log.lines else {"step": 0, "epoch": 0, "seconds": 0.0}
         reasons = [line["reason"] for line in log.all("Stopped")]
-        end = reasons[-1] if reasons and log.lines[-1]["event"] == "Stopped" else "it is still running, or was killed"
+        end = reasons[-1] if reasons and log.lines[-1]["event"] == "Stopped" else "unknown: still running, or killed"
         rows.append((clip(log.name, _NAME), last["step"], last["epoch"] + 1, last["seconds"], clip(end, _OPTION)))
     return section("Runs", table(["run", "steps", "epochs", "seconds", "ended by"], rows))
 
 
 def _values(logs: Sequence[Log]) -> Html:
-    """Show the last value of each metric, and of those of evaluations the lowest and the highest, with their steps."""
+    """Return a table with the last, lowest and highest value of each metric, with the steps of the extremes."""
     rows = []
     for log in logs:
         for event, prefix in (("Stepped", "train/"), ("Evaluated", "")):
             for name, points in _metrics(log.all(event)).items():
-                low, high = (each(points, key=lambda point: point[1]) for each in (min, max))
+                low, high = (extreme(points, key=lambda point: point[1]) for extreme in (min, max))
                 at = [f"{value:.6g} at step {step}" for step, value in (low, high)]
                 rows.append((clip(log.name, _NAME), clip(prefix + name, _NAME), points[-1][1], *at))
     return section("Values", table(["run", "metric", "last", "lowest", "highest"], rows)) if rows else Html()
 
 
 def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = {}
+    points: dict[str, list[tuple[int, float]]] = {}
     for line in lines:
         for name, value in line.get("metrics", {}).items():
             if value is not None and name != "weight":
-                found.setdefault(name, []).append((line["step"], float(value)))
-    return found
+                points.setdefault(name, []).append((line["step"], float(value)))
+    return points
 
 
 def _warnings(logs: Sequence[Log]) -> Html:
-    """List what runs warned of, and metrics that were not finite."""
-    said = []
+    """Return a list of the warnings of the runs and of non-finite metrics."""
+    messages = []
     for log in logs:
-        said += [f"{log.name}, step {line['step']}: {line['message']}" for line in log.all("Warned")]
+        messages += [f"{log.name}, step {line['step']}: {line['message']}" for line in log.all("Warned")]
         for line in log.lines:
-            said += [
+            messages += [
                 f"{log.name}, step {line['step']}: {name} is not finite" for name, value in line.get("metrics", {}).items() if value is None
             ]
-    more = f"{len(said) - _WARNINGS:,} more are left out." if len(said) > _WARNINGS else ""
-    items = element("ul", *(element("li", clip(each, _TEXT)) for each in said[:_WARNINGS])) if said else element("p", "None.")
+    more = f"{len(messages) - _WARNINGS:,} more warnings are not listed." if len(messages) > _WARNINGS else ""
+    items = element("ul", *(element("li", clip(message, _TEXT)) for message in messages[:_WARNINGS])) if messages else element("p", "None.")
     return section("Warnings", items, element("p", more) if more else "")
 
 
 def _curves(logs: Sequence[Log]) -> Html:
-    """Draw the logs over each other."""
+    """Return charts with the curves of all logs in the same axes."""
     drawn: dict[str, dict[str, Any]] = {}
     for log in logs:
         for title, curves in log_panels(log.lines).items():
@@ -148,7 +150,7 @@ def _curves(logs: Sequence[Log]) -> Html:
 
 
 def _configuration(logs: Sequence[Log]) -> Html:
-    """List the options of the runs that have some; those that differ come first and are marked."""
+    """Return a table of the options of all runs with a configuration. Differing options are marked and come first."""
     known = [log for log in logs if log.configuration]
     if not known:
         return Html()
@@ -158,5 +160,5 @@ def _configuration(logs: Sequence[Log]) -> Html:
         differs = len(set(values)) > 1
         cells = [element("mark", clip(value, _OPTION)) if differs else clip(value, _OPTION) for value in values]
         rows.append((not differs, (element("code", path), *cells)))
-    rows.sort(key=lambda row: row[0])  # keeps the order of the others
+    rows.sort(key=lambda row: row[0])  # stable sort: keeps the order within both groups
     return section("Configuration", table(["option", *(clip(log.name, _NAME) for log in known)], [cells for _, cells in rows]))

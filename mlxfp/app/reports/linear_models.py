@@ -1,4 +1,4 @@
-"""The simple model that runs are compared with: linear, of all columns, on the same folds."""
+"""Linear baseline model on all columns and on the folds of a run."""
 
 import warnings
 from functools import cached_property
@@ -17,17 +17,16 @@ from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.support.optional import optional
 from mlxfp.support.progress import Progress
 
-_MOST_ROWS = 20_000  # that a simple model trains on in a fold: its score hardly changes beyond, its time does
-_PARTS_ROWS = (
-    10_000  # up to which parts of words are counted, too: a report of 100,000 rows took 34 seconds with them, and takes 10 without
-)
+_MOST_ROWS = 20_000  # maximum training rows per fold: more rows hardly change the score, but take more time
+# Maximum rows for counting parts of words. A report of 100,000 rows took 34 seconds with parts of words and takes 10 seconds without.
+_PARTS_ROWS = 10_000
 
 
 @frozen(eq=False)
 class LinearModel:
-    """A linear model of the rows and folds of a run, trained when the first report asks for it.
+    """Linear model on the rows and folds of a run. Training starts when the first report needs the predictions.
 
-    The models of a run with model.name=auto have the same rows and folds, and so one linear model for all of their reports.
+    All member runs of model.name=auto have the same rows and folds, so their reports share one linear model.
     """
 
     data: CompetitionData
@@ -35,23 +34,24 @@ class LinearModel:
 
     @cached_property
     def oof(self) -> OutOfFold:
-        """Its out-of-fold predictions: logistic regression for classes, ridge for values; of many rows, texts count by their words alone.
+        """Out-of-fold predictions: logistic regression for classes, ridge regression for values.
 
-        Raises `MissingExtraError` without scikit-learn, and what it raises for rows that it cannot be fitted to.
+        For more than 10,000 rows, text features are whole words only, without parts of words. Raises `MissingExtraError` without
+        scikit-learn, and the errors of fitting, for example for unusable rows.
         """
         folds, targets = list(self.folds), self.data.targets
         with warnings.catch_warnings(), Progress("linear model to compare with", unit="fold", total=lambda: len(folds)) as progress:
-            warnings.simplefilter("ignore")  # of a linear model that has not converged: it is good enough to compare with
-            made = [fold_predictions(fold, _predicted(self, fold, targets[fold.train])) for fold in progress.over(folds)]
-        return out_of_fold(self.folds, targets, made)
+            warnings.simplefilter("ignore")  # ignore convergence warnings: the model is good enough as a baseline
+            predictions = [fold_predictions(fold, _predicted(self, fold, targets[fold.train])) for fold in progress.over(folds)]
+        return out_of_fold(self.folds, targets, predictions)
 
 
 def _predicted(linear_model: LinearModel, fold: Fold, truth: Numbers) -> Numbers:
     spec, rows = linear_model.data.spec, linear_model.data.rows
     chosen = np.unique(np.linspace(0, len(fold.train) - 1, min(len(fold.train), _MOST_ROWS)).astype(np.int64))
-    linear = optional("sklearn.linear_model", extra="kaggle", needed_by="The simple model of a report")
+    linear = optional("sklearn.linear_model", extra="kaggle", needed_by="The linear baseline of a report")
     model: Any = linear.LogisticRegression(max_iter=200) if spec.task.has_classes else linear.Ridge(1.0)
     fit = evolve(estimator(model, spec), parts_of_words=linear_model.folds.size <= _PARTS_ROWS)
-    made: Numbers = fit(Splits(select(fold.train[chosen])(rows)))(unseen(fold, rows, spec.target))
-    # A line can go far beyond the values that it was fitted to.
-    return made if spec.task.has_classes else np.clip(made, truth[chosen].min(axis=0), truth[chosen].max(axis=0))
+    predictions: Numbers = fit(Splits(select(fold.train[chosen])(rows)))(unseen(fold, rows, spec.target))
+    # Linear predictions can lie far outside the range of the training targets.
+    return predictions if spec.task.has_classes else np.clip(predictions, truth[chosen].min(axis=0), truth[chosen].max(axis=0))

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs no server, no network and no script."""
+"""The report of a run: one HTML file without server, network or scripts."""
 
 from os import PathLike, fspath
 from pathlib import Path
@@ -36,24 +36,24 @@ svg .grid{stroke:var(--line)}
 
 
 def write(run: str | PathLike[str], linear_of: LinearOf, *, out: str | PathLike[str] | None = None) -> Path:
-    """Write the report of a finished run or of a blend, by default to `report.html` in its folder, and return its path.
+    """Write the report of a finished run or blend. Return the path, by default `report.html` in the run folder.
 
-    It is made of the files of the run and of its rows.
+    The report is computed from the files and the data rows of the run.
     """
     return _write(Path(run), Path(run) / REPORT if out is None else Path(out), linear_of)
 
 
 def write_at_the_end(folder: Path, linear_of: LinearOf, *, code: str | PathLike[str] | None) -> str:
-    """Write the report of a run that has just ended, and return what to tell the user, "" if nothing: no report may lose a run.
+    """Write the report of a completed run. Return a message for the user, or "" on success. A failed report must not fail the run.
 
-    `code` is the folder of the user's own modules, for the command that tries again.
+    `code` is the folder of user modules, for the command in the message.
     """
     try:
         _write(folder, folder / REPORT, linear_of)
-    except Exception as error:  # noqa: BLE001  # whatever it is: what the run was for is done
-        own = "" if code is None else f" --code {fspath(code)}"
-        said = f"The report was not written: {type(error).__name__}: {error}"
-        return f"{said} The run itself is done. To try again: mlxfp report {folder}{own}"
+    except Exception as error:  # noqa: BLE001  # the run is complete, so no error may end it
+        option = "" if code is None else f" --code {fspath(code)}"
+        message = f"The report was not written: {type(error).__name__}: {error}"
+        return f"{message} The run itself is done. To try again: mlxfp report {folder}{option}"
     return ""
 
 
@@ -64,10 +64,10 @@ def _write(run: Path, path: Path, linear_of: LinearOf) -> Path:
 
 
 def report_page(run: FinishedRun) -> str:
-    """Return the report of a run as HTML."""
+    """Return the report of a run as an HTML page."""
     results = (sections.predictions, sections.worst)
     parts = (
-        (sections.scores, sections.blended, sections.cautions, *results)  # all else is in the reports of its runs
+        (sections.scores, sections.blended, sections.cautions, *results)  # the reports of the blended runs have the other sections
         if run.blended
         else (
             *(sections.scores, sections.members, sections.cautions, sections.curves, *results),
@@ -75,12 +75,12 @@ def report_page(run: FinishedRun) -> str:
         )
     )
     rows = "" if run.scored is None else f"{len(run.scored.ids):,} rows, {run.scored.oof.folds.count} folds, "
-    said = element("p", f"{rows}task {run.settings['task']}", class_="muted")
-    return page(f"{'Blend' if run.blended else 'Run'} {run.settings['name']}", said, *(part(run) for part in parts))
+    subtitle = element("p", f"{rows}task {run.settings['task']}", class_="muted")
+    return page(f"{'Blend' if run.blended else 'Run'} {run.settings['name']}", subtitle, *(part(run) for part in parts))
 
 
 def page(title: str, *content: Html) -> str:
-    """Return a whole page."""
+    """Return a complete HTML page."""
     head = element(
         "head",
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'),

@@ -30,7 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise DataError(f"{path} is damaged: {error}. Remove it, and what depends on it is made again.") from error
+        raise DataError(f"{path} is damaged: {error}. Remove the file, and repeat the command to write the file again.") from error
     return dict(values)
 
 
@@ -45,7 +45,7 @@ def read_array(path: Path) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path} is damaged: {error}. Remove it, and it is made again.") from error
+        raise DataError(f"{path} is damaged: {error}. Remove the file, and repeat the command to write the file again.") from error
     return array
 
 

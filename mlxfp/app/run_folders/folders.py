@@ -100,12 +100,14 @@ def is_done(folder: Path) -> bool:
 def check_folder(folder: Path, name: str) -> None:
     """Raise `ConfigError` for an invalid folder name and for a folder with other files than a run."""
     if name in ("", ".", "..") or Path(name).name != name:
-        raise ConfigError(f"A run needs a name that a folder can have, got name={name!r}. The folder around it is output.")
+        raise ConfigError(f"The name of a run must be a valid folder name, got name={name!r}. To change the parent folder, set output.")
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file, and a run needs a folder of that name. Choose another name or output.")
+        raise ConfigError(f"The run folder {folder} is an existing file. Choose another name or output.")
     known = not folder.is_dir() or (folder / CONFIG).is_file()
     if not known and any(not path.name.startswith(".") and path.name not in (SYNTHETIC, TUNING) for path in folder.iterdir()):
-        raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
+        raise ConfigError(
+            f"The folder {folder} is not empty and is not the folder of a run: {CONFIG} is missing. Choose another name or output."
+        )
 
 
 def claim(folder: Path, settings: Settings) -> None:
@@ -114,19 +116,21 @@ def claim(folder: Path, settings: Settings) -> None:
     Before the first weights are saved, new options replace the stored options, so a failed configuration can be corrected. Raises
     `ConfigError` with the first differences.
     """
-    for left in folder.glob(f".*{PARTIAL}*"):  # partial files of a killed process
-        left.unlink()
+    for partial in folder.glob(f".*{PARTIAL}*"):  # partial files of a killed process
+        partial.unlink()
     if not (folder / CONFIG).is_file():
         _write_settings(folder, settings)
         return
-    there, here = decisive(stored_settings(folder)), decisive(settings)
-    names = [*here, *(name for name in there if name not in here)]  # arguments of an estimator may be missing on one side
-    differ = [f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names if there.get(name) != here.get(name)]
+    stored, new = decisive(stored_settings(folder)), decisive(settings)
+    names = [*new, *(name for name in stored if name not in new)]  # arguments of an estimator may be missing on one side
+    differ = [
+        f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names if stored.get(name) != new.get(name)
+    ]
     trained = (
         path
-        for place in ("", f"{MEMBERS}/*/")
+        for prefix in ("", f"{MEMBERS}/*/")
         for pattern in ("**/*.safetensors", _MODELS)
-        for path in folder.glob(f"{place}fold-*/{pattern}")
+        for path in folder.glob(f"{prefix}fold-*/{pattern}")
     )
     if differ and not any(trained):
         for name in (DATA, SPEC, FOLDS, ENVIRONMENT, DECIDED):
@@ -135,8 +139,8 @@ def claim(folder: Path, settings: Settings) -> None:
     elif differ:
         more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
         raise ConfigError(
-            f"The folder {folder} holds a run of another configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
-            "Choose another name, as in name=second, or remove the folder. Only training.epochs may grow: mlxfp resume FOLDER "
+            f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
+            "Choose another name, as in name=second, or remove the folder. Only training.epochs can be increased: mlxfp resume FOLDER "
             "training.epochs=N."
         )
 
@@ -161,7 +165,7 @@ def config_file(folder: str | PathLike[str]) -> Path:
     """Return the path of the stored options. Raises `MissingFileError` for a folder without a run."""
     path = Path(folder) / CONFIG
     if not path.is_file():
-        raise MissingFileError(f"{str(folder)!r} is not the folder of a run: it has no {CONFIG}. Give a folder that mlxfp run has made.")
+        raise MissingFileError(f"{str(folder)!r} is not the folder of a run: {CONFIG} is missing. Give a folder written by mlxfp run.")
     return path
 
 
@@ -195,7 +199,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
-        raise ConfigError(f"Another process is running in {folder}. Wait for it, or give this run another name.") from error
+        raise ConfigError(f"Another process uses the run folder {folder}. Wait until the process ends, or choose another name.") from error
     try:
         yield
     finally:
@@ -206,12 +210,12 @@ def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
     """Write the fingerprints of the data of a new run. Raise `DataError` if the fingerprints of a continued run differ."""
     if not (folder / DATA).is_file():
         write_json(folder / DATA, identities)
-    own = read_json(folder / DATA)
-    differ = [key for key in {**own, **identities} if own.get(key) != identities.get(key)]
+    stored = read_json(folder / DATA)
+    differ = [key for key in {**stored, **identities} if stored.get(key) != identities.get(key)]
     if differ:
         raise DataError(
-            f"The data of the run in {folder} have changed since it began: {', '.join(differ)} (see {DATA}). Restore the original, or "
-            "begin another run, as in name=second."
+            f"The data of the run in {folder} have changed since the start of the run: {', '.join(differ)} (see {DATA}). Restore the "
+            "original data, or start a new run, as in name=second."
         )
 
 

@@ -1,4 +1,4 @@
-"""Runs: from a configuration to a folder with models, out-of-fold predictions, scores, a submission and a receipt."""
+"""Training runs of a configuration, written to a folder with models, out-of-fold predictions, scores, a submission and a receipt."""
 
 from mlxfp.app.reports.comparing import Disagreement, Pair, RunComparison
 from mlxfp.app.runs.blending import Blended, blend

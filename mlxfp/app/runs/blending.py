@@ -1,4 +1,4 @@
-"""The function `blend`, which combines finished runs."""
+"""Function `blend` for combining finished runs."""
 
 import warnings
 from collections.abc import Sequence
@@ -57,37 +57,40 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     >>> import mlxfp as fp
     >>> fp.runs.blend(["runs/first"], "runs/both")
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentError: A blend needs at least two runs, got 1. Name more folders of runs.
+    mlxfp.support.errors.ArgumentError: A blend needs at least two runs, got 1. Add the folder of another run.
     """
     check_choice(get_args(Blend), method=method)
     if len(runs) < 2:
-        raise ArgumentError(f"A blend needs at least two runs, got {len(runs)}. Name more folders of runs.")
-    place = Path(out)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ArgumentError(f"A blend is written to a folder of its own, and {str(place)!r} is not empty. Give another folder.")
+        raise ArgumentError(f"A blend needs at least two runs, got {len(runs)}. Add the folder of another run.")
+    folder = Path(out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArgumentError(f"The output folder of a blend must be empty or new, and {str(folder)!r} is not empty. Give another folder.")
     every = [Path(run) for run in runs]
     files = [finished(run)[1] for run in every]
-    if (whole := next((run for run, found in zip(every, files, strict=True) if not found), None)) is not None:
+    if (whole := next((run for run, run_files in zip(every, files, strict=True) if not run_files), None)) is not None:
         raise ArgumentError(
-            f"The run in {whole} has no folds of its own to blend. Name the runs of its members: {whole / folders.MEMBERS}/NAME."
+            f"The run in {whole} has no folds, because it consists of member runs. Give the folders of the members: "
+            f"{whole / folders.MEMBERS}/NAME."
         )
     _check_same(every)
     first = plan_in(every[0], code)
-    oofs = [_oof(first, each) for each in files]
-    found = second_stage(greedy(first.metric) if method == "greedy" else fixed(ENSEMBLES[method]), *oofs)
-    total = score(found.oof, first.metric)
-    parts = {str(run): _score_on(found.oof, oof, first.metric) for run, oof in zip(every, oofs, strict=True)}
-    write_oof(place / folders.OOF, first, found.oof)
-    write_json(place / folders.METRICS, metrics_of(first, found.oof, found.oof, total, None) | {"method": method, folders.BLENDED: parts})
+    oofs = [_oof(first, run_folds) for run_folds in files]
+    blended = second_stage(greedy(first.metric) if method == "greedy" else fixed(ENSEMBLES[method]), *oofs)
+    total = score(blended.oof, first.metric)
+    parts = {str(run): _score_on(blended.oof, oof, first.metric) for run, oof in zip(every, oofs, strict=True)}
+    write_oof(folder / folders.OOF, first, blended.oof)
+    write_json(
+        folder / folders.METRICS, metrics_of(first, blended.oof, blended.oof, total, None) | {"method": method, folders.BLENDED: parts}
+    )
     submission: Path | None = None
     if first.data.test is not None:
-        made = found.predict(*(_of_test(each) for each in files))
-        columns = [ids_of(first.data.spec, first.data.test, len(made)), *prediction_columns(first.data.spec, made).items()]
-        write_text(place / folders.TEST, csv_text(columns))
-        if (filled := make_submission(first.data, made)) is not None:
-            submission = place / first.submission
+        predictions = blended.predict(*(_of_test(run_folds) for run_folds in files))
+        columns = [ids_of(first.data.spec, first.data.test, len(predictions)), *prediction_columns(first.data.spec, predictions).items()]
+        write_text(folder / folders.TEST, csv_text(columns))
+        if (filled := make_submission(first.data, predictions)) is not None:
+            submission = folder / first.submission
             filled.write(submission)
-    if first.plots and (trouble := write_at_the_end(place, lambda _: LinearModel(first.data, first.folds), code=code)):
+    if first.plots and (trouble := write_at_the_end(folder, lambda _: LinearModel(first.data, first.folds), code=code)):
         warnings.warn(trouble, RuntimeWarning, stacklevel=2)
     return Blended(total, parts, submission)
 
@@ -98,18 +101,18 @@ def _check_same(runs: Sequence[Path]) -> None:
         differ = [name for name in _SAME if about.get(name) != known[0].get(name)]
         if differ:
             raise ConfigError(
-                f"The run in {run} has other {', '.join(differ)} than that in {runs[0]}, so one has trained on rows that validate the "
-                "other. Run it again with the same data.path, data.limit and validation."
+                f"The run in {run} has different {', '.join(differ)} from the run in {runs[0]}, so validation rows of one run may "
+                "be training rows of the other. Train both runs with the same data.path, data.limit and validation."
             )
 
 
 def _oof(plan: Plan, files: Sequence[FoldFolder]) -> OutOfFold:
-    parts = [fold_predictions(fold, read_array(each / folders.FOLD_OOF)) for each, fold in zip(files, plan.folds, strict=True)]
+    parts = [fold_predictions(fold, read_array(file / folders.FOLD_OOF)) for file, fold in zip(files, plan.folds, strict=True)]
     return out_of_fold(plan.folds, plan.data.targets, parts)
 
 
 def _of_test(files: Sequence[FoldFolder]) -> Numbers:
-    return ENSEMBLES["mean"]([read_array(each / folders.FOLD_TEST) for each in files])
+    return ENSEMBLES["mean"]([read_array(file / folders.FOLD_TEST) for file in files])
 
 
 def _score_on(whole: OutOfFold, oof: OutOfFold, metric: Metric) -> float:

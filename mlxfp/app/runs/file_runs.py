@@ -35,14 +35,14 @@ _TO_PREDICT = 64  # files in a batch
 def file_work(plan: FilePlan) -> Work:
     """Return the model and the batches. Raises `ConfigError` if the rows of a split do not fill a batch."""
     training, model = plan.training, plan.model
-    made = model.task.batches(plan.parts, size=training.size, seed=training.seed, prefetched=training.prefetched)
-    for part, batches in (("train on", made.train), ("validate with", made.valid)):
+    splits = model.task.batches(plan.parts, size=training.size, seed=training.seed, prefetched=training.prefetched)
+    for part, batches in (("train on", splits.train), ("validate with", splits.valid)):
         if not length(batches):
             raise ConfigError(
-                f"training.size: got {training.size} rows in a batch, and those to {part} in {plan.source} do not make one. "
-                "Give a smaller size, or more data."
+                f"training.size: got {training.size} rows in a batch, and the rows to {part} in {plan.source} do not fill a batch. "
+                "Reduce training.size, or add data."
             )
-    return Work(model.make(training.seed), model.goal, made.train, made.valid, length(plan.parts.train) or 0, training.seed)
+    return Work(model.make(training.seed), model.goal, splits.train, splits.valid, length(plan.parts.train) or 0, training.seed)
 
 
 def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
@@ -85,7 +85,7 @@ def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, 
     task, own = model.task, model.own
     rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")
     if rows is None:
-        raise DataError(f"There are no rows to predict: own.rows gave None for the part 'test' of {str(path)!r}. Return a dataset.")
+        raise DataError(f"There are no rows to predict: own.rows returned None for the part 'test' of {str(path)!r}. Return a dataset.")
     network = model.make(0)
     batches = pipe(task.to_predict(rows), batch(_TO_PREDICT), collate(task.collator(None)))
     answers = predict(network, task.goal.answers)(load_weights(files, network), batches)
@@ -93,7 +93,7 @@ def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, 
     source: Any = rows.source
     return {
         **({"row": list(range(len(chances)))} if own.rows is not None else {"path": list(source.names)}),
-        "class": [task.classes[place] for place in chances.argmax(axis=1)],
+        "class": [task.classes[index] for index in chances.argmax(axis=1)],
         **dict(zip(task.classes, chances.T, strict=True)),
     }
 
@@ -124,7 +124,7 @@ def _identity(plan: FilePlan) -> dict[str, str]:
 
 def _listing(path: str) -> str:
     """Return a hash of the names and sizes of the files at a path. For a remote address, hash the address."""
-    place = Path(path)
-    found = sorted(place.rglob("*")) if place.is_dir() else [place]
-    names = [f"{file.relative_to(place).as_posix()} {file.stat().st_size}" for file in found if file.is_file()]
+    root = Path(path)
+    files = sorted(root.rglob("*")) if root.is_dir() else [root]
+    names = [f"{file.relative_to(root).as_posix()} {file.stat().st_size}" for file in files if file.is_file()]
     return sha256("\n".join(names or [path]).encode()).hexdigest()

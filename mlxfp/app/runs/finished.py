@@ -42,7 +42,7 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     >>> import mlxfp as fp
     >>> fp.runs.predict("no such folder", "test.csv")
     Traceback (most recent call last):
-    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: config.yaml is missing. ...
     """
     run, file = Path(folder), Path(path)
     settings, folds = finished(run)
@@ -63,19 +63,19 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
     if has_members(run):
         members, choice = read_choice(run)
-        made = choice(tuple(_predicted(finished(member)[1], models_in(member, code), rows, None) for member in members))
+        predictions = choice(tuple(_predicted(finished(member)[1], models_in(member, code), rows, None) for member in members))
     else:
-        made = _predicted(folds, models_in(run, code), rows, read_json(run / folders.METRICS).get("threshold"))
+        predictions = _predicted(folds, models_in(run, code), rows, read_json(run / folders.METRICS).get("threshold"))
     ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
-    return {**ids, **prediction_columns(spec, made)}
+    return {**ids, **prediction_columns(spec, predictions)}
 
 
 def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], limit: float | None) -> Numbers:
     """Predict rows with the models of all folds of a run."""
-    predictors = [load_predictor(models, each) for each in folds]
+    predictors = [load_predictor(models, fold) for fold in folds]
     for model in predictors:
         if isinstance(model, Predictor):
-            budget(model.recipe, rows)  # raises for rows that are too long
+            budget(model.recipe, rows)  # raises an error for too long rows
     return combine([model(rows) for model in predictors], models.combine, limit)
 
 
@@ -91,48 +91,49 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
     >>> import mlxfp as fp
     >>> fp.runs.export("no such folder", "models")
     Traceback (most recent call last):
-    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: config.yaml is missing. ...
     """
-    run, place = Path(folder), Path(out)
+    run, target = Path(folder), Path(out)
     settings, folds = finished(run)
     task = settings["task"]
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ArgumentError(f"Models are written to a folder of their own, and {str(place)!r} is not empty. Give another folder.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ArgumentError(f"The output folder of an export must be empty or new, and {str(target)!r} is not empty. Give another folder.")
     if task in ("images", "audio"):
         raise ArgumentError(
-            f"The hub has a layout for language models and those of competitions, and this is a run of {task}. Its weights are in "
-            f"{folds[0] / folders.MODEL}, and fp.runs.predict uses them."
+            f"A run with task={task} cannot be exported, because the hub format does not fit the model. The weights are in "
+            f"{folds[0] / folders.MODEL}. To use the weights, call fp.runs.predict."
         )
     if has_members(run):
-        return tuple(path for member in read_choice(run)[0] for path in export(member, place / member.name, code=code))
+        return tuple(path for member in read_choice(run)[0] for path in export(member, target / member.name, code=code))
     if task == "language_model":
-        copytree(folds[0] / MODEL_FOLDER, place, dirs_exist_ok=True)
-        return (place,)
+        copytree(folds[0] / MODEL_FOLDER, target, dirs_exist_ok=True)
+        return (target,)
     models, written = models_in(run, code), []
-    for each in folds if models.estimator is None else ():
-        fold = load_fold(models, each)
-        here = place / f"fold-{each.fold:02}"
-        save(here, functional(fold.model).bind(fold.state.params, fold.state.buffers), tokenizer=fold.recipe.tokenizer)
-        write_json(here / folders.RECIPE, read_json(each / folders.RECIPE))
-        written.append(here)
-    return tuple(written) or tuple(_copied(each, place / f"fold-{each.fold:02}") for each in folds)
+    for fold in folds if models.estimator is None else ():
+        predictor = load_fold(models, fold)
+        fold_folder = target / f"fold-{fold.fold:02}"
+        trained = functional(predictor.model).bind(predictor.state.params, predictor.state.buffers)
+        save(fold_folder, trained, tokenizer=predictor.recipe.tokenizer)
+        write_json(fold_folder / folders.RECIPE, read_json(fold / folders.RECIPE))
+        written.append(fold_folder)
+    return tuple(written) or tuple(_copied(fold, target / f"fold-{fold.fold:02}") for fold in folds)
 
 
-def _copied(fold: FoldFolder, place: Path) -> Path:
+def _copied(fold: FoldFolder, target: Path) -> Path:
     """Copy the files of an estimator for `load_estimator`."""
-    place.mkdir(parents=True)
+    target.mkdir(parents=True)
     for name in fold.result()["files"]:
         if name not in (folders.FOLD_OOF, folders.FOLD_TEST):
-            copyfile(fold / name, place / name)
-    return place
+            copyfile(fold / name, target / name)
+    return target
 
 
 def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
     """Return the options and the folds of a finished run. Raises `DataError` for an unfinished run or changed files."""
-    settings, begun = folders.settings_in(run), sum(each.is_dir() for each in run.glob("fold-*"))
-    folds = tuple(FoldFolder(run, place + 1) for place in range(begun))
-    if not folders.is_done(run) or not all(each.done for each in folds):
-        raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
+    settings, begun = folders.settings_in(run), sum(path.is_dir() for path in run.glob("fold-*"))
+    folds = tuple(FoldFolder(run, index + 1) for index in range(begun))
+    if not folders.is_done(run) or not all(path.done for path in folds):
+        raise DataError(f"The run in {run} is not finished. Continue the run first: mlxfp resume {run}")
     if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(settings)):
         raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")
     return settings, folds

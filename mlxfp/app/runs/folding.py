@@ -61,13 +61,13 @@ def load_predictor(models: Models, files: FoldFolder) -> Predictor | FittedEstim
 def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) -> Iterator[RunEvent]:
     test, others = plan.data.test, unseen(fold, plan.rows, plan.data.spec.target)
     if plan.models.estimator is None:
-        predict, rows, found = yield from _train(prepare_fold(plan, fold), files, others, train)
+        predict, rows, entries = yield from _train(prepare_fold(plan, fold), files, others, train)
     else:
-        predict, rows, found = yield from _fit(plan, fold, files, plan.models.estimator)
+        predict, rows, entries = yield from _fit(plan, fold, files, plan.models.estimator)
     answers = predict(others)
     if not np.isfinite(answers).all():
         raise DataError(
-            f"The model of fold {files.fold} predicts NaN or infinity: its training diverged. {DIVERGED}, or with "
+            f"The model of fold {files.fold} predicts NaN or infinity, because the training diverged. {DIVERGED}, or with "
             "training.compute_dtype=float32."
         )
     predictions = fold_predictions(fold, answers).predictions
@@ -80,7 +80,7 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) 
         score = None
         yield Noted(plan.folder, f"{plan.metric.name} is undefined on {fold!r}: {error}")
     counts = {"train": rows, "predicted": len(fold.valid)}
-    result = {"metric": plan.metric.name, "score": score, **found, "seed": plan.seed_of(fold), "rows": counts}
+    result = {"metric": plan.metric.name, "score": score, **entries, "seed": plan.seed_of(fold), "rows": counts}
     write_json(files / RESULT, {**result, "files": files.hashes()})
 
 
@@ -89,17 +89,17 @@ Made = tuple[Predict, int, dict[str, Any]]  # prediction function, number of tra
 
 def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimator]) -> Generator[RunEvent, None, Made]:
     """Fit an estimator to a fold. Estimators have no checkpoints: an interrupted fit restarts."""
-    made = make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold))
-    stops = plan.training.patient and made.library.stops
+    estimator = make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold))
+    stops = plan.training.patient and estimator.library.stops
     if plan.training.patient and not stops:
-        yield Noted(plan.folder, f"{plan.models.name} cannot stop early, so observers.patience is not used.")
+        yield Noted(plan.folder, f"{plan.models.name} has no early stopping, so observers.patience is ignored.")
     parts = parts_of(fold, plan.rows, "inner" if stops else "none", SHARE)
     train = with_pseudo_labels(plan, fold, parts.train)
     count = length(train) or 0
     yield FoldBegan(plan.folder, files.fold, count, 0)
-    place = (files / RECIPE).parent
-    save_estimator(made(Splits(train, valid=parts.valid)), place)
-    return load_estimator(place), count, {"estimator": repr(made.model)}
+    target = (files / RECIPE).parent
+    save_estimator(estimator(Splits(train, valid=parts.valid)), target)
+    return load_estimator(target), count, {"estimator": repr(estimator.model)}
 
 
 def work_of(prepared: PreparedFold) -> Work:
@@ -114,10 +114,10 @@ def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], trai
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
     stopping = {"stop by": valid} if plan.training.decided else {}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
-    for name, rows in parts.items():  # raises for rows that are too long before the training
-        found = None if rows is None else budget(recipe, rows)
-        if found is not None and found.over:
-            cut = f"To {name}: {100 * found.over:.1f} % of {found.rows:,} rows are cut off at {found.max_length} tokens."
+    for name, rows in parts.items():  # raises an error for too long rows before training
+        tokens = None if rows is None else budget(recipe, rows)
+        if tokens is not None and tokens.over:
+            cut = f"Rows to {name}: {100 * tokens.over:.1f} % of {tokens.rows:,} rows are cut off at {tokens.max_length} tokens."
             yield Noted(plan.folder, cut)
     for number in range(1, plan.models.views):
         recipe.view(others, number)  # raises errors before the training, not after

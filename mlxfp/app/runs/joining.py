@@ -21,11 +21,11 @@ def leading(events: Iterator[RunEvent], ranks: Ranks) -> Iterator[RunEvent]:
 def following(start: Start, ranks: Ranks) -> Iterator[RunEvent]:
     """Train with rank 0 until rank 0 sends the end of the run. Yields nothing, because rank 0 yields the events."""
     yield from ()
-    made: Plan | FilePlan | None = None
+    plan: Plan | FilePlan | None = None
     while True:
-        number, step = (int(each) for each in ranks.gather([NOTHING_LEFT, 0])[0])
+        number, step = (int(value) for value in ranks.gather([NOTHING_LEFT, 0])[0])
         if number == NOTHING_LEFT:
             return
-        made = made or start.plan()
-        work = file_work(made) if isinstance(made, FilePlan) else work_of(prepare_fold(made, list(made.folds)[number - 1]))
-        join(made.training, work, FoldFolder(start.folder, number), ranks, step)
+        plan = plan or start.plan()
+        work = file_work(plan) if isinstance(plan, FilePlan) else work_of(prepare_fold(plan, list(plan.folds)[number - 1]))
+        join(plan.training, work, FoldFolder(start.folder, number), ranks, step)

@@ -38,18 +38,18 @@ _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-
 
 def combine(predictions: Sequence[Numbers], ensemble: Callable[[Sequence[Numbers]], Numbers], threshold: float | None) -> Numbers:
     """Combine the predictions of the models of all folds, float64[N] or [N, C]. Return labels if `threshold` is not None."""
-    made = ensemble(predictions)
-    return made if threshold is None else Threshold(threshold)((made,))
+    combined = ensemble(predictions)
+    return combined if threshold is None else Threshold(threshold)((combined,))
 
 
 def environment() -> dict[str, Any]:
     """Return the package versions and the number of OpenBLAS threads, which may change the last digits of results."""
-    found: dict[str, Any] = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
+    versions: dict[str, Any] = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
+            versions[name] = version(name)
     threads = blas_threads()
-    return found if threads is None else found | {"blas_threads": threads}
+    return versions if threads is None else versions | {"blas_threads": threads}
 
 
 def claim_environment(folder: Path) -> Iterator[RunEvent]:
@@ -61,7 +61,7 @@ def claim_environment(folder: Path) -> Iterator[RunEvent]:
         write_json(folder / folders.ENVIRONMENT, now)
     elif before != now:
         changed = ", ".join(f"{name} {before.get(name)} to {now.get(name)}" for name in now if before.get(name) != now[name])
-        yield Noted(folder, f"The versions have changed since the run began: {changed}. Results may differ in the last digits.")
+        yield Noted(folder, f"Package versions have changed since the start of the run: {changed}. Results may differ in the last digits.")
 
 
 def write_folds(plan: Plan) -> None:
@@ -79,8 +79,8 @@ def outcome(plan: Plan) -> Ended | None:
         return None
     numbers = read_json(folder / folders.METRICS)
     folds = [nan if value is None else value for value in numbers.get("folds", ())]
-    found = Score(numbers["metric"], tuple(folds), numbers["oof"]) if "oof" in numbers else None
-    return Ended(folder, found, submission if submission.is_file() else None)
+    total = Score(numbers["metric"], tuple(folds), numbers["oof"]) if "oof" in numbers else None
+    return Ended(folder, total, submission if submission.is_file() else None)
 
 
 def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
@@ -88,29 +88,31 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     folder = plan.folder
     save_spec(plan.data.spec, folder / folders.SPEC)
     write_folds(plan)
-    oof, scored, limit = decided(plan, [read_array(each / folders.FOLD_OOF) for each in files])
+    oof, scored, limit = decided(plan, [read_array(file / folders.FOLD_OOF) for file in files])
     write_oof(folder / folders.OOF, plan, oof)
-    found: Score | None = None
+    total: Score | None = None
     try:
-        found = score(scored, plan.metric)
+        total = score(scored, plan.metric)
     except DataError as error:
         yield Noted(folder, f"{plan.metric.name} is undefined on the out-of-fold predictions: {error}")
-    write_json(folder / folders.METRICS, metrics_of(plan, oof, scored, found, limit))
+    write_json(folder / folders.METRICS, metrics_of(plan, oof, scored, total, limit))
     submission: Path | None = None
     if plan.data.test is not None:
-        made = combine([read_array(each / folders.FOLD_TEST) for each in files], plan.models.combine, limit)
-        submission = yield from write_test(plan, made)
+        predictions = combine([read_array(file / folders.FOLD_TEST) for file in files], plan.models.combine, limit)
+        submission = yield from write_test(plan, predictions)
     yield from draw(plan, files)
-    write_receipt(plan, {"folds": [each.result() for each in files]})
-    yield Ended(folder, found, submission)
+    write_receipt(plan, {"folds": [file.result() for file in files]})
+    yield Ended(folder, total, submission)
 
 
-def write_test(plan: Plan, made: Numbers) -> Generator[RunEvent, None, Path | None]:
+def write_test(plan: Plan, predictions: Numbers) -> Generator[RunEvent, None, Path | None]:
     """Write the test predictions and, if there is a sample submission, the submission. Return the path of the submission."""
-    ids = ids_of(plan.data.spec, plan.data.test, len(made))  # type: ignore[arg-type]  # there are test rows
-    write_text(plan.folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, made).items()]))
-    if (filled := make_submission(plan.data, made)) is None:
-        missing = f"There is no sample submission in {plan.data.folder}, so none was made. The predictions are in {folders.TEST}."
+    ids = ids_of(plan.data.spec, plan.data.test, len(predictions))  # type: ignore[arg-type]  # there are test rows
+    write_text(plan.folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, predictions).items()]))
+    if (filled := make_submission(plan.data, predictions)) is None:
+        missing = (
+            f"No submission was written, because {plan.data.folder} has no sample submission. The test predictions are in {folders.TEST}."
+        )
         yield Noted(plan.folder, missing)
         return None
     submission = plan.folder / plan.submission
@@ -123,7 +125,7 @@ def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutO
 
     The scored predictions are labels after the threshold. Without `plan.threshold`, no threshold is tuned and both predictions are equal.
     """
-    parts = [fold_predictions(fold, made) for fold, made in zip(plan.folds, predictions, strict=True)]
+    parts = [fold_predictions(fold, values) for fold, values in zip(plan.folds, predictions, strict=True)]
     oof = out_of_fold(plan.folds, plan.data.targets, parts)
     if not plan.threshold:
         return oof, oof, None
@@ -136,9 +138,9 @@ def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     """Plot the learning curves if the plan has plots and matplotlib is installed. Estimators have no curves."""
     if plan.plots and plan.models.estimator is None:
         try:
-            plot_run({f"fold {each.fold}": each / folders.LOG for each in files}, plan.folder / folders.PICTURE)
+            plot_run({f"fold {fold.fold}": fold / folders.LOG for fold in files}, plan.folder / folders.PICTURE)
         except MissingExtraError as error:
-            yield Noted(plan.folder, f"The run was not plotted. {error}")
+            yield Noted(plan.folder, f"No plot was written. {error}")
 
 
 def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
@@ -159,12 +161,12 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
     return dict(zip(spec.outputs, predictions.T, strict=True))
 
 
-def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:
+def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, total: Score | None, limit: float | None) -> dict[str, Any]:
     """Return the content of `metrics.json`. `scored` has the predictions after the threshold."""
     numbers: dict[str, Any] = {}
-    if found is not None:
-        mean, sd, *folds = (None if isnan(value) else value for value in (found.mean, found.sd, *found.folds))
-        numbers = {"oof": found.overall, "folds": folds, "mean": mean, "sd": sd, **_without_duplicates(plan, scored)}
+    if total is not None:
+        mean, sd, *folds = (None if isnan(value) else value for value in (total.mean, total.sd, *total.folds))
+        numbers = {"oof": total.overall, "folds": folds, "mean": mean, "sd": sd, **_without_duplicates(plan, scored)}
     if limit is not None:
         numbers |= {"threshold": limit, "oof_at_one_half": score(oof, plan.metric).overall}
     return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers}
@@ -179,18 +181,18 @@ def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
     if not all(kept.any() for kept in rows):
         return {"without_duplicates": None}
     try:
-        each = [plan.metric(scored.targets[kept], made[kept]) for kept, made in zip(rows, scored.predictions, strict=True)]
+        values = [plan.metric(scored.targets[kept], predictions[kept]) for kept, predictions in zip(rows, scored.predictions, strict=True)]
     except DataError:  # the metric is undefined on the remaining rows
         return {"without_duplicates": None}
-    return {"without_duplicates": float(np.mean(each))}
+    return {"without_duplicates": float(np.mean(values))}
 
 
 def duplicates_said(folder: Path) -> Iterator[RunEvent]:
     """Yield a message with the scores of a finished run with and without duplicates in other folds."""
     numbers = read_json(folder / folders.METRICS)
     if (others := numbers.get("without_duplicates")) is not None:
-        alone = f"{numbers['metric']} {others:.4f} without the rows that are equal to a row in another fold"
-        yield Noted(folder, f"The score is {alone}, and {numbers['oof']:.4f} with them.")
+        alone = f"{numbers['metric']} {others:.4f} without rows equal to a row in another fold"
+        yield Noted(folder, f"The score is {alone}, and {numbers['oof']:.4f} with all rows.")
 
 
 def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
@@ -200,7 +202,7 @@ def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
     """
     (plan.folder / folders.REPORT).unlink(missing_ok=True)
     names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.submission)
-    made = [plan.folder / name for name in names]
+    outputs = [plan.folder / name for name in names]
     inputs = {part: plan.data.path_of(part) for part in PARTS}
     write_json(
         plan.folder / folders.RECEIPT,
@@ -209,7 +211,7 @@ def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
             "versions": environment(),
             "data": {"files": {part: hash_file(path) for part, path in inputs.items() if path is not None}, **identities(plan)},
             **parts,
-            "outputs": {path.name: hash_file(path) for path in made if path.is_file()},
+            "outputs": {path.name: hash_file(path) for path in outputs if path.is_file()},
         },
     )
 

@@ -37,9 +37,9 @@ class OwnParts:
         """Return the result of the own model function, or None without an own model. `name` is the option value, for errors."""
         if self.model is None:
             return None
-        made = self.model(task, seed)
-        check_types(nn.Module, **{f"what {name} returns": made})
-        return made
+        model = self.model(task, seed)
+        check_types(nn.Module, **{f"what {name} returns": model})
+        return model
 
 
 def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
@@ -52,16 +52,16 @@ def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
     if code is None:
         listed = ", ".join(f"{path}={name}" for path, name in names)
         raise ConfigError(
-            f"The configuration runs code of its own: {listed}. Nothing was imported. If you trust it, name the folder that holds the "
-            "module: --code FOLDER on the command line, code=FOLDER in Python."
+            f"The configuration runs code from modules: {listed}. Nothing was imported. If you trust the configuration, give the folder "
+            "with the modules: --code FOLDER on the command line, code=FOLDER in Python."
         )
     if not Path(code).is_dir():
-        raise ArgumentError(f"code must be the folder that holds the modules, got code={str(code)!r}. Give a folder, such as '.'.")
-    found = [(_PARTS.get(path, path.partition(".")[2]), _import(path, name, Path(code).resolve())) for path, name in names]
+        raise ArgumentError(f"code must be the folder with the modules, got code={str(code)!r}. Give an existing folder, such as '.'.")
+    imported = [(_PARTS.get(path, path.partition(".")[2]), _import(path, name, Path(code).resolve())) for path, name in names]
     modules = {name.partition(":")[0] for _, name in names}
     files = {name: Path(str(sys.modules[name].__file__)) for name in sorted(modules)}
-    parts = {part: value for part, value in found if part != "observers"}
-    return OwnParts(**parts, observers=tuple(value for part, value in found if part == "observers"), files=files)
+    parts = {part: value for part, value in imported if part != "observers"}
+    return OwnParts(**parts, observers=tuple(value for part, value in imported if part == "observers"), files=files)
 
 
 def import_part(name: str, folder: Path, *, asked_by: str) -> Any:
@@ -72,13 +72,13 @@ def import_part(name: str, folder: Path, *, asked_by: str) -> Any:
         holder = import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{asked_by}: the module {module!r} of {name!r} cannot be imported, from {folder} or as a package: {error}."
+            f"{asked_by}: the module {module!r} of {name!r} cannot be imported from {folder} or as a package: {error}."
         ) from error
     finally:
         sys.path.remove(str(folder))
     if not hasattr(holder, attribute):
         raise unknown_name(
-            f"part of the module {module!r} ({holder.__file__})", attribute, [each for each in vars(holder) if each[0] != "_"]
+            f"part of the module {module!r} ({holder.__file__})", attribute, [known for known in vars(holder) if known[0] != "_"]
         )
     return getattr(holder, attribute)
 

@@ -38,21 +38,21 @@ def teacher_files(plan: Plan) -> dict[str, str]:
     if teacher is None:
         return {}
     _check_teacher(plan, teacher)
-    return {f"pseudo-labels of fold {place}": hash_file(_test_file(plan, fold, teacher)) for place, fold in enumerate(plan.folds, 1)}
+    return {f"pseudo-labels of fold {number}": hash_file(_test_file(plan, fold, teacher)) for number, fold in enumerate(plan.folds, 1)}
 
 
 def _check_teacher(plan: Plan, teacher: Path) -> None:
     if not (teacher / DATA).is_file() or not all(_test_file(plan, fold, teacher).is_file() for fold in plan.folds):
         raise DataError(
-            f"data.pseudo_labels needs a finished run with predictions of the test rows, and {teacher} holds none. Finish it first."
+            f"data.pseudo_labels needs a finished run with test predictions, and {teacher} has no test predictions. Finish this run first."
         )
     known = read_json(teacher / DATA)
-    here = {"rows": fingerprint(plan.rows), "test": fingerprint(plan.data.test), "folds": plan.folds.fingerprint}
-    differ = [name for name, value in here.items() if known.get(name) != value]
+    expected = {"rows": fingerprint(plan.rows), "test": fingerprint(plan.data.test), "folds": plan.folds.fingerprint}
+    differ = [name for name, value in expected.items() if known.get(name) != value]
     if differ:
         raise ConfigError(
-            f"data.pseudo_labels: the run in {teacher} has other {', '.join(differ)} than this one, so its models may have seen rows that "
-            "validate here. Give both the same data.path, data.limit, and validation."
+            f"data.pseudo_labels: the run in {teacher} has different {', '.join(differ)}, so the models of that run may have seen "
+            "validation rows of this run. Use the same data.path, data.limit and validation for both runs."
         )
 
 

@@ -87,12 +87,12 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     (12,)
     """
     check_types(RunConfig, config=config)
-    made = plan(config, code=code)
-    if made.auto:
-        raise ConfigError("model.name=auto stands for several models. Prepare one of them, as in model.name=modernbert.")
-    if made.models.estimator is not None:
-        raise ConfigError(f"model.name={made.models.name} is fitted, not trained in batches. Fit it: fp.kaggle.estimator, or fp.runs.run.")
-    prepared = prepare_fold(made, next(iter(made.folds)))
+    run_plan = plan(config, code=code)
+    if run_plan.auto:
+        raise ConfigError("model.name=auto is a blend of several models. Prepare one model, as in model.name=modernbert.")
+    if run_plan.models.estimator is not None:
+        raise ConfigError(f"model.name={run_plan.models.name} is an estimator and has no batches. Use fp.kaggle.estimator or fp.runs.run.")
+    prepared = prepare_fold(run_plan, next(iter(run_plan.folds)))
     for rows in (prepared.splits.train, prepared.splits.valid, prepared.splits.test):
         if rows is not None:
             budget(prepared.recipe, rows)
@@ -115,5 +115,5 @@ def budget(recipe: AnyRecipe, rows: Dataset[Any]) -> TokenBudget | None:
     try:
         return recipe.budget(rows)
     except DataError as error:
-        error.add_note("In a configuration these are text.max_length, text.form=key_value, and text.overflow=cut.")
+        error.add_note("The options in a configuration are text.max_length, text.form=key_value and text.overflow=cut.")
         raise

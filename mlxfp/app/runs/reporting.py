@@ -46,7 +46,7 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
     for path in paths:
         check_types((str, PathLike), path=path)
     if not paths:
-        raise ArgumentError("A report needs the folder of a run, or a log of observers.log_metrics, got none. Name one or more.")
+        raise ArgumentError("A report needs the folder of a run or a log of observers.log_metrics, got no path. Give at least one path.")
     if all(map(is_log, paths)):
         return write_logs(paths, out or "report.html")
     read = partial(linear_of, code=code)
@@ -63,7 +63,7 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
     >>> import mlxfp as fp
     >>> fp.runs.compare(["runs/first"])
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentError: A comparison needs at least two runs, got 1. Name more folders of runs.
+    mlxfp.support.errors.ArgumentError: A comparison needs at least two runs, got 1. Add the folder of another run.
 
     See also: `report` for an HTML page; `kaggle.compare` for your own predictions.
     """
@@ -72,5 +72,5 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
 
 def linear_of(folder: Path, code: Code = None) -> LinearModel:
     """Return the linear baseline on the rows and folds of the run in a folder."""
-    made = plan_in(folder, code)
-    return LinearModel(made.data, made.folds)
+    plan = plan_in(folder, code)
+    return LinearModel(plan.data, plan.folds)

@@ -79,7 +79,7 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: 
     >>> import mlxfp as fp
     >>> fp.runs.resume("no such folder")
     Traceback (most recent call last):
-    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+    mlxfp.support.errors.MissingFileError: 'no such folder' is not the folder of a run: config.yaml is missing. ...
     """
     return _resume(*start_again(folder, overrides, code))
 
@@ -93,7 +93,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
                 folders.extend(path, more)
         yield Noted(
             folder,
-            f"training.epochs grows from {epochs} to {more}: the folds continue from their last checkpoints, and the "
+            f"training.epochs increases from {epochs} to {more}: the folds continue from the last checkpoints, and the "
             "learning rate follows the schedule of the longer run.",
         )
     yield from _run(begun)
@@ -104,73 +104,73 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     folders.check_folder(folder, begun.settings["name"])
     with folders.locked(folder):
         folders.claim(folder, begun.settings)
-        made = begun.plan()
-        if isinstance(made, FilePlan):
-            yield from _reported(run_files(made, ranks), made, None, begun.code)
+        plan = begun.plan()
+        if isinstance(plan, FilePlan):
+            yield from _reported(run_files(plan, ranks), plan, None, begun.code)
             return
-        yield from _write_inputs(made, run_warnings(made.data, made.folds, inferred=made.inferred))
-        linear = LinearModel(made.data, made.folds)
-        if made.auto or made.seeds > 1:
-            run_all = run_auto if made.auto else run_seeds
-            events = noted_once(run_all(made, partial(_run_member, linear)))
+        yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
+        linear = LinearModel(plan.data, plan.folds)
+        if plan.auto or plan.seeds > 1:
+            run_all = run_auto if plan.auto else run_seeds
+            events = noted_once(run_all(plan, partial(_run_member, linear)))
         else:
-            events = _run_folds(made, ranks)
-        for event in _reported(events, made, linear, begun.code):
+            events = _run_folds(plan, ranks)
+        for event in _reported(events, plan, linear, begun.code):
             yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
             yield event
 
 
-def _run_member(linear: LinearModel, made: Plan) -> Events:
+def _run_member(linear: LinearModel, plan: Plan) -> Events:
     """Run a member in the folder of its plan. The report uses the `linear` model of the whole run."""
-    with folders.locked(made.folder):
-        folders.claim(made.folder, made.settings)
-        yield from _write_inputs(made, ())  # the whole run has the same warnings
-        yield from _reported(_run_folds(made), made, linear, None)
+    with folders.locked(plan.folder):
+        folders.claim(plan.folder, plan.settings)
+        yield from _write_inputs(plan, ())  # the whole run has the same warnings
+        yield from _reported(_run_folds(plan), plan, linear, None)
 
 
-def _reported(events: Iterator[RunEvent], made: Plan | FilePlan, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
+def _reported(events: Iterator[RunEvent], plan: Plan | FilePlan, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
     """Write the report of a run before the final event, unless the report exists or `observers.plots` is false."""
-    folder = made.folder
+    folder = plan.folder
     for event in events:
         ended = isinstance(event, Ended) and event.folder == folder
-        if ended and made.plots and not (folder / folders.REPORT).is_file():
+        if ended and plan.plots and not (folder / folders.REPORT).is_file():
             trouble = write_at_the_end(folder, lambda _: linear, code=code)
             yield from [Noted(folder, trouble)] if trouble else ()
         yield event
 
 
-def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    folder = made.folder
-    files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
-    yield Began(folder, len(files), sum(each.done for each in files))
-    over = outcome(made) if all(each.done for each in files) else None
+def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+    folder = plan.folder
+    files = [FoldFolder(folder, index + 1) for index in range(len(list(plan.folds)))]
+    yield Began(folder, len(files), sum(fold_files.done for fold_files in files))
+    over = outcome(plan) if all(fold_files.done for fold_files in files) else None
     if over is not None:
-        yield from () if (folder / folders.PICTURE).is_file() else draw(made, files)
+        yield from () if (folder / folders.PICTURE).is_file() else draw(plan, files)
         yield over
         return
-    tracking = yield from track(made.trackers, folder, made.data.spec.name)
-    done = {each.fold for each in files if each.done}
+    tracking = yield from track(plan.trackers, folder, plan.data.spec.name)
+    done = {fold_files.fold for fold_files in files if fold_files.done}
     with Progress("folds", unit="fold", total=lambda: len(files), done=len(done), lines=True) as progress:
-        for fold, each in zip(made.folds, files, strict=True):
-            tracked = () if each.done else (yield from tracking.fold(each.fold))
-            yield from run_fold(made, fold, each, tracked, ranks=ranks)
-            if made.training.progress and each.fold not in done:
+        for fold, fold_files in zip(plan.folds, files, strict=True):
+            tracked = () if fold_files.done else (yield from tracking.fold(fold_files.fold))
+            yield from run_fold(plan, fold, fold_files, tracked, ranks=ranks)
+            if plan.training.progress and fold_files.fold not in done:
                 progress.update()
-    for event in finish(made, files):
+    for event in finish(plan, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
         yield event
 
 
-def _write_inputs(made: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
+def _write_inputs(plan: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
     """Write the fingerprints of the inputs of a new run, or check the fingerprints of a continued run."""
-    folder = made.folder
-    folders.claim_data(folder, identities(made))
+    folder = plan.folder
+    folders.claim_data(folder, identities(plan))
     if not (folder / folders.SPEC).is_file():
-        save_spec(made.data.spec, folder / folders.SPEC)
+        save_spec(plan.data.spec, folder / folders.SPEC)
     if not (folder / folders.FOLDS).is_file():
-        write_folds(made)
+        write_folds(plan)
     yield from claim_environment(folder)
     for message in warnings:
         yield Noted(folder, message)
-    folders.update_paths(folder, made.settings)
+    folders.update_paths(folder, plan.settings)

@@ -20,7 +20,7 @@ def submission_files(data: CompetitionData) -> tuple[Path, Path] | None:
     return None if test is None or sample is None else (test, sample)
 
 
-def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
+def make_submission(data: CompetitionData, predictions: Numbers) -> Submission | None:
     """Return predictions as a submission of class names, probabilities or values, depending on metric and sample.
 
     Columns of several targets or classes are matched by name, in any order. Returns None without a test file or a sample. Raises
@@ -32,22 +32,22 @@ def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
     (test, sample), metric, spec = files, data.metric, data.spec
     columns = column_names(sample)[1:]
     if not spec.task.one_class:
-        values = made.reshape(len(made), -1)
+        values = predictions.reshape(len(predictions), -1)
         wanted = (values > 0.5).astype(np.float64) if spec.task.has_classes and metric.needs == "labels" else values
-        places = _target_places(columns, spec, sample)
-        by_name = {name: wanted[:, place] for name, place in zip(columns, places, strict=True)}
+        indices = _target_indices(columns, spec, sample)
+        by_name = {name: wanted[:, index] for name, index in zip(columns, indices, strict=True)}
     elif len(columns) > 1:
-        probabilities = _class_probabilities(made, spec, sample)
-        by_name = {name: probabilities[:, place] for name, place in zip(columns, _class_places(columns, spec, sample), strict=True)}
+        probabilities = _class_probabilities(predictions, spec, sample)
+        by_name = {name: probabilities[:, index] for name, index in zip(columns, _class_indices(columns, spec, sample), strict=True)}
     elif metric.needs == "labels":
-        by_name = {name: np.array(spec.classes)[labels_of(made).astype(np.int64)] for name in columns}
-    elif made.ndim > 1:
+        by_name = {name: np.array(spec.classes)[labels_of(predictions).astype(np.int64)] for name in columns}
+    elif predictions.ndim > 1:
         raise DataError(
-            f"{metric.name} needs a probability for each of {len(spec.classes)} classes, and the sample {str(sample)!r} has one column, "
-            f"{columns[0]!r}. Choose a metric of labels, such as competition.metric=accuracy, or the right sample."
+            f"{metric.name} needs a probability for each of {len(spec.classes)} classes, but the sample {str(sample)!r} has only "
+            f"the column {columns[0]!r}. Choose a metric of labels, such as competition.metric=accuracy, or another sample file."
         )
     else:
-        by_name = dict.fromkeys(columns, made)
+        by_name = dict.fromkeys(columns, predictions)
     return submission(by_name, test=test, sample=sample, spelling=spelling_of(metric, spec, columns))
 
 
@@ -58,37 +58,37 @@ def spelling_of(metric: Metric, spec: DatasetSpec, columns: Sequence[str]) -> Ma
     return dict.fromkeys(columns, "number") if not decided or several else {}
 
 
-def _target_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
+def _target_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
     """Return the index of the target of each column. A single column needs no matching name."""
     if len(columns) == len(spec.target) == 1:
         return [0]
     if set(columns) != set(spec.target):
         raise DataError(
-            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and the targets {', '.join(spec.target)}. "
-            "Give the targets of the spec the names that the sample has."
+            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, but the targets of the spec are "
+            f"{', '.join(spec.target)}. Use the column names of the sample as target names in the spec."
         )
     return [spec.target.index(name) for name in columns]
 
 
-def _class_probabilities(made: Numbers, spec: DatasetSpec, sample: Path) -> Numbers:
+def _class_probabilities(predictions: Numbers, spec: DatasetSpec, sample: Path) -> Numbers:
     """Return the probability of each class, float64[N, C], also for two classes."""
-    if made.ndim > 1:
-        return made
-    if len(spec.classes) > 2 or set(np.unique(made)) <= {0.0, 1.0}:
+    if predictions.ndim > 1:
+        return predictions
+    if len(spec.classes) > 2 or set(np.unique(predictions)) <= {0.0, 1.0}:
         raise DataError(
-            f"The sample {str(sample)!r} has a column for each class, for probabilities, and the run makes decisions. "
-            "Take competition.ensemble=mean and competition.threshold=false."
+            f"The sample {str(sample)!r} has a probability column for each class, but the run predicts labels. "
+            "Set competition.ensemble=mean and competition.threshold=false."
         )
-    return np.stack([1 - made, made], axis=1)
+    return np.stack([1 - predictions, predictions], axis=1)
 
 
-def _class_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
+def _class_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
     """Return the index of the class of each sample column: the longest class name that is a suffix of the column name."""
-    ends = [[place for place, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
-    places = [max(fitting, key=lambda place: len(spec.classes[place])) for fitting in ends if fitting]
-    if len(set(places)) < len(columns):
+    ends = [[index for index, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
+    indices = [max(fitting, key=lambda index: len(spec.classes[index])) for fitting in ends if fitting]
+    if len(set(indices)) < len(columns):
         raise DataError(
-            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and they do not match one class each: the spec has the "
-            f"classes {', '.join(spec.classes)}. Name them as the sample does."
+            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}. They do not match the classes of the spec one to one: "
+            f"{', '.join(spec.classes)}. Use the class names of the sample in the spec."
         )
-    return places
+    return indices

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Number = tuple[str, float, int]  # name, value and step of a metric
 
-_NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # files of a run that its predictions do not need
+_NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # files not needed for prediction
 
 
 @frozen
@@ -33,19 +33,19 @@ class TrackedRun:
     """A run in one tracker. The functions raise the errors of the tracker."""
 
     tracker: str
-    observer: Callable[[int], Observer]  # from the number of a fold to the observer that logs the fold
+    observer: Callable[[int], Observer]  # maps a fold number to the observer of the fold
     end: Callable[[Sequence[Number], Sequence[Path]], object]  # logs the results and the files of the whole run
 
 
 @frozen
 class Tracking:
-    """A run in all trackers that its configuration names, of those that answered when it began."""
+    """Tracked runs of all configured trackers. Trackers that did not answer at the start are missing."""
 
     folder: Path
     runs: tuple[TrackedRun, ...] = ()
 
     def fold(self, number: int) -> Generator[RunEvent, None, tuple[Observer, ...]]:
-        """Return the observers that keep the runs of a fold; report a tracker that does not answer: the next fold tries it again."""
+        """Return the observers for a fold. Yield a message for a tracker without an answer; the next fold tries the tracker again."""
         tracked: list[Observer] = []
         for run in self.runs:
             observer = yield from _attempt(self.folder, run.tracker, partial(run.observer, number))
@@ -53,7 +53,7 @@ class Tracking:
         return tuple(tracked)
 
     def ended(self, metrics: Sequence[Number], outputs: Iterable[Path | None] = ()) -> Iterator[RunEvent]:
-        """Log the results of the whole run and its files, with `outputs` those that not every run has."""
+        """Log the results and files of the whole run. `outputs` are optional files, such as the submission."""
         paths = (self.folder / CONFIG, self.folder / METRICS, self.folder / RECEIPT, *outputs)
         files = [path for path in paths if path is not None and path.is_file()]
         known = [metric for metric in metrics if isfinite(metric[1])]
@@ -62,7 +62,7 @@ class Tracking:
 
 
 def track(chosen: Trackers, folder: Path, experiment: str) -> Generator[RunEvent, None, Tracking]:
-    """Begin the run in each tracker, or go on with the run of a folder; yield the failures, and return the tracking.
+    """Start the run in each tracker, or continue the tracked run of the folder. Yield messages about failures and return the tracking.
 
     Raises `MissingExtraError` for a tracker that is not installed.
     """
@@ -81,8 +81,8 @@ def track(chosen: Trackers, folder: Path, experiment: str) -> Generator[RunEvent
 
 
 def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) -> TrackedRun:
-    """Begin a parent run with a child for each fold, or go on with the parent. Children that a killed process left are marked as killed."""
-    # MLflow tries a request to a dead server for four minutes, and every entry of the log is a request.
+    """Start a parent run with a child for each fold, or continue the parent. Children of a killed process are marked as killed."""
+    # With the default retries, MLflow needs four minutes to detect a dead server, and every log entry is a request.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     begin = partial(observers.begin_mlflow_run, experiment, uri=uri)
     file = folder / MLFLOW
@@ -145,7 +145,7 @@ def _log_results(run: Tracker, metrics: Sequence[Number]) -> None:
 
 
 def score_metrics(score: Score | None) -> tuple[Number, ...]:
-    """Return the metrics of a run in folds: of each fold, and of all out-of-fold predictions."""
+    """Return the metrics of a run: the score of each fold and the out-of-fold score."""
     if score is None:
         return ()
     folds = [(f"fold/{score.metric}", value, fold) for fold, value in enumerate(score.folds, 1)]
@@ -153,9 +153,9 @@ def score_metrics(score: Score | None) -> tuple[Number, ...]:
 
 
 def _attempt(folder: Path, tracker: str, job: Callable[[], T]) -> Generator[RunEvent, None, T | None]:
-    """Do something with a tracker and return its result; yield a note if that fails."""
+    """Return the result of `job`, or yield a message and return None if the tracker fails."""
     try:
         return job()
-    except Exception as error:  # noqa: BLE001  # whatever a tracker does, the run goes on
+    except Exception as error:  # noqa: BLE001  # an error of a tracker must not end the run
         yield Noted(folder, failure_text(tracker, error))
     return None

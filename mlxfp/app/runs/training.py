@@ -80,7 +80,7 @@ class _Training:
         return stream
 
 
-def train(  # noqa: PLR0913, PLR0917  # a training, its output folder, observers and ranks
+def train(  # noqa: PLR0913, PLR0917
     how: Training, run: Path, work: Work, files: FoldFolder, extra: Sequence[observers.Observer], ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
     """Start or continue the training of a model, write the final weights and yield the events. With ranks, this process is rank 0."""
@@ -131,7 +131,7 @@ def join(how: Training, work: Work, files: FoldFolder, ranks: Ranks, begun: int)
 def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:
     """Remove the damaged files and the result of a finished fold. Yield a message for each damaged file."""
     for path in files.damaged():
-        yield Noted(run, f"{path} is missing or damaged, and is made again.")
+        yield Noted(run, f"{path} is missing or damaged, and is computed again.")
         path.unlink(missing_ok=True)
         (files / RESULT).unlink(missing_ok=True)
 
@@ -142,7 +142,7 @@ def naming_the_cure() -> Iterator[None]:
     try:
         yield
     except CheckpointError as error:
-        error.add_note("Remove that file and run again: whatever is missing is made again.")
+        error.add_note("Remove the file and run the command again. Missing files are computed again.")
         raise
 
 

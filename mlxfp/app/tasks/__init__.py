@@ -1,4 +1,4 @@
-"""Tasks: from the files of a competition to folds, tokens, labels, a model with its objective, and predictions."""
+"""Tasks: data and folds of a competition, recipes from rows to batches, models with objectives, and predictions."""
 
 from mlxfp.app.tasks.competition_data import FOLD_METHODS, CompetitionData, make_folds, read_competition
 from mlxfp.app.tasks.models import make_model

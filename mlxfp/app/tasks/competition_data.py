@@ -1,4 +1,4 @@
-"""The data of a competition: a spec with the rows of its files, and their folds."""
+"""Competition data: the spec, the rows of the files, and the folds."""
 
 import re
 from collections.abc import Callable
@@ -27,15 +27,14 @@ from mlxfp.support.registries import Registry
 
 ReadRows = Callable[[Path, Part], Dataset[Any] | None]
 _YEAR = re.compile(r"\d{4}(?!\d)")
-_BINS = 10  # folds of a regression are stratified by this many bins of the target
 
 
 @frozen
 class CompetitionData:
-    """A spec, and the rows of its files; the targets of training rows are numbers.
+    """Spec and rows of a competition. Targets of training rows are numbers.
 
-    `test` is None without a test file, and never has the targets. `mismatches` is the report of `check_spec`, empty if the files are as
-    the spec says.
+    `test` is None without a test file, and never contains the targets. `mismatches` is the report of `check_spec`, empty if the
+    files match the spec.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
@@ -55,21 +54,21 @@ class CompetitionData:
 
     @property
     def targets(self) -> Numbers:
-        """The numbers to predict, float64[N], of several columns [N, T]; raises `DataError` if one is missing."""
+        """Targets of the training rows, float64[N], or [N, T] for several columns. Raises `DataError` for missing targets."""
         return target_numbers(self.rows, self.spec.target)
 
     @property
     def metric(self) -> Metric:
-        """The metric of the competition."""
+        """Metric of the competition."""
         return METRICS[self.spec.metric]
 
     def path_of(self, part: Part) -> Path | None:
-        """Return the path of a file of the spec if it exists, else None."""
+        """Return the path of a file in the spec, or None if the file does not exist."""
         file = part_file(self.spec, part)
         return self.folder / file.name if file is not None and (self.folder / file.name).is_file() else None
 
 
-def read_competition(  # noqa: PLR0913  # all but the path have defaults and are keyword-only
+def read_competition(  # noqa: PLR0913  # keyword-only arguments with defaults
     path: str | Path,
     *,
     spec: DatasetSpec | None = None,
@@ -78,14 +77,15 @@ def read_competition(  # noqa: PLR0913  # all but the path have defaults and are
     metric: str | None = None,
     seed: int = 0,
 ) -> CompetitionData:
-    """Read the files of a competition into memory: of a folder, or of the folder that a file is in.
+    """Read the files of a competition into memory.
 
-    Without a spec, it is inferred from the files. `rows(path, part)` gives the rows of the part "train" and "test" in place of files that
-    the spec names; for "test" it may be None. `limit` keeps only that many training rows, drawn by `seed`, in their order. `metric`
-    replaces that of the spec; it also decides how values are learned.
+    `path` is the folder of the competition, or any file in this folder. Without `spec`, the spec is inferred from the files.
+    `rows(path, part)` replaces the files: the function returns a dataset for the parts "train" and "test", or None for "test".
+    `limit` is the maximum number of training rows, drawn with `seed` and kept in file order. `metric` replaces the metric of the
+    spec, which also affects the loss of regressions.
 
-    Raises `MissingFileError` for missing files, `DataError` for a train file without rows, `ArgumentError` where the target cannot be
-    inferred and for a metric that does not fit it, and `UnknownNameError` for an unknown metric.
+    Raises `MissingFileError` for missing files, `DataError` for a train file without rows, `ArgumentError` if the target cannot be
+    inferred or the metric does not suit the target, and `UnknownNameError` for an unknown metric.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -97,7 +97,7 @@ def read_competition(  # noqa: PLR0913  # all but the path have defaults and are
     """
     folder = folder_of(path)
     if rows is None and not folder.is_dir():
-        raise MissingFileError(f"There is no folder {str(folder)!r}. Give the one with the competition's files: data.path=FOLDER.")
+        raise MissingFileError(f"There is no folder {str(folder)!r}. Give the folder with the competition's files: data.path=FOLDER.")
     given, spec = spec, infer_spec(path) if spec is None else spec
     if metric is not None and (unfit := spec.task.unfit_metric(METRICS[metric].name)):
         raise ArgumentError(f"The metric does not fit the target of {spec.name!r}: {unfit}.")
@@ -106,11 +106,11 @@ def read_competition(  # noqa: PLR0913  # all but the path have defaults and are
         train = from_table(_table(spec, Path(path), "train", rows))
     except UnknownNameError as error:
         if given is not None:
-            error.add_note(f"The columns are those of the spec of {spec.name!r}; with data.spec=null they are inferred from the files.")
+            error.add_note(f"The columns come from the spec of {spec.name!r}. With data.spec=null, columns are inferred from the files.")
         raise
     if not length(train):
         name = str(folder / spec.train.name) if rows is None else "rows(path, 'train')"
-        raise DataError(f"{name!r} has no rows, only the names of columns. Give a file with rows to learn from.")
+        raise DataError(f"{name!r} has column names but no rows. Give a file with training rows.")
     if limit is not None and limit < (count := length(train) or 0):
         train = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(train)
     data = CompetitionData(spec, folder, numbered(spec, train), mismatches="" if rows else _mismatches(spec, folder))
@@ -119,13 +119,14 @@ def read_competition(  # noqa: PLR0913  # all but the path have defaults and are
 
 
 def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, repeats: int = 1, seed: int = 0) -> Folds:
-    """Assign the training rows to folds, by a method of `FOLD_METHODS`; "auto" goes by time or by groups if the spec names such a column.
+    """Assign the training rows to folds with a method of `FOLD_METHODS`.
 
-    Folds by time also keep groups apart, if the spec names both: a fold does not train on the groups that it validates with.
+    "auto" selects folds in time or grouped folds if the spec names a time or group column, otherwise stratified folds. If the spec
+    names both, folds in time also exclude the validation groups from the training rows.
 
-    A regression is stratified by the tenths of its target, several labels by how many a row has. Times that are all numbers are sorted as
-    numbers, others as texts, such as dates from the year to the day. Raises `ArgumentError` for a method that needs a column which the
-    spec does not name, for times that cannot be sorted, and for counts that the rows do not allow.
+    Regressions are stratified by deciles of the target, and several labels by the number of labels per row. Times are sorted as
+    numbers if all times are numbers, otherwise as text, such as ISO dates. Raises `ArgumentError` if the method needs a column
+    missing from the spec, for times that cannot be sorted, and for too many folds.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse", "time": "week"}
@@ -137,13 +138,13 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
     spec: DatasetSpec = data.spec
     if method == "auto":
         method = "time" if spec.time is not None else spec.task.grouped_folds if spec.group is not None else "stratified"
-    made: Folds = FOLD_METHODS[method](data, count=count, repeats=repeats, seed=seed)
-    return made
+    result: Folds = FOLD_METHODS[method](data, count=count, repeats=repeats, seed=seed)
+    return result
 
 
 def _time(data: CompetitionData, *, count: int, repeats: int, seed: int) -> Folds:
     if repeats > 1:
-        raise ArgumentError(f"Folds in time cannot be repeated, got repeats={repeats}. Leave it out.")
+        raise ArgumentError(f"Folds in time cannot be repeated, got repeats={repeats}. Remove repeats.")
     groups = None if data.spec.group is None else _column(data, data.spec.group, "group")
     return folds.time(_sortable(_column(data, data.spec.time, "time")), count=count, groups=groups)
 
@@ -163,15 +164,15 @@ FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(
 
 
 def _table(spec: DatasetSpec, path: Path, part: Part, read: ReadRows | None) -> Any:
-    """Read a part of the data into memory; None if there is none."""
+    """Read a part of the data into memory. Return None for a missing test part."""
     if read is None:
         return to_table(read_part(spec, path, part=part))
-    found = read(path, part)
-    if found is None and part == "test":
+    rows = read(path, part)
+    if rows is None and part == "test":
         return None
-    check_types(Dataset, **{f"what rows(path, {part!r}) returns": found})
-    assert found is not None
-    return to_table(with_types(spec, found, part=part))
+    check_types(Dataset, **{f"what rows(path, {part!r}) returns": rows})
+    assert rows is not None
+    return to_table(with_types(spec, rows, part=part))
 
 
 def _mismatches(spec: DatasetSpec, folder: Path) -> str:
@@ -183,22 +184,22 @@ def _mismatches(spec: DatasetSpec, folder: Path) -> str:
 
 
 def _sortable(times: NDArray[Any]) -> NDArray[Any]:
-    """Turn texts that are all numbers into numbers, since "10" sorts before "9"; refuse other texts that do not begin with a year."""
+    """Convert numeric texts to numbers, because "10" sorts before "9" as text. Reject other texts without a leading year."""
     try:
         return times.astype(np.float64)
     except (TypeError, ValueError):
         wrong = next((text for text in times if text is not None and not _YEAR.match(text)), None)
     if wrong is not None:
         raise ArgumentError(
-            f"Times must be numbers or begin with their year, as in 2026-11-21, got {wrong!r}: sorted as texts, later times would come "
-            "before earlier ones. Write them so in the files, or choose another method, such as validation.method=kfold."
+            f"Times must be numbers or begin with the year, as in 2026-11-21, got {wrong!r}. Other texts do not sort by time. "
+            "Convert the times in the files, or choose another method, such as validation.method=kfold."
         )
     return times
 
 
-def _column(data: CompetitionData, name: str | None, what: str) -> NDArray[Any]:
+def _column(data: CompetitionData, name: str | None, role: str) -> NDArray[Any]:
     if name is None or name not in schema(data.rows).names:
         raise ArgumentError(
-            f"Folds by {what} need a column, and the spec of {data.spec.name!r} has {what}={name!r}. Name one that is in the train file."
+            f"Folds by {role} need a column, but the spec of {data.spec.name!r} has {role}={name!r}. Name a column of the train file."
         )
     return column_values(data.rows, name)

@@ -1,7 +1,7 @@
-"""Tasks whose rows are files in a folder: classes of pictures or of sounds, and a language model of texts.
+"""Tasks with one file per row: classes of images or sounds, and language models of texts.
 
-Each is a value with all that a prediction needs, such as the classes in the order of the outputs, and makes batches, a model and what to
-learn. The folder has a part for training and one for validation (`train`, and `valid`, `val` or `test`), or else a tenth validates.
+A task value holds everything needed for prediction, such as the class order, and creates batches, a model and a training goal.
+The folder has the parts `train` and `valid` (or `val`, `test`). Without parts, a tenth of the rows is used for validation.
 """
 
 from collections.abc import Callable
@@ -41,37 +41,37 @@ from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.randomness import fold_in, generator
 
-_VALID = ("valid", "val", "validation", "test")  # names of the folder that validates
-_READERS = {**dict.fromkeys(with_compressions(".csv"), read_csv), **TYPED}  # of texts in a column; other files are texts themselves
+_VALID = ("valid", "val", "validation", "test")  # folder names of the validation part
+_READERS = {**dict.fromkeys(with_compressions(".csv"), read_csv), **TYPED}  # readers of text columns; other files are read as text lines
 
 
 @frozen
 class FileClasses:
-    """Classes of files, for a `ConvNet` of pictures of so many `channels`."""
+    """Task of classifying files with a `ConvNet` that has `channels` input channels."""
 
     classes: tuple[str, ...]
     channels: ClassVar[int]
 
     def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Return the rows as they are read for validation and for predictions."""
+        """Return rows as read for validation and prediction."""
         return rows
 
     def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
-        """Make a `ConvNet`; raises `ArgumentError` for an unknown size."""
+        """Create a `ConvNet`. Raise `ArgumentError` for an unknown size."""
         if size not in CONVNET_SIZES:
-            raise ArgumentError(f"A ConvNet has the sizes {', '.join(CONVNET_SIZES)}, got model.size={size!r}. Choose one.")
+            raise ArgumentError(f"model.size of a ConvNet must be one of {', '.join(CONVNET_SIZES)}, got {size!r}.")
         settings: dict[str, Any] = {**CONVNET_SIZES[size], **({} if dropout is None else {"dropout": dropout})}
         return ConvNet(ConvNetConfig(outputs=len(self.classes), num_channels=self.channels, **settings), seed=seed)
 
     @property
     def goal(self) -> Objective:
-        """What to learn."""
+        """Training goal."""
         return Objective("class", absolute=False)
 
 
 @frozen
 class Pictures(FileClasses):
-    """Classes of pictures, which are resized to `side` x `side`.
+    """Task of classifying images, resized to `side` x `side` pixels.
 
     >>> Pictures(("cat", "dog"), side=32).model("tiny", dropout=None, seed=0).config.outputs
     2
@@ -81,11 +81,11 @@ class Pictures(FileClasses):
     channels = 3
 
     def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
-        """Make batches of the parts of `read_images`, to train and to evaluate with."""
+        """Return training and validation batches for the parts of `read_images`."""
         return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=prefetched)
 
     def collator(self, label: str | None) -> Collator:
-        """Return the collator: `images` float32[B, side, side, 3], and `labels` where a column has them."""
+        """Return the collator: `images` float32[B, side, side, 3], and `labels` if `label` names a column."""
         return vision(
             mode="rgb",
             size=(self.side, self.side),
@@ -95,15 +95,15 @@ class Pictures(FileClasses):
         )
 
     def rows(self, path: str) -> Dataset[Any]:
-        """Read the pictures in a folder."""
+        """Read the images of a folder."""
         return read_images(path)
 
 
 @frozen
 class Sounds(FileClasses):
-    """Classes of sounds: the log-mel spectrogram of `seconds` of each, at `rate` samples per second.
+    """Task of classifying sounds by log-mel spectrograms of `seconds` of audio, at `rate` samples per second.
 
-    Training takes another cut of a longer sound in each epoch, validation the middle.
+    Longer sounds are cropped: at a different position in each training epoch, in the middle for validation.
 
     >>> Sounds(("dog", "rain"), rate=8000, seconds=1.0, mels=20).collator(None)([{"waveform": [0.5] * 800}])["features"].shape
     (1, 101, 20)
@@ -115,23 +115,23 @@ class Sounds(FileClasses):
     channels = 1
 
     def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
-        """Make batches of the parts of `read_audio`, to train and to evaluate with."""
+        """Return training and validation batches for the parts of `read_audio`."""
         cut = crop_waveforms(self._samples, seed=seed)
         parts = Splits(cut(parts.train), valid=None if parts.valid is None else self.to_predict(parts.valid))
         return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=prefetched)
 
     def collator(self, label: str | None) -> Collator:
-        """Return the collator: `features` float32[B, T, mels], and `labels` where a column has them."""
+        """Return the collator: `features` float32[B, T, mels], and `labels` if `label` names a column."""
         spectrogram = LogMel(self.rate, size=self.rate // 40, hop=self.rate // 100, mels=self.mels)
         frames = 1 + self._samples // spectrogram.hop
         return audio(spectrogram=spectrogram, length=frames, label=label, classes=len(self.classes) if label else None)
 
     def rows(self, path: str) -> Dataset[Any]:
-        """Read the sounds in a folder, at the rate of this task."""
+        """Read the sounds of a folder at the sample rate of this task."""
         return read_audio(path, rate=self.rate)
 
     def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Return the middle of each sound."""
+        """Crop the middle of each sound."""
         return crop_waveforms(self._samples)(rows)
 
     @property
@@ -141,29 +141,29 @@ class Sounds(FileClasses):
 
 @frozen(eq=False)
 class LanguageModel:
-    """The next token of texts, in rows of `length` tokens."""
+    """Task of predicting the next token of texts, in rows of `length` tokens."""
 
     tokenizer: Tokenizer
     length: int
 
     def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
-        """Make batches of the parts of texts, to train and to evaluate with."""
+        """Return training and validation batches of texts."""
         return language_model_batches(parts, self.tokenizer, length=self.length, size=size, seed=seed)
 
     def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
-        """Make a decoder."""
+        """Create a decoder."""
         tokens: Any = {"vocab_size": self.tokenizer.vocab_size, "max_position_embeddings": self.length}
         return create("decoder", size=size, head="causal_lm", dropout=dropout, seed=seed, **tokens)
 
     @property
     def goal(self) -> "NextToken":
-        """What to learn."""
+        """Training goal."""
         return NextToken()
 
 
 @frozen
 class NextToken:
-    """The loss and the metrics of a language model; `own` is another loss, of (logits, labels)."""
+    """Loss and metrics of a language model. `own` replaces the loss by a function of (logits, labels)."""
 
     own: Loss | None = None
 
@@ -174,53 +174,53 @@ class NextToken:
         return causal_lm(model, batch)
 
     def measure(self, model: Any, batch: Any) -> dict[str, Any]:
-        """Return the loss, and the perplexity."""
+        """Return the loss and the perplexity."""
         logits = model(batch["input_ids"], batch["attention_mask"])
         return {"loss": cross_entropy(logits, batch["labels"]), "perplexity": perplexity(logits, batch["labels"])}
 
 
 def read_texts(path: str, column: str) -> Dataset[Any]:
-    """Read texts, of files with a suffix of JSON lines, CSV or Parquet from a column, of others the lines; the column is then `text`."""
-    place = Path(path)
-    names = [file.name for file in sorted(place.rglob("*")) if file.is_file()] if place.is_dir() else [path]
+    """Read texts into the column `text`: a column of JSON lines, CSV or Parquet files, or the lines of other files."""
+    folder = Path(path)
+    names = [file.name for file in sorted(folder.rglob("*")) if file.is_file()] if folder.is_dir() else [path]
     read = next((read for suffix, read in _READERS.items() if any(name.lower().endswith(suffix) for name in names)), None)
     return filter_by([("text", "!=", "")])(read_text(path)) if read is None else as_texts(read(path), column)
 
 
 def as_texts(rows: Dataset[Any], column: str) -> Dataset[Any]:
-    """Return a column of texts alone, as `text`, without empty ones."""
+    """Return only one text column, renamed to `text`, without empty texts."""
     texts = select_columns([column])(rows)
     return filter_by([("text", "!=", "")])(texts if column == "text" else rename_columns({column: "text"})(texts))
 
 
 def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, limit: int | None = None) -> tuple[Splits, tuple[str, ...]]:
-    """Read the part of a folder that trains and the one that validates, and the names of the class folders, if there are any.
+    """Read the training and validation parts of a folder. Return the parts and the names of class folders.
 
-    Without such parts, a tenth of the rows validates, of each class. `limit` is that of `limited`. Raises `DataError` for a folder `train`
-    without one that validates, and for parts of different classes.
+    Without a folder `train`, a tenth of the rows of each class is used for validation. `limit` is described in `limited`. Raises
+    `DataError` for a folder `train` without a validation folder, and for parts with different classes.
     """
-    place, other = Path(path), None
-    if (place / "train").is_dir():
-        other = next((place / name for name in _VALID if (place / name).is_dir()), None)
+    folder, other = Path(path), None
+    if (folder / "train").is_dir():
+        other = next((folder / name for name in _VALID if (folder / name).is_dir()), None)
         if other is None:
-            raise DataError(f"The folder {path!r} has a part to train on and none to validate with. Add one of {', '.join(_VALID)}.")
-        path = str(place / "train")
+            raise DataError(f"The folder {path!r} has a folder train, but no folder for validation. Add one of {', '.join(_VALID)}.")
+        path = str(folder / "train")
     rows = read(path)
     classes = _classes(rows)
     if other is None:
         parts = train_valid_test(rows, seed=seed, stratify="label" if classes else None)
     else:
         parts = Splits(rows, valid=read(str(other)))
-        if (found := _classes(parts.valid)) != classes:
+        if (valid_classes := _classes(parts.valid)) != classes:
             raise DataError(
-                f"The parts have other classes: {', '.join(classes)} in {path!r}, and {', '.join(found)} in {str(other)!r}. Give both the "
-                "same class folders."
+                f"Classes differ: {', '.join(classes)} in {path!r}, and {', '.join(valid_classes)} in {str(other)!r}. Use the "
+                "same class folders in both parts."
             )
     return limited(parts, limit, seed=seed), classes
 
 
 def limited(parts: Splits, limit: int | None, *, seed: int) -> Splits:
-    """Keep at most `limit` training rows, drawn by `seed`, or the first ones where it is not known how many there are."""
+    """Keep at most `limit` training rows: drawn with `seed`, or the first rows if the number of rows is unknown."""
     count = length(parts.train)
     if limit is None or (count is not None and limit >= count):
         return parts
@@ -230,12 +230,12 @@ def limited(parts: Splits, limit: int | None, *, seed: int) -> Splits:
     return Splits(select(chosen)(parts.train), valid=parts.valid)
 
 
-def check_classes(classes: tuple[str, ...], what: str, path: str) -> tuple[str, ...]:
-    """Raise `DataError` unless there are at least two class folders."""
+def check_classes(classes: tuple[str, ...], task: str, path: str) -> tuple[str, ...]:
+    """Raise `DataError` for fewer than two class folders."""
     if len(classes) < 2:
         raise DataError(
-            f"A run with task={what} learns the classes of files from the names of their folders, got {len(classes)} such folders in "
-            f"{path!r}. Make one for each class, as in cat/1.png and dog/1.png."
+            f"A run with task={task} takes the classes of files from the folder names, got {len(classes)} class folders in "
+            f"{path!r}. Create a folder per class, as in cat/1.png and dog/1.png."
         )
     return classes
 

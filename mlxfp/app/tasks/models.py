@@ -1,4 +1,4 @@
-"""Models for a recipe: a known architecture or a pretrained body, with the head that the target needs."""
+"""Models for a recipe: a known architecture or a pretrained backbone, with a head for the target."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from mlxfp.support.errors import ArgumentError
 
 
 def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = None, seed: int) -> nn.Module:
-    """Make a model of a known architecture, with weights drawn from `seed`.
+    """Create a model with a known architecture and weights drawn from `seed`.
 
-    With scaled numbers in the recipe, the model is a `models.WithNumbers`. Raises what `models.create` raises.
+    If the recipe scales numbers, the model is a `models.WithNumbers`. Raises the errors of `models.create`.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp
@@ -37,10 +37,10 @@ def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = 
 
 
 def make_pretrained(recipe: Recipe, path: str, *, dropout: float | None = None, seed: int) -> nn.Module:
-    """Make a model with the pretrained body of a folder, and a new head, drawn from `seed`, on the mean of the tokens' vectors.
+    """Create a model with the pretrained backbone of a folder and a new head on the mean token vector, drawn from `seed`.
 
-    With scaled numbers in the recipe, the model is a `models.WithNumbers`. Raises `ArgumentError` if the weights have fewer tokens than the
-    tokenizer, or shorter rows than the recipe makes, and what `models.load_body` raises.
+    If the recipe scales numbers, the model is a `models.WithNumbers`. Raises `ArgumentError` if the weights have fewer tokens than
+    the tokenizer or fewer positions than `max_length`. Also raises the errors of `models.load_body`.
     """
     target, body = recipe.target, _body(recipe, path, dropout)
     options: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
@@ -55,17 +55,19 @@ def make_pretrained(recipe: Recipe, path: str, *, dropout: float | None = None, 
 
 
 def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:
-    """Read a pretrained body that fits the recipe; `dropout` sets the rate of all its dropouts, as in `models.create`."""
+    """Read a pretrained backbone and check the vocabulary and length. `dropout` sets the rate of all dropout layers."""
     body = load_body(path)
     tokenizer, config = recipe.tokenizer, body.config
     if tokenizer.vocab_size > config.vocab_size:  # MLX reads arbitrary memory beyond the last embedding
         raise ArgumentError(
-            f"The model in {path!r} has {config.vocab_size} tokens, and {tokenizer!r} makes others too. Pass the tokenizer that it was "
-            "trained with, or leave text.tokenizer out where it is in the same folder."
+            f"The model in {path!r} has {config.vocab_size} tokens, but {tokenizer!r} has more. Use the tokenizer of the pretrained model, "
+            "or remove text.tokenizer if this tokenizer is in the folder of the model."
         )
     limit = config.max_position_embeddings
     if recipe.max_length > limit:
-        raise ArgumentError(f"The model in {path!r} reads rows of {limit} tokens, got max_length={recipe.max_length}. Lower it.")
+        raise ArgumentError(
+            f"The model in {path!r} has {limit} positions, got max_length={recipe.max_length}. Reduce max_length to {limit}."
+        )
     if dropout is not None:
         body.config = with_dropout(config, dropout)
         for layer in body.modules():

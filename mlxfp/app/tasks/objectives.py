@@ -1,4 +1,4 @@
-"""What a model is trained for, and how a trained model predicts: loss, metrics and answers of a recipe's target."""
+"""Objectives of tasks: losses, metrics and answers for the target of a recipe, and predictions of trained models."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,11 +18,11 @@ from mlxfp.models import CATEGORIES, NUMBERS
 from mlxfp.optimizers import ema_weights
 
 Batch = Mapping[str, Any]
-Loss = Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]  # of outputs and labels: a sum and a weight
+Loss = Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]  # (outputs, labels) -> (sum, weight)
 
 
 class Goal(Protocol):
-    """What a model learns: a loss for `train_step`, and metrics for `evaluate`."""
+    """Training goal: a loss for `train_step` and metrics for `evaluate`."""
 
     def loss(self, model: Any, batch: Any) -> Any:
         """Return (sum, weight)."""
@@ -33,13 +33,15 @@ class Goal(Protocol):
 
 @frozen
 class Objective:
-    """The loss, metrics and answers of a model: functions of a model and a batch; made by `objective`.
+    """Loss, metrics and answers as functions of a model and a batch. `objective` creates instances.
 
-    `loss` returns (sum, weight), `measure` metrics by name, `answers` probabilities or scaled values, float32[B] or [B, outputs]. A batch
-    has `input_ids` and `attention_mask`, int32[B, L], `labels` except for `answers`, and `numbers`, float32[B, N], for models that take
-    them; for networks for tables `numbers` and `categories` alone. A model with a method `members` learns the mean
-    of the losses of its members. With `absolute`, the loss of values is Huber's instead of the squared error; `smoothing` is that of labels
-    of classes in training; `own` is another loss, of (outputs, labels).
+    - `loss` returns (sum, weight), and `measure` returns metrics by name.
+    - `answers` returns probabilities or scaled values, float32[B] or [B, outputs].
+    - A batch for text models has `input_ids` and `attention_mask`, int32[B, L], and optional `numbers`, float32[B, N]. A batch for
+      table networks has only `numbers` and `categories`. `loss` and `measure` also need `labels`.
+    - If the model has a method `members`, the loss is the mean over the losses of the members.
+    - `absolute` selects the Huber loss instead of the squared error for values. `smoothing` is the label smoothing of classes in
+      training. `own` replaces the loss by a function of (outputs, labels).
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("encoder", size="tiny", labels=2, vocab_size=10).eval()
@@ -56,42 +58,42 @@ class Objective:
     own: Loss | None = field(kw_only=True, default=None)
 
     def outputs(self, model: Any, batch: Batch) -> mx.array:
-        """Call the model with the tokens, pictures or spectrograms of a batch: logits, or scaled values."""
+        """Call the model with the tokens, images or spectrograms of a batch. Return logits or scaled values."""
         if "images" in batch or "features" in batch:
-            seen: mx.array = model(batch["images"] if "images" in batch else batch["features"][..., None])
-            return seen
+            logits: mx.array = model(batch["images"] if "images" in batch else batch["features"][..., None])
+            return logits
         if "input_ids" not in batch:
             answers: mx.array = model(**_table_inputs(batch))
             return answers
         numbers = {"numbers": batch["numbers"]} if "numbers" in batch else {}
-        made: mx.array = model(batch["input_ids"], batch["attention_mask"], **numbers)
-        return made
+        scores: mx.array = model(batch["input_ids"], batch["attention_mask"], **numbers)
+        return scores
 
     def loss(self, model: Any, batch: Batch) -> tuple[mx.array, mx.array]:
-        """Return the cross entropy of classes or of each label, or the squared or Huber error of values."""
+        """Return the cross entropy of classes or labels, or the squared or Huber error of values."""
         members = getattr(model, "members", None)
         if members is None:
             return self._loss(self.outputs(model, batch), batch["labels"], self.smoothing)
-        made, labels = members(**_table_inputs(batch)), batch["labels"]
-        count = made.shape[1]
-        total, weight = self._loss(made.flatten(0, 1), mx.repeat(labels, count, axis=0), self.smoothing)
+        outputs, labels = members(**_table_inputs(batch)), batch["labels"]
+        count = outputs.shape[1]
+        total, weight = self._loss(outputs.flatten(0, 1), mx.repeat(labels, count, axis=0), self.smoothing)
         return total / count, weight / count
 
     def measure(self, model: Any, batch: Batch) -> dict[str, Any]:
-        """Return the loss, and the accuracy of classes."""
-        made = self.outputs(model, batch)
-        right = {"accuracy": METRICS["accuracy"].measure(made, batch["labels"])} if self.answer == "class" else {}
-        return {"loss": self._loss(made, batch["labels"]), **right}
+        """Return the loss. For classes, also return the accuracy."""
+        outputs = self.outputs(model, batch)
+        right = {"accuracy": METRICS["accuracy"].measure(outputs, batch["labels"])} if self.answer == "class" else {}
+        return {"loss": self._loss(outputs, batch["labels"]), **right}
 
     def answers(self, model: Any, batch: Batch) -> mx.array:
-        """Return probabilities of classes or of labels, or scaled values; float32."""
+        """Return float32 probabilities of classes or labels, or scaled values."""
         return _READ[self.answer](self.outputs(model, batch).astype(mx.float32))
 
-    def _loss(self, made: mx.array, labels: mx.array, smoothing: float = 0.0) -> tuple[mx.array, mx.array]:
-        return _LOSSES[self.answer](self, smoothing)(made, labels) if self.own is None else self.own(made, labels)
+    def _loss(self, outputs: mx.array, labels: mx.array, smoothing: float = 0.0) -> tuple[mx.array, mx.array]:
+        return _LOSSES[self.answer](self, smoothing)(outputs, labels) if self.own is None else self.own(outputs, labels)
 
 
-# By the answer of a kind: the loss for an objective and a smoothing of labels, and how outputs become probabilities or scaled values.
+# Losses (from an objective and a label smoothing) and conversions of outputs to answers, by kind of answer.
 _LOSSES: Mapping[Answer, Callable[[Objective, float], Loss]] = {
     "class": lambda _, smoothing: partial(cross_entropy, label_smoothing=smoothing),
     "labels": lambda *_: binary_cross_entropy,
@@ -109,7 +111,7 @@ def _table_inputs(batch: Batch) -> dict[str, mx.array]:
 
 
 def objective(recipe: AnyRecipe) -> Objective:
-    """Choose the objective by the target and the metric of a recipe: values have Huber's loss if the metric is mae.
+    """Return the objective for the target and metric of a recipe. For the metric mae, values use the Huber loss.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "mae"}
@@ -121,16 +123,16 @@ def objective(recipe: AnyRecipe) -> Objective:
 
 
 def evaluation_state(state: TrainState) -> TrainState:
-    """Return the state to evaluate and predict with: that of the averaged weights if there are any."""
+    """Return the state for evaluation and prediction, with averaged weights if the state has any."""
     return ema_weights(state) if "average" in state.extra else state
 
 
 @frozen(eq=False)
 class Predictor:
-    """A trained model with its recipe: a function from rows to predictions, float64[N] or [N, C], as `Target.read` makes them.
+    """Trained model with a recipe. A call with rows returns predictions, float64[N] or [N, C] (see `Target.read`).
 
-    With several `views`, predictions are averaged over that many orders of the columns. The targets of rows, if they have any, are not
-    read. If the state has averaged weights, these predict.
+    `views` is the number of column orders to average over. Targets of the rows are ignored. Averaged weights are used if the state
+    has any.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
@@ -148,12 +150,11 @@ class Predictor:
     views: int = 1
 
     def __call__(self, rows: Dataset[Any]) -> Numbers:
-        """Predict rows."""
         recipe, state = self.recipe, evaluation_state(self.state)
         answers, views = predict(self.model, objective(recipe).answers), []
         for number in range(self.views):
             batches = pipe(recipe.view(rows, number), batch(recipe.size_to_predict), collate(recipe.unlabelled))
             parts = [np.asarray(part, np.float64) for part in answers(state, batches)]
             views.append(recipe.target.read(np.concatenate(parts or [np.empty((0, recipe.target.outputs))])))
-        made: Numbers = np.mean(views, axis=0)
-        return made
+        mean: Numbers = np.mean(views, axis=0)
+        return mean

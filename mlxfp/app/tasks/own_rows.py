@@ -1,4 +1,4 @@
-"""Rows of a user's own in place of the files of a task, in parts that train and validate."""
+"""User-defined rows in place of the files of a task, split into training and validation rows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,18 +20,18 @@ _LABEL = "label"
 
 
 def own_part(rows: ReadOwn, path: str, part: str) -> Dataset[Any] | None:
-    """Return the rows of a part, or None; raises `ArgumentTypeError` for anything else."""
-    found = rows(Path(path), part)
-    if found is not None or part == "train":
-        check_types(Dataset, **{f"what rows(path, {part!r}) returns": found})
-    return found
+    """Return the rows of a part, or None. Raise `ArgumentTypeError` for other values."""
+    dataset = rows(Path(path), part)
+    if dataset is not None or part == "train":
+        check_types(Dataset, **{f"what rows(path, {part!r}) returns": dataset})
+    return dataset
 
 
 def own_parts_of_rows(rows: ReadOwn, path: str, *, classed: bool, seed: int, limit: int | None = None) -> tuple[Splits, tuple[str, ...]]:
-    """Return the parts "train" and "valid" of `rows(path, part)`, and the classes in their column `label`, which becomes their indices.
+    """Return the training and validation rows of `rows(path, part)`, and the classes. The column `label` becomes class indices.
 
-    Without a part that validates, a tenth of the rows does, of each class. `limit` is that of `read_parts`. Raises `DataError` for fewer
-    than two classes, and `SchemaError` for rows without the column `label`.
+    Without a validation part, a tenth of the rows of each class is used for validation. `limit` is described in `limited`. Raises
+    `DataError` for fewer than two classes, and `SchemaError` for rows without the column `label`.
     """
     train, valid = own_part(rows, path, "train"), own_part(rows, path, "valid")
     assert train is not None
@@ -44,12 +44,12 @@ def own_parts_of_rows(rows: ReadOwn, path: str, *, classed: bool, seed: int, lim
 
 
 def _classes(rows: Dataset[Any]) -> tuple[str, ...]:
-    """Return the classes of rows as text; numbers are in their order."""
+    """Return the classes of rows as texts, sorted as numbers if all classes are numbers."""
     check_columns([_LABEL], schema(rows).names, "own.rows")
     texts = [spell(chunk, _LABEL) for chunk in read_all(select_columns([_LABEL])(rows))]
-    found = pc.drop_null(pa.chunked_array(texts, pa.string()).unique())
-    if len(found) < 2:
+    classes = pc.drop_null(pa.chunked_array(texts, pa.string()).unique())
+    if len(classes) < 2:
         raise DataError(
-            f"The rows of own.rows need at least two classes in the column {_LABEL!r}, got {found.to_pylist()}. Give rows of each class."
+            f"own.rows must return at least two classes in the column {_LABEL!r}, got {classes.to_pylist()}. Add rows of other classes."
         )
-    return tuple(sorted(found.to_pylist(), key=float if are_numbers(found) else str))
+    return tuple(sorted(classes.to_pylist(), key=float if are_numbers(classes) else str))

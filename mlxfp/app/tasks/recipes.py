@@ -1,4 +1,4 @@
-"""From the rows of a competition to the batches of a model: everything that is fitted for it, on the training rows alone."""
+"""Recipes from competition rows to batches for text models. All fitted values come from the training rows."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -33,14 +33,15 @@ from mlxfp.collators import Collator
 from mlxfp.collators import text as text_collator
 from mlxfp.support.errors import ArgumentError
 
-_MULTIPLE = 32  # batch lengths are multiples of it: few shapes, so few compilations
+_MULTIPLE = 32  # batch lengths are multiples of 32: few shapes, few compilations
 
 
 @frozen
 class TextFormat:
-    """How a row is rendered as text: in a `form`, with numbers in a style, or by a `template` instead, which ignores both.
+    """Text format of rows: a `form` and a number style, or a `template` that replaces both.
 
-    With `numbers="none"`, numerical columns are left out. `bins` are the quantiles of columns, computed from training rows by `fit_recipe`.
+    With `numbers="none"`, numerical columns are omitted. `bins` holds the quantiles of columns, computed from training rows by
+    `fit_recipe`.
 
     >>> TextFormat("key_value", numbers="none").digits
     2
@@ -54,14 +55,14 @@ class TextFormat:
     bins: Bins = field(factory=dict)
 
     def stage(self, spec: DatasetSpec, seed: int | None = None) -> Callable[[Dataset[Any]], Dataset[Any]]:
-        """Return the stage that adds the column `text`; with `seed`, columns come in another order in every row."""
+        """Return the stage that adds the column `text`. With `seed`, every row has a different column order."""
         if self.template is not None:
             return template(self.template, policy="drop" if self.missing == "drop" else "say", seed=seed)
         spec, options = self._options(spec)
         return write_rows(spec, self.bins, seed=seed, **options)
 
     def fit(self, spec: DatasetSpec, rows: Dataset[Any]) -> "TextFormat":
-        """Return this format with the quantiles of the training rows, if it has any."""
+        """Return this format with the quantiles of the training rows, if the number style needs quantiles."""
         if self.template is not None:
             return self
         spec, options = self._options(spec)
@@ -69,23 +70,23 @@ class TextFormat:
         return evolve(self, bins=rendering.bins)
 
     def _options(self, spec: DatasetSpec) -> tuple[DatasetSpec, dict[str, Any]]:
-        """Return a spec of the columns to render, and the options of `fit_row_to_text`."""
+        """Return a spec with the columns to write, and the options of `fit_row_to_text`."""
         options = {"form": self.form, "missing": self.missing, "numbers": self.numbers, "digits": self.digits}
         if self.numbers != "none":
             return spec, options
         columns = [column for column in spec.columns if not column.kind.is_number]
         if not columns:
-            raise ArgumentError(f"numbers='none' leaves {spec.name!r} no columns: all of them are numerical. Render them: numbers='round'.")
+            raise ArgumentError(f"numbers='none' removes all columns of {spec.name!r}, because all are numerical. Use numbers='round'.")
         return evolve(spec, columns=columns), options | {"numbers": "raw"}
 
 
 @frozen(repr=False)
 class Recipe:
-    """Rows to tokens, scaled numbers and labels, as `fit_recipe` fitted them. A value: it depends on its training rows, and on no others.
+    """Fitted conversion of rows to tokens, scaled numbers and labels. `fit_recipe` creates instances.
 
-    Calling it with rows, of any part, appends the stages. Their output has the columns `input_ids` (lists of int32), `numbers` (lists of
-    float32, if there are `scales`) and `labels` (as `target` has them, if the rows have the target). The output of a row does not depend
-    on other rows. `training(rows)` also permutes columns and hides values, if asked for, differently in each epoch.
+    A call with any rows appends the conversion stages. Output columns: `input_ids` (lists of int32), `numbers` (lists of float32,
+    if the recipe has `scales`), and `labels` if the rows have the target (see `target`). The output of a row does not depend on
+    other rows. `training(rows)` can also permute columns and hide values, differently in each epoch.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
@@ -97,7 +98,7 @@ class Recipe:
     >>> sorted(next(iter(recipe(fp.from_examples([{"Rooms": 4.0}])))))
     ['input_ids', 'numbers']
 
-    See also: `collator` and `unlabelled`, which make batches of it; `target.read`, which turns a model's answers into predictions.
+    See also: `collator` and `unlabelled`, for batches of the output; `target.read`, for converting model answers to predictions.
     """
 
     spec: DatasetSpec
@@ -111,50 +112,53 @@ class Recipe:
     drop: float = 0.0
     seed: int = 0
 
-    smoothing = 0.0  # of the labels of classes in training
-    size_to_predict = 64  # rows in a batch
+    smoothing = 0.0  # label smoothing of classes in training
+    size_to_predict = 64  # batch size for prediction
 
     def __call__(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the stages; with labels where the rows have the target, in numbers."""
+        """Append the conversion stages, with labels if the rows have the target as numbers."""
         return self._encode(self.text(rows), labelled=set(self.target.columns) <= set(schema(rows).names))
 
     def training(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the stages of training: rows need the target, and differ between epochs with `permute` and `drop`."""
+        """Append the conversion stages for training. The rows must have the target.
+
+        With `permute` or `drop`, training rows differ between epochs.
+        """
         columns = [column.name for column in self.spec.columns]
         hidden = rows if not self.drop else drop_fields(self.drop, columns, seed=self.seed)(rows)
-        # Another order of columns may be a token longer than the one that was counted.
+        # A permuted row may have one token more than the row counted by `budget`.
         return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:
-        """Append the stage that adds the column `text`; with `seed`, columns come in another order in every row."""
+        """Append the stage that adds the column `text`. With `seed`, every row has a different column order."""
         return self.format.stage(self.spec, seed)(rows)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return one of several views of rows to predict, without labels: view 0 as they are, others with columns in other orders."""
+        """Return rows for prediction, without labels. View 0 has the original column order, other views have permuted columns."""
         return self._encode(self.text(rows, seed=None if number == 0 else self.seed + number), labelled=False, may_cut=number > 0)
 
     def budget(self, rows: Dataset[Any]) -> TokenBudget:
-        """Count the tokens of rows; raises `DataError` if some are longer than `max_length`, unless they may be cut."""
+        """Count the tokens of rows. Raise `DataError` for rows longer than `max_length`, unless `overflow="cut"`."""
         return token_budget(self.text(rows), self.tokenizer, max_length=self.max_length, overflow=self.overflow)
 
     @property
     def collator(self) -> Collator:
-        """The collator of training batches: ids, mask, labels and numbers."""
+        """Collator of training batches: ids, mask, labels and numbers."""
         return self._collator(LABELS)
 
     @property
     def unlabelled(self) -> Collator:
-        """The collator of batches to predict: the same without labels."""
+        """Collator of prediction batches: ids, mask and numbers."""
         return self._collator(None)
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths that batches may have."""
+        """Possible lengths of batches."""
         return tuple(sorted({*range(_MULTIPLE, self.max_length, _MULTIPLE), self.max_length}))
 
     @property
     def varies(self) -> bool:
-        """Whether training rows differ between epochs."""
+        """True if training rows differ between epochs."""
         return self.permute or self.drop > 0
 
     def __repr__(self) -> str:
@@ -173,7 +177,7 @@ class Recipe:
         keep = ["input_ids"]
         if self.scales is not None:
             rows, keep = self.scales(rows), [*keep, NUMBERS]
-        if labelled:  # after all stages that read columns: one of these may be called labels
+        if labelled:  # last, because an input column may have the name "labels"
             rows, keep = Labelled(self.target)(rows), [*keep, LABELS]
         truncation: Any = "error" if self.overflow == "refuse" and not may_cut else "right"
         return pipe(rows, tokenize(self.tokenizer, max_length=self.max_length, truncation=truncation), select_columns(keep))
@@ -183,7 +187,7 @@ AnyRecipe = Recipe | TableRecipe
 TokenizerKind = Literal["bpe", "wordpiece", "unigram"]
 
 
-def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
+def fit_recipe(  # noqa: PLR0913  # keyword-only arguments with defaults
     spec: DatasetSpec,
     rows: Dataset[Any],
     *,
@@ -198,13 +202,13 @@ def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
     numeric: bool = False,
     seed: int = 0,
 ) -> Recipe:
-    """Fit everything that turns rows into batches, on training rows whose targets are numbers: quantiles, vocabulary, scales.
+    """Fit the conversion of rows to batches on training rows with numeric targets: quantiles, vocabulary and scales.
 
-    Without a `tokenizer`, one of a `kind` and `vocab_size` is trained on the text of the rows. With `numeric`, numerical columns are scaled
-    for the model's head. Reads the rows, in epoch 0, once for each of those.
+    Without `tokenizer`, a tokenizer with the given `kind` and `vocab_size` is trained on the text of the rows. With `numeric`,
+    numerical columns are scaled and added to the inputs of the model head. Rows are read once per fitted part, in epoch 0.
 
-    Raises `ArgumentError` for options that contradict each other or the spec, such as a template with the target; `SchemaError` for rows
-    that do not fit the spec; `DataError` for missing targets, and without rows.
+    Raises `ArgumentError` for contradictory options, such as a template with the target. Raises `SchemaError` for rows that do not
+    fit the spec, and `DataError` for missing targets and without rows.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
@@ -223,18 +227,18 @@ def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
 
 
 def training_batches(recipe: AnyRecipe, rows: Dataset[Any], *, size: int, seed: int, prefetched: int = 0) -> Dataset[Any]:
-    """Return the batches of training rows: in another order each epoch, all of one size if there are enough rows.
+    """Return training batches, with a different order in each epoch. If there are enough rows, all batches have the same size.
 
-    Rows that are the same in each epoch are tokenized once, and held in memory.
+    Rows that do not vary between epochs are tokenized once and kept in memory.
     """
     encoded = recipe.training(rows) if recipe.varies else load()(recipe(rows))
     whole = (length(rows) or 0) >= size
-    made = pipe(encoded, shuffle(seed=seed), batch(size, drop_last=whole), collate(recipe.collator))
-    return prefetch(prefetched)(made) if prefetched else made
+    batches = pipe(encoded, shuffle(seed=seed), batch(size, drop_last=whole), collate(recipe.collator))
+    return prefetch(prefetched)(batches) if prefetched else batches
 
 
 def labelled_batches(recipe: AnyRecipe, rows: Dataset[Any]) -> Dataset[Any]:
-    """Return batches to evaluate with, in the order of the rows; tokenized once, and held in memory."""
+    """Return batches for evaluation, in row order. Rows are tokenized once and kept in memory."""
     return pipe(recipe(rows), load(), batch(recipe.size_to_predict), collate(recipe.collator))
 
 
@@ -243,9 +247,11 @@ def _check_columns(spec: DatasetSpec, format: TextFormat, *, numeric: bool) -> N
     hidden = [name for name in (*spec.target, spec.id) if name in shown]
     if hidden:
         raise ArgumentError(
-            f"A model must not see the target or the id, and template={format.template!r:.80} shows {hidden[0]!r}. Leave it out."
+            f"A model must not see the target or the id, but template={format.template!r:.80} contains {hidden[0]!r}. Remove this field."
         )
     scaled = [column.name for column in spec.columns if column.kind.is_number and numeric]
-    taken = [name for name in (*spec.target, *scaled) if name == "text" or (numeric and name == NUMBERS and name not in scaled)]
-    if taken:
-        raise ArgumentError(f"A numerical column of {spec.name!r} is named {taken[0]!r}, as a column that is added to the rows. Rename it.")
+    conflicts = [name for name in (*spec.target, *scaled) if name == "text" or (numeric and name == NUMBERS and name not in scaled)]
+    if conflicts:
+        raise ArgumentError(
+            f"The column {conflicts[0]!r} of {spec.name!r} has the name of a column that the recipe adds. Rename the column."
+        )

@@ -1,4 +1,4 @@
-"""Numbers in addition to the text: numerical columns, scaled by the training rows."""
+"""Scaling of numerical columns by the training rows, for models with numbers in addition to text."""
 
 from typing import Any
 
@@ -18,17 +18,17 @@ from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError
 
 NUMBERS = "numbers"
-_LIMIT = 5.0  # standard deviations; larger values of any row are clipped, since they mean little more than "far out"
-_SKEWED = 1.0  # columns of larger skewness are scaled by their logarithms
-_LARGEST = 1e60  # larger and infinite numbers are clipped to this, so that the sum of their squares is finite
-_EQUAL = 1e-9  # relative to the largest number; numbers with a smaller standard deviation differ by rounding errors only
+_LIMIT = 5.0  # standard deviations; larger values are clipped as outliers
+_SKEWED = 1.0  # columns with a larger skewness are scaled by logarithms
+_LARGEST = 1e60  # larger and infinite numbers are clipped, so that sums of squares stay finite
+_EQUAL = 1e-9  # relative to the largest number; a smaller standard deviation is only rounding error
 
 
 @frozen
 class Scale:
-    """How one column is scaled: (value - mean) / sd, of its logarithm with `log`; missing values become the median.
+    """Scaling of one column: (value - mean) / sd, after a logarithm with `log`. Missing values become the median.
 
-    `absent` are values that count as missing. With `flag`, a second number is 1 where a value is missing.
+    Values in `absent` count as missing. With `flag`, a second number marks missing values by 1.
     """
 
     column: str
@@ -40,7 +40,7 @@ class Scale:
     absent: tuple[float, ...] = ()
 
     def write(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Scale values, float64[N] with NaN for missing ones: float32[N, 1], or [N, 2] with the flag."""
+        """Scale float64[N] with NaN for missing values. Return float32[N, 1], or [N, 2] with the flag."""
         missing = np.isnan(values) | np.isin(values, self.absent)
         known = np.clip(np.where(missing, self.median, values), -_LARGEST, _LARGEST)
         known = _log(known) if self.log else known
@@ -51,25 +51,24 @@ class Scale:
 
 @frozen(repr=False)
 class Scales(RowWise):
-    """Scaled numbers of each row, float32 lists in the column `numbers`: a stage, and a value that depends only on its training rows.
+    """Stage that adds the column `numbers`, with the scaled numbers of each row as float32 lists.
 
     >>> import mlxfp as fp
     >>> ages = Scale("age", mean=40.0, sd=10.0, median=35.0, log=False, flag=True)
     >>> [row["numbers"] for row in fp.kaggle.Scales((ages,))(fp.from_examples([{"age": 45.0}, {"age": None}]))]
     [[0.5, 0.0], [-0.5, 1.0]]
 
-    See also: `fit_scales`, which makes them.
+    See also: `fit_scales`, for fitting scales on training rows.
     """
 
     scales: tuple[Scale, ...]
 
     @property
     def count(self) -> int:
-        """The count of numbers in a row."""
+        """Number of scaled numbers per row."""
         return sum(1 + scale.flag for scale in self.scales)
 
     def schema(self, schema: Schema) -> Schema:
-        """Add the column; raise `SchemaError` for columns that are missing or not numerical."""
         check_columns([scale.column for scale in self.scales], schema.names, "fit_scales")
         for scale in self.scales:
             check_number(schema, scale.column, f"Column {scale.column!r}")
@@ -77,23 +76,21 @@ class Scales(RowWise):
 
     @property
     def traits(self) -> Traits:
-        """The columns that are read."""
         return Traits(row_wise=True, columns_read=tuple(scale.column for scale in self.scales), longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Scale the numbers of each row."""
         parts = [scale.write(as_floats(chunk.column(scale.column))) for scale in self.scales]
         flat = pa.array(np.concatenate(parts, axis=1).ravel())
         return set_column(chunk, NUMBERS, pa.FixedSizeListArray.from_arrays(flat, self.count))
 
 
 def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
-    """Fit the scales of the numerical columns of a spec on training rows: a stage for these and any other rows.
+    """Fit scales for the numerical columns of a spec on training rows. Return a stage for any rows.
 
-    Columns of skewed numbers of at least 0 are scaled by their logarithms, log(1 + x). Missing values, and values that are absent by the
-    spec, become the median of the others; a column has a second number to mark them if a training row lacks a value, or the spec lists
-    absent ones. In any rows, numbers are clipped to 5 standard deviations, those of a constant column to 5 units. Reads the rows once.
-    Raises `SchemaError` if the spec has no numerical columns, or they are not numbers, and `DataError` without rows.
+    Non-negative columns with skewed values are scaled as log(1 + x). Missing values and absent values of the spec become the
+    median. If such values exist in the training rows or in the spec, a second number marks them. Numbers are clipped to 5 standard
+    deviations, or 5 units for constant columns. Reads the rows once. Raises `SchemaError` without numerical columns or for values
+    of other types, and `DataError` without rows.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "mae"}
@@ -104,24 +101,24 @@ def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
     """
     columns = [column for column in spec.columns if column.kind.is_number]
     if not columns:
-        raise SchemaError(f"The spec of {spec.name!r} has no numerical columns. Leave numeric out (model.numeric), or name some.")
+        raise SchemaError(f"The spec of {spec.name!r} has no numerical columns. Remove numeric (model.numeric), or add numerical columns.")
     table = to_table(select_columns([column.name for column in columns])(rows))
     for column in columns:
         check_number(table.schema, column.name, f"Column {column.name!r}")
     if not table.num_rows:
-        raise DataError(f"Scales are fitted on training rows, and {rows!r} has none. Give at least one.")
+        raise DataError(f"Scales need training rows, but {rows!r} is empty. Give at least one row.")
     return Scales(tuple(_scale(column, as_floats(table.column(column.name).combine_chunks())) for column in columns))
 
 
-def check_number(schema: Schema, name: str, what: str) -> None:
-    """Raise `SchemaError` unless a column holds numbers, or nothing."""
+def check_number(schema: Schema, name: str, subject: str) -> None:
+    """Raise `SchemaError` unless the column holds numbers or only nulls."""
     kind = schema.field(name).type
     if not is_number_like(value_type(kind)):
-        raise SchemaError(f"{what} must hold numbers, got {kind}. Read it as a number, or correct its type in the spec.")
+        raise SchemaError(f"{subject} must hold numbers, got {kind}. Read the values as numbers, or correct the type in the spec.")
 
 
 def nonzero_sd(values: NDArray[np.float64]) -> float:
-    """Return the standard deviation of numbers, to divide by; 1 if they are equal up to rounding errors."""
+    """Return the standard deviation as a safe divisor: 1 if all numbers are equal up to rounding errors."""
     sd = float(values.std())
     return sd if sd > _EQUAL * float(np.abs(values).max()) else 1.0
 
@@ -129,8 +126,8 @@ def nonzero_sd(values: NDArray[np.float64]) -> float:
 def _scale(column: ColumnSpec, values: NDArray[np.float64]) -> Scale:
     absent = tuple(float(value) for value in column.absent)
     finite = np.clip(values[np.isfinite(values)], -_LARGEST, _LARGEST)
-    there = finite[~np.isin(finite, absent)]
-    known = there if len(there) else finite if len(finite) else np.zeros(1)
+    present = finite[~np.isin(finite, absent)]
+    known = present if len(present) else finite if len(finite) else np.zeros(1)
     skewness = (((known - known.mean()) / nonzero_sd(known)) ** 3).mean()
     log = bool(known.min() >= 0 and skewness > _SKEWED)
     shown = _log(known) if log else known

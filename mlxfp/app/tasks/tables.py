@@ -1,4 +1,4 @@
-"""From the rows of a competition to the batches of a network for tables: everything that is fitted for it, on the training rows alone."""
+"""Recipes from competition rows to batches for table networks. All fitted values come from the training rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,15 +16,15 @@ from mlxfp.collators import Collator, default
 from mlxfp.models import CATEGORIES, NUMBERS, TABLE_MODELS, TableColumns, TableTarget, create_table_model, fit_columns
 from mlxfp.support.arrow_types import is_list_like
 
-_EXAMPLES = 1024  # training rows by which the weights of a network are scaled: the standard deviations are then off by 2 %
+_EXAMPLES = 1024  # number of training rows for the initial scaling of weights: estimates standard deviations within about 2 %
 
 
 @frozen(repr=False)
 class TableRecipe:
-    """Rows to numbers, categories and labels, as `fit_table_recipe` fitted them. A value: it depends on its training rows alone.
+    """Fitted conversion of rows to numbers, categories and labels. `fit_table_recipe` creates instances.
 
-    Calling it with rows, of any part, appends the stages. Their output has the columns `numbers` and `categories`, as far as there are
-    any (see `models.TableColumns`), and `labels` (as `target` has them, if the rows have the target). `low` and `high` are the ends of the
+    A call with any rows appends the conversion stages. Output columns: `numbers` and `categories` if the spec has such columns (see
+    `models.TableColumns`), and `labels` if the rows have the target (see `target`). `low` and `high` are the smallest and largest
     scaled targets of the training rows.
 
     >>> import mlxfp as fp
@@ -45,38 +45,38 @@ class TableRecipe:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
-    varies = False  # whether training rows differ between epochs
+    varies = False  # training rows are the same in every epoch
     tokenizer = None
-    size_to_predict = 1024  # rows in a batch
+    size_to_predict = 1024  # batch size for prediction
 
     def __call__(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the stages; with labels where the rows have the target, in numbers."""
+        """Append the conversion stages, with labels if the rows have the target as numbers."""
         return self._encode(rows, labelled=set(self.target.columns) <= set(schema(rows).names))
 
     def training(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the stages of training: rows need the target."""
+        """Append the conversion stages for training. The rows must have the target."""
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows to predict, without labels; all views are the same."""
+        """Return rows for prediction, without labels. All views are the same."""
         return self._encode(rows, labelled=False)
 
     def budget(self, rows: Dataset[Any]) -> None:
-        """Count no tokens: there are none."""
+        """Return None: tables have no tokens."""
 
     @property
     def smoothing(self) -> float:
-        """The smoothing of the labels of classes in training: that of the network, unless probabilities are scored."""
+        """Label smoothing for training. The value of the network is used for metrics of labels, otherwise 0."""
         return TABLE_MODELS[self.network].smoothing if METRICS[self.spec.metric].needs == "labels" else 0.0
 
     @property
     def collator(self) -> Collator:
-        """The collator of batches."""
+        """Collator of training batches."""
         return default()
 
     @property
     def unlabelled(self) -> Collator:
-        """The collator of batches to predict."""
+        """Collator of prediction batches."""
         return default()
 
     def __repr__(self) -> str:
@@ -93,10 +93,10 @@ class TableRecipe:
 
 
 def fit_table_recipe(spec: DatasetSpec, rows: Dataset[Any], name: str) -> TableRecipe:
-    """Fit everything that turns rows into batches of the network `name`, on training rows whose targets are numbers.
+    """Fit the conversion of rows to batches of the network `name`, on training rows with numeric targets.
 
-    Numerical and categorical columns of the spec are read, and the words of texts. Raises `SchemaError` for rows that do not fit the spec,
-    `DataError` for missing targets and without rows, `MissingExtraError` for texts without scikit-learn.
+    The conversion uses numerical and categorical columns, and words of text columns. Raises `SchemaError` for rows that do not fit
+    the spec, `DataError` for missing targets and without rows, and `MissingExtraError` for text columns without scikit-learn.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
@@ -118,7 +118,7 @@ def fit_table_recipe(spec: DatasetSpec, rows: Dataset[Any], name: str) -> TableR
     return TableRecipe(name, spec, columns, target, low, high)
 
 
-def make_table_model(  # noqa: PLR0913  # all but one have names
+def make_table_model(  # noqa: PLR0913  # keyword-only arguments
     recipe: TableRecipe,
     *,
     size: str,
@@ -128,10 +128,10 @@ def make_table_model(  # noqa: PLR0913  # all but one have names
     rows: Dataset[Any] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Make the network of a recipe, with weights drawn from `seed`, scaled by training `rows` if they are given.
+    """Create the network of a recipe with weights drawn from `seed`. Training `rows`, if given, determine the scale of the weights.
 
-    `steps` is the number of training steps, and `arguments` are other fields of the network's config. Raises what
-    `models.create_table_model` raises.
+    `steps` is the number of training steps. `arguments` are additional fields of the network config. Raises the errors of
+    `models.create_table_model`.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
@@ -141,13 +141,13 @@ def make_table_model(  # noqa: PLR0913  # all but one have names
     >>> make_table_model(recipe, size="tiny", seed=0)(mx.zeros((4, 1))).shape
     (4,)
     """
-    found = recipe.target
-    target = TableTarget(found.answer, found.outputs, found.mean, found.scale, recipe.low, recipe.high, found.log)
+    fitted = recipe.target
+    target = TableTarget(fitted.answer, fitted.outputs, fitted.mean, fitted.scale, recipe.low, recipe.high, fitted.log)
     examples = None
     if rows is not None:
         count = length(rows) or 0
-        spread = select(np.arange(0, count, max(1, count // _EXAMPLES)))  # from all over the table, which may be sorted
+        spread = select(np.arange(0, count, max(1, count // _EXAMPLES)))  # evenly spaced, because the table may be sorted
         table = to_table(recipe.view(spread(rows), 0))
-        examples = {each: mx.array(table.column(each).combine_chunks().to_numpy_ndarray()) for each in table.column_names}
-    made = {"size": size, "dropout": dropout, "steps": steps, "seed": seed, "examples": examples, "arguments": arguments}
-    return create_table_model(recipe.network, recipe.columns, target, **made)  # type: ignore[arg-type]  # their types are those above
+        examples = {name: mx.array(table.column(name).combine_chunks().to_numpy_ndarray()) for name in table.column_names}
+    options = {"size": size, "dropout": dropout, "steps": steps, "seed": seed, "examples": examples, "arguments": arguments}
+    return create_table_model(recipe.network, recipe.columns, target, **options)  # type: ignore[arg-type]  # their types are those above

@@ -1,4 +1,4 @@
-"""Targets as numbers: classes by their index, values scaled by the training rows."""
+"""Conversion of targets to numbers: class indices, and values scaled by the training rows."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,47 +27,46 @@ LABELS = "labels"
 
 @frozen(repr=False)
 class NumberClasses(RowWise):
-    """Replace the classes in some columns by their indices in a spec, from 0."""
+    """Stage that replaces classes by their indices in the spec, counted from 0."""
 
     columns: tuple[str, ...]
     classes: tuple[str, ...]
 
     def schema(self, schema: Schema) -> Schema:
-        """Make the columns int64; raise `SchemaError` for columns that are missing or have no text."""
         check_columns(self.columns, schema.names, "the target")
         for name in self.columns:
             kind = schema.field(name).type
             if pa.types.is_nested(kind) or is_binary(kind):
-                raise SchemaError(f"The target {name!r} must hold classes, got {kind}. Read it as text or numbers.")
+                raise SchemaError(f"The target {name!r} must hold classes, got {kind}. Read the target as text or numbers.")
             schema = set_field(schema, name, pa.int64())
         return schema
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Find the index of each class; raises `DataError` for a target that is not a class, naming its row."""
+        """Replace the classes of a chunk by indices. Raise `DataError` with the source row for an unknown class."""
         for name in self.columns:
             texts = spell(chunk, name)
             numbers = pc.index_in(texts, pa.array(self.classes)).cast(pa.int64())
             if numbers.null_count:
-                place = numbers.is_null().to_pylist().index(True)
+                index = numbers.is_null().to_pylist().index(True)
                 raise DataError(
-                    f"The target {name!r} must be one of the classes {_listed(self.classes)}, got {texts[place].as_py()!r} in source row "
-                    f"{int(source_rows(chunk)[place])}. Correct the row or leave it out, or name the class in the spec."
+                    f"The target {name!r} must be one of the classes {_listed(self.classes)}, got {texts[index].as_py()!r} in source row "
+                    f"{int(source_rows(chunk)[index])}. Correct the row, remove the row, or add the class to the spec."
                 )
             chunk = set_column(chunk, name, numbers)
         return chunk
 
 
 def numbered(spec: DatasetSpec, rows: Dataset[Any]) -> Dataset[Any]:
-    """Return training rows whose targets are numbers: indices of classes, or their values."""
+    """Return training rows with numeric targets. Classes become indices."""
     return NumberClasses(spec.target, spec.classes)(rows) if spec.task.has_classes else rows
 
 
 @frozen
 class Target:
-    """How the answers of a model are read: as a class, as several labels, or as values; made by `fit_target`.
+    """Conversion between targets, labels for training, and predictions. `fit_target` creates instances.
 
-    `outputs` is the number of outputs of a model: one for each class, each label or each value. Values are learned as
-    (value - mean) / scale, of their logarithms log(1 + value) with `log`; `mean` and `scale` have one number for each column.
+    `outputs` is the number of model outputs: one per class, label or value. Values are trained as (value - mean) / scale. With
+    `log`, the logarithm log(1 + value) is scaled instead. `mean` and `scale` hold one number per target column.
 
     >>> price = Target(("price",), "value", 1, mean=(100.0,), scale=(50.0,))
     >>> price.labels({"price": np.array([100.0, 200.0])}).to_pylist(), price.read(np.array([0.0, 2.0])).tolist()
@@ -86,7 +85,7 @@ class Target:
     log: bool = False
 
     def labels(self, numbers: Mapping[str, Numbers]) -> pa.Array:
-        """Return the labels of rows from their targets as numbers: int64[N], float32[N], or float32[N, columns] as lists."""
+        """Return training labels for numeric targets: int64[N], float32[N], or lists of float32 per row, [N, columns]."""
         if self.answer == "class":
             return pa.array(numbers[self.columns[0]].astype(np.int64))
         values = np.stack([numbers[name] for name in self.columns], axis=1)
@@ -97,9 +96,10 @@ class Target:
         return pa.FixedSizeListArray.from_arrays(pa.array(values.astype(np.float32).ravel()), len(self.columns))
 
     def read(self, answers: Numbers) -> Numbers:
-        """Turn answers, probabilities or scaled values float[N] or [N, outputs], into predictions: float64[N], or [N, C].
+        """Convert model answers to predictions, float64[N] or [N, C].
 
-        These are the probability of the second of two classes, or values in the units of the target, at least 0 with `log`.
+        Answers are probabilities or scaled values, float[N] or [N, outputs]. For two classes, predictions are probabilities of the
+        second class. Predicted values have the unit of the target, and are at least 0 with `log`.
         """
         if self.answer == "class":
             return answers[:, 1] if self.outputs == 2 else answers
@@ -111,10 +111,10 @@ class Target:
 
 
 def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
-    """Fit the target on training rows: the mean and standard deviation of values, or of their logarithms if the metric is rmsle.
+    """Fit the target on training rows: mean and standard deviation of the values, or of their logarithms for the metric rmsle.
 
-    For classes and labels nothing is fitted, and no row is read. Raises `DataError` for values that are missing or infinite, for values
-    below 0 if their logarithms are needed, and without rows; `SchemaError` for columns that are not numerical.
+    Classes and labels need no fit, and no row is read. Raises `DataError` for missing or infinite values, for negative values if
+    logarithms are needed, and without rows. Raises `SchemaError` for non-numerical columns.
 
     >>> import mlxfp as fp
     >>> train = fp.kaggle.FileSpec(name="a.csv")
@@ -127,11 +127,11 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
         return Target(spec.target, spec.task.answer, len(spec.outputs))
     log = METRICS[spec.metric].errors == "logarithmic"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
-    read.schema(schema(rows))  # raises for columns that are not numerical
+    read.schema(schema(rows))  # raises for non-numerical columns
     chunks = [read.numbers(chunk) for chunk in read_all(select_columns(list(spec.target))(rows))]
     columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
     if not len(columns[0]):
-        raise DataError(f"The scale of {_listed(spec.target)} is fitted on training rows, and {rows!r} has none. Give at least one.")
+        raise DataError(f"The scale of {_listed(spec.target)} needs training rows, but {rows!r} is empty. Give at least one row.")
     columns = [np.log1p(values) for values in columns] if log else columns
     mean = tuple(float(values.mean()) for values in columns)
     return Target(spec.target, "value", len(columns), mean, tuple(map(nonzero_sd, columns)), log)
@@ -139,12 +139,11 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
 
 @frozen(repr=False)
 class Labelled(RowWise):
-    """Add the column `labels`, which a model learns; the targets must be numbers, such as those of `NumberClasses`."""
+    """Stage that adds the column `labels` for training. Targets must be numbers, for example the output of `NumberClasses`."""
 
     target: Target
 
     def schema(self, schema: Schema) -> Schema:
-        """Add the column; raise `SchemaError` for targets that are missing or not numerical."""
         check_columns(self.target.columns, schema.names, "the target")
         for name in self.target.columns:
             check_number(schema, name, f"The target {name!r}")
@@ -155,28 +154,29 @@ class Labelled(RowWise):
 
     @property
     def traits(self) -> Traits:
-        """The columns that are read."""
         return Traits(row_wise=True, columns_read=self.target.columns, longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Add the column; raises `DataError` for a target that is missing or infinite, or below 0 with `log`."""
+        """Add the column `labels`. Raise `DataError` for missing or infinite targets, and for negative targets with `log`."""
         return set_column(chunk, LABELS, self.target.labels(self.numbers(chunk)))
 
     def numbers(self, chunk: RecordBatch) -> Mapping[str, Numbers]:
-        """Read the targets of a chunk, float64[N] of each column."""
-        found = {name: as_floats(chunk.column(name)) for name in self.target.columns}
-        for name, values in found.items():
+        """Return the targets of a chunk by column, float64[N] each."""
+        columns = {name: as_floats(chunk.column(name)) for name in self.target.columns}
+        for name, values in columns.items():
             if not np.isfinite(values).all():
-                raise DataError(f"The target {name!r} must be finite, got {_first(chunk, values, ~np.isfinite(values))}. Leave it out.")
+                raise DataError(f"The target {name!r} must be finite, got {_first(chunk, values, ~np.isfinite(values))}. Remove the row.")
             if self.target.log and (values < 0).any():
                 negative = _first(chunk, values, values < 0)
-                raise DataError(f"rmsle needs targets of 0 and more, got {negative} of {name!r}. Correct it, or choose another metric.")
-        return found
+                raise DataError(
+                    f"rmsle needs targets of at least 0, got {negative} of {name!r}. Correct the value, or choose another metric."
+                )
+        return columns
 
 
 def _first(chunk: RecordBatch, values: Numbers, wrong: NDArray[np.bool_]) -> str:
-    place = int(np.argmax(wrong))
-    return f"{values[place]:g} in source row {int(source_rows(chunk)[place])}"
+    index = int(np.argmax(wrong))
+    return f"{values[index]:g} in source row {int(source_rows(chunk)[index])}"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What may make the score of a run misleading: found in its rows and folds before anything is trained."""
+"""Warnings about misleading scores, from the rows and folds of a run before training."""
 
 from collections.abc import Iterator
 
@@ -8,48 +8,73 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mlxfp import select_columns, to_table
+from mlxfp.app.kaggle.estimators.dates import are_dates
+from mlxfp.app.kaggle.specs.cells import spell
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.kaggle.validation.differences import part_differences
 from mlxfp.app.kaggle.validation.folds import Folds, missing_classes
 from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 from mlxfp.app.tasks.competition_data import CompetitionData
+from mlxfp.parts import one_chunk
 
-_FOLD, _ROW = "__fold__", "__place__"  # names that no column of data has
+_FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 
 
 def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iterator[str]:
-    """Yield what may make a score misleading, though it need not be a mistake. `inferred`: nobody has said what the columns are."""
+    """Yield warnings about possibly misleading scores. `inferred` is True for an inferred spec, without column types from the user."""
     if data.mismatches:
         yield data.mismatches
+    yield from _differences(data)
+    yield from _spellings_of_classes(data.spec)
     yield from _missing_classes(data, folds)
     first = folds.assignments[0]
     if folds.forward:
         yield (
-            f"Folds go forward in time, by {data.spec.time!r}: the first {int((first < 0).sum()):,} rows are only trained on. "
-            "For random folds: validation.method=kfold."
+            f"Folds are ordered in time by {data.spec.time!r}: the first {int((first < 0).sum()):,} rows never validate. "
+            "For random folds, set validation.method=kfold."
         )
-        yield from _apart(data, folds)
+        yield from _excluded_groups(data, folds)
     yield from column_warnings(data.spec, data.rows)
-    if inferred:  # inferred: nobody has said that these are texts
+    if inferred:  # text columns of a user's spec are intended
         yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]))
     if count := int(duplicated(data, folds).sum()):
         yield (
-            f"{count:,} rows are equal to a row in another fold, in all columns that a model sees: the score is too good "
-            "if these are duplicates. A group column in the spec keeps such rows together."
+            f"{count:,} rows are equal to a row in another fold, in all input columns. If these are duplicates, the score is too "
+            "optimistic. A group column in the spec keeps equal rows together."
         )
 
 
-def _apart(data: CompetitionData, folds: Folds) -> Iterator[str]:
-    """Say how many earlier rows folds in time do not train on, as their groups validate."""
+def _differences(data: CompetitionData) -> Iterator[str]:
+    """Yield a warning with all differences between training and test rows, and a warning for an id with dates."""
+    spec = data.spec
+    found = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
+    if found:
+        yield "The test rows differ from the training rows:" + "".join(f"\n  {line}" for line in found)
+    if spec.id is not None and are_dates(spell(one_chunk(to_table(select_columns([spec.id])(data.rows))), spec.id)):
+        yield f"The id {spec.id!r} holds dates, which no model reads. To use the dates, copy the column under another name in all files."
+
+
+def _spellings_of_classes(spec: DatasetSpec) -> Iterator[str]:
+    plain: dict[str, str] = {}
+    for name in spec.classes:
+        other = plain.setdefault(" ".join(name.split()).casefold(), name)
+        if other != name:
+            yield f"The classes {other!r} and {name!r} differ only in spaces or case. Models learn two classes. Write both alike."
+
+
+def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:
+    """Yield a warning with the number of earlier rows excluded from training because their group validates."""
     first = folds.assignments[0]
     earlier, kept = (sum(counts) for counts in zip(*((int((first < fold.number).sum()), len(fold.train)) for fold in folds), strict=True))
     if folds.groups is not None:
         yield (
-            f"Groups, by {data.spec.group!r}, that a fold validates are not trained on: that leaves out {earlier - kept:,} of "
-            f"{earlier:,} earlier rows of all folds. If rows to predict have groups of the train file, leave the group out of the spec."
+            f"Folds do not train on their validation groups, by {data.spec.group!r}. This excludes {earlier - kept:,} of "
+            f"{earlier:,} earlier rows of all folds. If the test rows have groups of the train file, remove group from the spec."
         )
 
 
 def duplicated(data: CompetitionData, folds: Folds) -> NDArray[np.bool_]:
-    """Return which training rows are equal to a row in another fold, in all columns that a model sees: bool[N]."""
+    """Return a mask of training rows that equal a row in another fold in all input columns, bool[N]."""
     names = [column.name for column in data.spec.columns]
     first = folds.assignments[0]
     table = (
@@ -59,16 +84,16 @@ def duplicated(data: CompetitionData, folds: Folds) -> NDArray[np.bool_]:
     )
     kinds = table.group_by(names).aggregate([(_FOLD, "count_distinct"), (_ROW, "list")])
     several = kinds.filter(pc.greater(kinds.column(f"{_FOLD}_count_distinct"), 1)).column(f"{_ROW}_list")
-    found = np.zeros(len(first), bool)
-    found[pc.list_flatten(several).to_numpy()] = True
-    return found
+    mask = np.zeros(len(first), bool)
+    mask[pc.list_flatten(several).to_numpy()] = True
+    return mask
 
 
 def _missing_classes(data: CompetitionData, folds: Folds) -> Iterator[str]:
-    """Say which classes some folds lack; of several labels, each by its name."""
+    """Yield warnings about classes missing from some folds, one per target column."""
     spec, targets = data.spec, data.targets
     if spec.task.has_classes:
-        for place, column in enumerate(targets.reshape(len(targets), -1).T):
-            said = missing_classes(folds, column, spec.classes)
-            if said is not None:
-                yield f"{spec.target[place]}: {said} The number of folds is validation.folds."
+        for index, column in enumerate(targets.reshape(len(targets), -1).T):
+            message = missing_classes(folds, column, spec.classes)
+            if message is not None:
+                yield f"{spec.target[index]}: {message} Set the number of folds with validation.folds."

@@ -1,4 +1,4 @@
-"""Conditions on a column, tested for whole columns at once, or for the least and greatest value of a column."""
+"""Conditions on a column: tests for all rows at once, and for the minimum and maximum of a column."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -21,32 +21,32 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Which ends of a column must meet which conditions for any value between them to meet the one that is asked for.
+# Conditions on the minimum and maximum of a column. If the minimum or maximum fails, no value of the column meets the condition.
 _LEAST: Mapping[str, str] = {"<": "<", "<=": "<=", "==": "<="}
 _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 
 
 @frozen
 class Condition:
-    """A comparison of a column with a value; a missing value never meets it."""
+    """A comparison of a column with a value. Missing values never meet a condition."""
 
     column: str
     operator: Operator
-    value: Any  # for "in": a tuple
+    value: Any  # a tuple for "in"
 
     def mask(self, chunk: RecordBatch) -> pa.Array:
-        """Return which rows meet the condition: bool[N], false or null where they do not."""
+        """Return True for rows that meet the condition: bool[N], false or null for other rows."""
         column = chunk.column(self.column)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if self.operator != "in":
             return _compare(self.operator, column, self.value)
-        if pa.types.is_floating(column.type):  # Arrow's sets hold nan, and tell 0.0 from -0.0
+        if pa.types.is_floating(column.type):  # sets of Arrow contain nan and distinguish 0.0 from -0.0
             return reduce(pc.or_, [_compare("==", column, value) for value in self.value])
         return pc.is_in(column, pa.array(self.value, column.type))
 
     def possible(self, least: pa.Array, greatest: pa.Array) -> bool:
-        """Return whether a value can meet the condition in a column with this least and this greatest value, arrays of one value each."""
+        """Return True if a column with this minimum and maximum (arrays of one value) can contain a value that meets the condition."""
         if self.operator == "in":
             return any(Condition(self.column, "==", value).possible(least, greatest) for value in self.value)
         ends = ((_LEAST, least), (_GREATEST, greatest))
@@ -54,7 +54,7 @@ class Condition:
 
 
 def _compare(operator: str, column: pa.Array, value: Any) -> pa.Array:
-    """Compare as values of the column's type, which is exact; raise where that cannot hold the value."""
-    if pa.types.is_integer(column.type) and isinstance(value, float):  # Arrow would cut it off
+    """Compare exactly, as values of the column type. Raises if the type cannot hold the value."""
+    if pa.types.is_integer(column.type) and isinstance(value, float):  # Arrow would truncate the float
         raise TypeError(f"{value!r} is not an integer")
     return _COMPARE[operator](column, pa.scalar(value, column.type))

@@ -1,4 +1,4 @@
-"""How much rows hold, so that the parts of a chunk add up to the whole."""
+"""Content size of chunks in bits, additive over the parts of a chunk."""
 
 from typing import Any
 
@@ -7,15 +7,18 @@ import pyarrow as pa
 
 from mlxfp.core.chunks import RecordBatch
 
-_UNKNOWN = 64  # bits of a value of a type that is not looked into
+_UNKNOWN = 64  # assumed number of bits per value for types without a known width
 
 
 def content_bits(chunk: RecordBatch) -> int:
-    """Count the bits of the values of a chunk, without what they share with other rows of its buffers: that of its parts adds up to it."""
+    """Return the number of bits of the values in a chunk, excluding other rows in shared buffers.
+
+    The sizes of the parts of a chunk add up to the size of the chunk.
+    """
     return sum(map(_bits, chunk.columns))
 
 
-def _bits(column: Any) -> int:  # noqa: PLR0911  # one for each kind of column
+def _bits(column: Any) -> int:  # noqa: PLR0911  # one case per column type
     kind, rows = column.type, len(column)
     if isinstance(kind, pa.BaseExtensionType):
         return _bits(column.storage)
@@ -23,7 +26,7 @@ def _bits(column: Any) -> int:  # noqa: PLR0911  # one for each kind of column
         return rows * int(kind.index_type.bit_width)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         views = np.frombuffer(column.buffers()[1], np.int32)[4 * column.offset : 4 * (column.offset + rows)]
-        return 8 * (views.nbytes + int(views[::4].sum(dtype=np.int64)))  # the first number of a view is the length
+        return 8 * (views.nbytes + int(views[::4].sum(dtype=np.int64)))  # the first int32 of a binary view is the length
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return 32 * rows + 8 * _span(column, np.int32)
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
@@ -32,11 +35,11 @@ def _bits(column: Any) -> int:  # noqa: PLR0911  # one for each kind of column
         width = np.int64 if pa.types.is_large_list(kind) else np.int32
         ends = _ends(column, width)
         values = [column.keys, column.items] if pa.types.is_map(kind) else [column.values]
-        return rows * 8 * int(ends.itemsize) + sum(_bits(each.slice(ends[0], ends[-1] - ends[0])) for each in values)
+        return rows * 8 * int(ends.itemsize) + sum(_bits(array.slice(ends[0], ends[-1] - ends[0])) for array in values)
     if pa.types.is_fixed_size_list(kind):
         return _bits(column.values.slice(column.offset * kind.list_size, rows * kind.list_size))
     if pa.types.is_struct(kind):
-        return sum(_bits(column.field(place)) for place in range(kind.num_fields))
+        return sum(_bits(column.field(index)) for index in range(kind.num_fields))
     return rows * _width(kind)
 
 

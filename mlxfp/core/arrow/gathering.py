@@ -1,8 +1,8 @@
-"""Rows by number, from many chunks at once: the cost grows with the number of rows that are taken, not with the size of the table.
+"""Random access to rows of many chunks. The cost grows with the number of selected rows, not with the table size.
 
-Arrow's own `Table.take` joins all chunks of a table first, which reads the whole of a memory-mapped file even for a few rows. And taking
-lists, texts and bytes in random order is slow in Arrow: 4,096 random rows of about 45 int32 tokens, out of 200,000, take `_gather_ragged`
-0.35 ms from one chunk and 3.4 ms from 50 chunks; Arrow's `take`, the last lines of `_gather`, needs 6 and 4 times as long (2 cores).
+`Table.take` of Arrow first joins all chunks, which reads a whole memory-mapped file even for a few rows. Selecting lists, texts
+and bytes in random order is slow in Arrow: for 4,096 random rows of about 45 int32 tokens out of 200,000 rows, `_gather_ragged`
+needs 0.35 ms for one chunk and 3.4 ms for 50 chunks. `take` (last lines of `_gather`) takes 6 and 4 times as long (2 cores).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,55 +19,58 @@ from mlxfp.core.chunks import Indices, RecordBatch, concat_chunks, no_rows
 from mlxfp.support.arrow_types import is_large, is_list, is_number, is_tensor
 from mlxfp.support.errors import DataError
 
-Places = NDArray[np.integer[Any]]
-At = Indices | slice  # places in the result
-Parts = list[tuple[pa.Array, At, Indices]]  # of a column: a chunk's array, where in the result its rows go, and which rows these are
+Positions = NDArray[np.integer[Any]]
+At = Indices | slice  # positions in the result
+Parts = list[tuple[pa.Array, At, Indices]]  # of one column: chunk array, positions in the result, row indices in the chunk
 
-LARGE = 64 << 20  # bytes of a chunk: in chunks of this size, 4,096 random rows of 20 million take 1.5 times as long as from one chunk
-LAST_BYTE = 2**31 - 1  # the largest offset in a buffer that a view can hold
-_INLINE = 12  # a view holds so few bytes in itself
-_SLICES_PER_TAKE = 16  # slices of neighbouring rows that cost as much as one `take` from a chunk: measured on 3 columns
+LARGE = 64 << 20  # chunk size in bytes: 4,096 random rows of 20 million take 1.5 times as long as with a single chunk
+LAST_BYTE = 2**31 - 1  # largest buffer offset in a view
+_INLINE = 12  # maximum number of bytes stored inside a view
+_SLICES_PER_TAKE = 16  # measured on 3 columns: number of slices of consecutive rows with the cost of one `take` from a chunk
 
 
 @frozen(eq=False)
 class Rows:
-    """The chunks of a table, from which rows are taken by number."""
+    """Table chunks with random access to rows."""
 
     schema: pa.Schema
-    starts: Indices  # the number of the first row of each chunk, and then the number of rows
+    starts: Indices  # index of the first row of each chunk, then the number of rows
     chunks: tuple[Callable[[], RecordBatch], ...]
-    held: bool = True  # chunks are in memory, so that getting one costs nothing
-    _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # what `_fixed` found, of held chunks
+    in_memory: bool = True  # chunks are in memory, so reading a chunk is free
+    _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # cache of `_fixed`
 
     def take(self, rows: Indices) -> RecordBatch:
-        """Return the rows with these numbers, int64[N], in this order. Only the chunks that hold them are read."""
+        """Return the rows at these indices, int64[N], in this order. Reads only the chunks with these rows."""
         if not len(rows):
             return no_rows(self.schema)
         if len(self.chunks) == 1:
             if rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] - rows[:-1] == 1).all():
                 return self.chunks[0]().slice(rows[0], len(rows))
             return self._gathered([(0, slice(None), rows)], len(rows))
-        which = np.searchsorted(self.starts, rows, side="right") - 1
-        places = rows - self.starts[which]
-        firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(which, prepend=-1) != 0))  # where a run of neighbours begins
-        order = np.argsort(which, kind="stable")
-        cuts = np.flatnonzero(np.diff(which[order], prepend=-1))  # where in `order` the rows of a chunk begin
-        if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.held else 1):
-            runs = zip(which[firsts].tolist(), places[firsts].tolist(), np.diff(firsts, append=len(rows)).tolist(), strict=True)
-            return concat_chunks([self.chunks[chunk]().slice(place, size) for chunk, place, size in runs])
+        chunk_of = np.searchsorted(self.starts, rows, side="right") - 1
+        positions = rows - self.starts[chunk_of]
+        # Positions where runs of consecutive rows start.
+        firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(chunk_of, prepend=-1) != 0))
+        order = np.argsort(chunk_of, kind="stable")
+        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # positions in `order` where the rows of a chunk start
+        if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.in_memory else 1):
+            runs = zip(chunk_of[firsts].tolist(), positions[firsts].tolist(), np.diff(firsts, append=len(rows)).tolist(), strict=True)
+            return concat_chunks([self.chunks[chunk]().slice(first, size) for chunk, first, size in runs])
         into = np.split(order, cuts[1:])
-        return self._gathered([(chunk, at, places[at]) for chunk, at in zip(which[order[cuts]].tolist(), into, strict=True)], len(rows))
+        return self._gathered(
+            [(chunk, at, positions[at]) for chunk, at in zip(chunk_of[order[cuts]].tolist(), into, strict=True)], len(rows)
+        )
 
     def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
-        """Return what reads one column of at most `most` rows, int64[N], as `fixed_values` does, into memory that is used again.
+        """Return a function that reads a column at up to `most` rows, int64[N], like `fixed_values`, into a reused buffer.
 
-        It is None for a column without `fixed_values`, and unless there is one chunk.
+        Return None if the table has several chunks or the column has no `fixed_values`.
         """
         values = self._fixed(0, self.chunks[0](), self.schema.get_field_index(name)) if len(self.chunks) == 1 else None
         if values is None:
             return None
         memory, take = np.empty((most, *values.shape[1:]), values.dtype), values.take
-        # with "clip", as numpy gathers into memory of its own first without
+        # Without "clip", numpy first gathers into a temporary buffer.
         return lambda rows: take(rows, 0, memory if len(rows) == most else memory[: len(rows)], "clip")
 
     def _gathered(self, parts: Sequence[tuple[int, At, Indices]], count: int) -> RecordBatch:
@@ -76,17 +79,17 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
-        kind = self.schema.field(column).type  # not `types`, which lists all
-        looked_at = _is_fixed(kind) or (self.held and is_list(kind))
-        views = [self._fixed(chunk, chunks[chunk], column) if looked_at else None for chunk, _, _ in parts]
-        if all(values is not None and values.shape[1:] == views[0].shape[1:] for values in views):  # type: ignore[union-attr]  # none is None
-            found = _gather_plain([(values, at, rows) for values, (_, at, rows) in zip(views, parts, strict=True)], count)  # type: ignore[misc]  # not None
-            if is_large(kind) or found.size <= LAST_BYTE:
-                return to_fixed(found, kind)
+        kind = self.schema.field(column).type  # faster than `schema.types`, which lists the types of all columns
+        has_views = _is_fixed(kind) or (self.in_memory and is_list(kind))
+        views = [self._fixed(chunk, chunks[chunk], column) if has_views else None for chunk, _, _ in parts]
+        if all(values is not None and values.shape[1:] == views[0].shape[1:] for values in views):  # type: ignore[union-attr]  # no view is None
+            gathered = _gather_plain([(values, at, rows) for values, (_, at, rows) in zip(views, parts, strict=True)], count)  # type: ignore[misc]  # no view is None
+            if is_large(kind) or gathered.size <= LAST_BYTE:
+                return to_fixed(gathered, kind)
         return _gather([(chunks[chunk].column(column), at, rows) for chunk, at, rows in parts], count)
 
     def _fixed(self, number: int, chunk: RecordBatch, column: int) -> NDArray[Any] | None:
-        if not self.held:
+        if not self.in_memory:
             return fixed_values(chunk.column(column))
         if (number, column) not in self._views:
             array = chunk.column(column)
@@ -95,33 +98,33 @@ class Rows:
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """Make the rows of a table ready to be taken by number."""
+    """Return a table as `Rows`, for random access."""
     return rows_in(table.schema, table.to_batches())
 
 
 def rows_in(schema: pa.Schema, chunks: Iterable[RecordBatch]) -> Rows:
-    """Make the rows of chunks with this schema ready to be taken by number."""
-    some = [chunk for chunk in chunks if chunk.num_rows]
-    starts = np.cumsum([0, *(chunk.num_rows for chunk in some)])
-    return Rows(schema, starts, tuple(partial(identity, chunk) for chunk in some))
+    """Return chunks with this schema as `Rows`, for random access."""
+    nonempty = [chunk for chunk in chunks if chunk.num_rows]
+    starts = np.cumsum([0, *(chunk.num_rows for chunk in nonempty)])
+    return Rows(schema, starts, tuple(partial(identity, chunk) for chunk in nonempty))
 
 
 def large_chunks(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Join chunks to few large ones, as taking rows costs a little for each chunk."""
-    held: list[RecordBatch] = []
+    """Join chunks into a few large chunks, because random access has a small cost per chunk."""
+    pending: list[RecordBatch] = []
     size = 0
     for chunk in chunks:
-        held.append(chunk)
+        pending.append(chunk)
         size += chunk.nbytes
         if size >= LARGE:
-            yield concat_chunks(held)
-            held, size = [], 0
-    if held:
-        yield concat_chunks(held)
+            yield concat_chunks(pending)
+            pending, size = [], 0
+    if pending:
+        yield concat_chunks(pending)
 
 
 def takeable(kind: pa.DataType) -> pa.DataType:
-    """Replace views of text and bytes, which polars writes and from which Arrow cannot take rows yet, by the types with offsets."""
+    """Replace view types of text and bytes by types with offsets, because Arrow cannot take rows of views. Polars writes views."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -136,44 +139,44 @@ def takeable(kind: pa.DataType) -> pa.DataType:
 
 
 class Pieces:
-    """Pieces of many buffers, each with its place in the result; when all places are filled, they are copied end to end in one pass.
+    """Pieces of many buffers with their positions in the result. One pass copies all pieces end to end.
 
-    That needs no loop in Python: Arrow copies a column of views of bytes.
+    The copy needs no Python loop, because Arrow casts a column of binary views.
     """
 
     def __init__(self, count: int) -> None:
-        """Make room for `count` pieces."""
-        # https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout: a view is four int32: its length, a copy of
-        # its first four bytes, which are not read here, the number of its buffer, and its offset in that buffer
+        """Allocate positions for `count` pieces."""
+        # https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout: a view is four int32: the length, a copy of
+        # the first four bytes (not read here), the buffer index, and the offset in the buffer.
         self._views = np.empty((count, 4), np.int32)
         self._buffers: list[pa.Buffer] = []
 
-    def put(self, at: Places | slice, buffer: pa.Buffer, begins: Places, lengths: Places) -> None:
-        """Define the pieces at the places `at`: `lengths` bytes of a buffer of less than 2 GB, from `begins` on. All are int[N]."""
-        apart = not isinstance(at, slice)
-        own = np.empty((len(lengths), 4), np.int32) if apart else self._views[at]
-        own[:, 0], own[:, 2], own[:, 3] = lengths, len(self._buffers), begins
-        short = np.flatnonzero(own[:, 0] <= _INLINE)
+    def put(self, at: Positions | slice, buffer: pa.Buffer, begins: Positions, lengths: Positions) -> None:
+        """Set the pieces at positions `at`: `lengths` bytes of a buffer (below 2 GB), starting at `begins`. All are int[N]."""
+        scattered = not isinstance(at, slice)
+        views = np.empty((len(lengths), 4), np.int32) if scattered else self._views[at]
+        views[:, 0], views[:, 2], views[:, 3] = lengths, len(self._buffers), begins
+        short = np.flatnonzero(views[:, 0] <= _INLINE)
         if len(short):
-            inside = np.arange(_INLINE)
+            offsets = np.arange(_INLINE)
             raw = np.frombuffer(buffer, np.uint8) if buffer.size else np.zeros(1, np.uint8)
-            held = raw[np.minimum(begins[short, None] + inside, len(raw) - 1)]
-            own.view(np.uint8)[short, 4:] = np.where(inside < lengths[short, None], held, 0)
-        if apart:
-            self._views[at] = own
+            content = raw[np.minimum(begins[short, None] + offsets, len(raw) - 1)]
+            views.view(np.uint8)[short, 4:] = np.where(offsets < lengths[short, None], content, 0)
+        if scattered:
+            self._views[at] = views
         self._buffers.append(buffer)
 
     def joined(self) -> tuple[NDArray[np.int64], pa.Buffer]:
-        """Copy all pieces end to end: return their offsets, int64[N + 1], and the bytes."""
+        """Copy all pieces end to end. Return the offsets, int64[N + 1], and the bytes."""
         views = pa.py_buffer(self._views)
-        made = pa.Array.from_buffers(pa.binary_view(), len(self._views), [None, views, *self._buffers]).cast(pa.large_binary())
-        _, offsets, data = made.buffers()
+        copied = pa.Array.from_buffers(pa.binary_view(), len(self._views), [None, views, *self._buffers]).cast(pa.large_binary())
+        _, offsets, data = copied.buffers()
         ends = np.frombuffer(offsets, np.int64, len(self._views) + 1)
         return ends, data.slice(0, int(ends[-1])) if data else pa.py_buffer(b"")
 
 
 def fixed_values(column: pa.Array) -> NDArray[Any] | None:
-    """Return the numbers of a column [N], or of lists of one length and tensors [N, size], without copying; None for others and nulls."""
+    """Return numbers [N], equally long lists or tensors [N, size] as a numpy view. Return None for other types and for nulls."""
     if not _is_fixed(column.type) or column.null_count:
         return None
     if is_number(column.type):
@@ -185,7 +188,7 @@ def fixed_values(column: pa.Array) -> NDArray[Any] | None:
 
 
 def _even_values(column: pa.Array) -> NDArray[Any] | None:
-    """Return the numbers of a column of lists that all have one length, [N, length], as `fixed_values` does; None for others and nulls."""
+    """Return a list column with equal lengths as a numpy view [N, length]. Return None for other types, other lengths and nulls."""
     ends = column.offsets.to_numpy()
     length = int(ends[1] - ends[0]) if len(column) else 0
     if length < 1 or column.null_count or not is_number(column.type.value_type) or (np.diff(ends) != length).any():
@@ -195,7 +198,7 @@ def _even_values(column: pa.Array) -> NDArray[Any] | None:
 
 
 def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Make the column of this type of which `fixed_values` are these; or a column of lists, which have one length."""
+    """Convert the result of `fixed_values` to a column of the given type, or to a list column with equal lengths."""
     if is_number(kind):
         return pa.array(values, kind)
     if is_list(kind):
@@ -204,8 +207,8 @@ def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
             kind, len(values), [None, pa.py_buffer(ends)], children=[pa.array(values.reshape(-1), kind.value_type)]
         )
     storage = kind.storage_type if is_tensor(kind) else kind
-    made = pa.Array.from_buffers(storage, len(values), [None], children=[pa.array(values.reshape(-1), storage.value_type)])
-    return pa.ExtensionArray.from_storage(kind, made) if is_tensor(kind) else made
+    array = pa.Array.from_buffers(storage, len(values), [None], children=[pa.array(values.reshape(-1), storage.value_type)])
+    return pa.ExtensionArray.from_storage(kind, array) if is_tensor(kind) else array
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
@@ -214,33 +217,32 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _gather(parts: Parts, count: int) -> pa.Array:
-    """Put the rows of a column together that is not of one size, or has nulls."""
-    found = None if any(array.null_count for array, _, _ in parts) or not _width(parts[0][0].type) else _gather_ragged(parts, count)
-    if found is not None:
-        return found
-    taken = [array.take(pa.array(rows)) for array, _, rows in parts]
-    back = np.empty(count, np.int64)
-    back[np.concatenate([np.arange(count)[at] for _, at, _ in parts])] = np.arange(count)
-    return concat_chunks([pa.RecordBatch.from_arrays([array], ["x"]) for array in taken]).column(0).take(pa.array(back))
+    """Gather the rows of a column with nulls or values of variable size."""
+    ragged = None if any(array.null_count for array, _, _ in parts) or not _width(parts[0][0].type) else _gather_ragged(parts, count)
+    if ragged is not None:
+        return ragged
+    arrays = [array.take(pa.array(rows)) for array, _, rows in parts]
+    order = np.empty(count, np.int64)
+    order[np.concatenate([np.arange(count)[at] for _, at, _ in parts])] = np.arange(count)
+    return concat_chunks([pa.RecordBatch.from_arrays([array], ["x"]) for array in arrays]).column(0).take(pa.array(order))
 
 
 def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int) -> NDArray[Any]:
     out: NDArray[Any] = np.empty(0)
     for values, at, rows in parts:
-        taken = values.take(rows, axis=0)
-        if len(taken) == count and isinstance(at, slice):
-            return taken
+        selected = values.take(rows, axis=0)
+        if len(selected) == count and isinstance(at, slice):
+            return selected
         if not len(out):
             out = np.empty((count, *values.shape[1:]), values.dtype)
-        out[at] = taken
+        out[at] = selected
     return out
 
 
 def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
-    """Put lists of numbers, texts or bytes together, through views into the bytes of the chunks, which Arrow copies all at once.
+    """Gather lists of numbers, texts or bytes through views of the chunk buffers. Arrow copies all values at once, in the final order.
 
-    The rows come out in order, with no second step. Return None where it is impossible: for lists that hold nulls, and for rows beyond the
-    first 2 GB of a chunk.
+    Return None for lists with nulls, and for rows beyond the first 2 GB of a chunk.
     """
     kind = parts[0][0].type
     width, pieces = _width(kind), Pieces(count)
@@ -258,15 +260,15 @@ def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
     ends = ends // width
     if ends[-1] > LAST_BYTE and not is_large(kind):
         return None
-    own = pa.py_buffer(ends if is_large(kind) else ends.astype(np.int32))
+    offsets = pa.py_buffer(ends if is_large(kind) else ends.astype(np.int32))
     if not is_list(kind):
-        return pa.Array.from_buffers(kind, count, [None, own, data])
+        return pa.Array.from_buffers(kind, count, [None, offsets, data])
     values = pa.Array.from_buffers(kind.value_type, int(ends[-1]), [None, data])
-    return pa.Array.from_buffers(kind, count, [None, own], children=[values])
+    return pa.Array.from_buffers(kind, count, [None, offsets], children=[values])
 
 
 def _bytes_of(array: pa.Array) -> tuple[NDArray[Any], pa.Buffer | None, int]:
-    """Return the offsets of the rows in values, int32 or int64[N + 1]; the bytes of all values; and the offset of the values in these."""
+    """Return the row offsets, int32 or int64[N + 1], the bytes of all values, and the offset of the first value in these bytes."""
     if is_list(array.type):
         values = array.values
         buffer = None if values.null_count else values.buffers()[1] or pa.py_buffer(b"")
@@ -277,7 +279,7 @@ def _bytes_of(array: pa.Array) -> tuple[NDArray[Any], pa.Buffer | None, int]:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Return the bytes of a value of a ragged type; 0 for other types."""
+    """Return the number of bytes per value of a ragged type, or 0 for other types."""
     if is_list(kind):
         return kind.value_type.bit_width // 8 if is_number(kind.value_type) else 0
     return int(kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()))

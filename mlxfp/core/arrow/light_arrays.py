@@ -1,6 +1,6 @@
-"""Arrow arrays of numbers, and constants, made of their buffers.
+"""Arrow arrays of numbers and text scalars, built from buffers.
 
-`pa.array` and `pa.scalar` import pandas where it is installed, which takes a third of a second in each fresh process and worker.
+`pa.array` and `pa.scalar` import pandas if installed, which takes a third of a second in every new process and worker.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def number_array(values: NDArray[Any]) -> pa.Array:
-    """Make the array of numbers that `pa.array` makes, without a copy where they are next to each other; of others, by `pa.array`.
+    """Return an Arrow array of numbers like `pa.array`, without copying contiguous values. Other arrays are passed to `pa.array`.
 
     >>> number_array(np.arange(6)[::2]).to_pylist()
     [0, 2, 4]
@@ -23,7 +23,7 @@ def number_array(values: NDArray[Any]) -> pa.Array:
 
 
 def text_scalar(text: str) -> pa.StringScalar:
-    """Make the scalar of a text that `pa.scalar` makes.
+    """Return a text scalar like `pa.scalar`.
 
     >>> text_scalar("a").equals(pa.scalar("a"))
     True
@@ -33,17 +33,17 @@ def text_scalar(text: str) -> pa.StringScalar:
 
 
 def numbers_of(array: pa.Array) -> NDArray[Any]:
-    """Return what `to_numpy` does: integers and truth values without nulls by their buffer, integers without a copy.
+    """Return the result of `to_numpy`. Integers and booleans without nulls are read from the buffer, integers without a copy.
 
     >>> numbers_of(pa.array([3, 1, 2])[1:]), numbers_of(pa.array([True, False]))
     (array([1, 2]), array([ True, False]))
     """
     kind = array.type
     if array.null_count or not len(array) or not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-        found: NDArray[Any] = array.to_numpy(zero_copy_only=False)
-        return found
+        numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return numbers
     if pa.types.is_boolean(kind):
-        truths: NDArray[Any] = numbers_of(array.cast(pa.uint8())).view(bool)
-        return truths
+        booleans: NDArray[Any] = numbers_of(array.cast(pa.uint8())).view(bool)
+        return booleans
     values: NDArray[Any] = np.frombuffer(array.buffers()[1], str(kind))
     return values[array.offset : array.offset + len(array)]

@@ -1,17 +1,17 @@
-"""What Arrow data says about itself before it is unpacked: a few compressed bytes can stand for as many gigabytes as somebody likes."""
+"""Headers of Arrow messages, read before decompression. A few compressed bytes can expand to many gigabytes."""
 
 import struct
 from typing import Any
 
 import pyarrow as pa
 
-_HEADER, _COMPRESSION, _DICTIONARY_DATA = 2, 3, 1  # the numbers of fields, in Message.fbs of the Arrow format
+_HEADER, _COMPRESSION, _DICTIONARY_DATA = 2, 3, 1  # field indices in Message.fbs of the Arrow format
 
 
 def is_compressed(stream: Any) -> bool:
-    """Return whether a batch in an Arrow stream (a buffer, or a file that is open at its first message) is compressed.
+    """Return True if a batch in an Arrow stream (a buffer, or a file at its first message) is compressed.
 
-    Reads the heads of the messages only. Other bytes raise `ArrowInvalid` or `struct.error`.
+    Reads only the message headers. Other bytes raise `ArrowInvalid` or `struct.error`.
 
     >>> sink = pa.BufferOutputStream()
     >>> with pa.ipc.new_stream(sink, pa.schema({"x": pa.int64()}), options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
@@ -33,12 +33,12 @@ def _has_compression(message: pa.ipc.Message) -> bool:
 
 
 def _follow(head: bytes, at: int) -> int:
-    """Return the place that an offset refers to."""
+    """Return the position that the offset at position `at` refers to."""
     return at + int(struct.unpack_from("<I", head, at)[0])
 
 
 def _field(head: bytes, table: int, number: int) -> int:
-    """Return the place of a field of a table (https://flatbuffers.dev/internals/#tables); 0 where it is not there."""
+    """Return the position of a table field (https://flatbuffers.dev/internals/#tables), or 0 if the field is missing."""
     fields = table - struct.unpack_from("<i", head, table)[0]
     inside = 4 + 2 * number
     offset = struct.unpack_from("<H", head, fields + inside)[0] if inside < struct.unpack_from("<H", head, fields)[0] else 0

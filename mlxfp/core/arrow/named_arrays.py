@@ -1,6 +1,6 @@
-"""What a collate function of any library returns, as arrays by name: mappings, tuples and lists of arrays, also nested.
+"""Arrays by name from batches of any library: mappings, tuples and lists of arrays, also nested.
 
-No library is imported here, MLX neither: see `array_values`.
+No array library is imported, including MLX. See `array_values`.
 """
 
 import sys
@@ -15,10 +15,10 @@ from mlxfp.support.errors import ArgumentTypeError
 
 
 def named_parts(batch: Any) -> dict[str, Any]:
-    """Return the arrays of a batch by name, as they are, and its lists of texts as tuples.
+    """Return the unconverted arrays of a batch by name, and its lists of texts as tuples.
 
-    The name of a part is its key in a mapping, or its place in a tuple or list; nested names are joined by a dot. One array is a tuple of
-    one. Raises `ArgumentTypeError` for anything that is neither an array nor a list of texts.
+    The name of an element is the key in a mapping or the index in a tuple or list. Nested names are joined by a dot. A single array
+    counts as a tuple of one array. Raises `ArgumentTypeError` for a value that is neither an array nor a list of texts.
 
     >>> list(named_parts({"x": np.zeros(2), "names": ["a", "b"]})), list(named_parts((np.zeros(2), {"y": np.ones(2)})))
     (['x', 'names'], ['0', '1.y'])
@@ -27,7 +27,7 @@ def named_parts(batch: Any) -> dict[str, Any]:
 
 
 def named_arrays(batch: Any) -> dict[str, Any]:
-    """Return the same with numpy arrays, which share memory with the arrays of the batch where they can.
+    """Return the elements of `named_parts` with arrays as numpy arrays, which share memory with the batch if possible.
 
     >>> import mlx.core as mx
     >>> named_arrays({"x": mx.array([1, 2])})
@@ -37,7 +37,7 @@ def named_arrays(batch: Any) -> dict[str, Any]:
 
 
 def host_array(array: Any) -> NDArray[Any]:
-    """Return an array of any library as a numpy array; bfloat16, which numpy does not have, becomes float32.
+    """Return an array of any library as a numpy array. bfloat16 becomes float32, because numpy has no bfloat16.
 
     >>> import mlx.core as mx
     >>> host_array(mx.ones(2, mx.bfloat16))
@@ -69,10 +69,10 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for key, part in items:
             yield from _parts(f"{name}.{key}" if name else str(key), part)
     else:
-        where = f"{name!r}" if name else "it"
+        where = f"{name!r}" if name else "the batch"
         raise ArgumentTypeError(
             f"A batch holds arrays and lists of texts, in a mapping or a tuple, but {where} is {type(value).__name__}: {value!r:.200}. "
-            "Make an array of it."
+            "Convert the value to an array."
         )
 
 
@@ -81,7 +81,7 @@ def _is_texts(value: Any) -> bool:
 
 
 def _is_container(value: Any) -> bool:
-    """Whether a value holds parts; a list of numbers does not."""
+    """Return True for a mapping, and for a tuple or list of arrays, texts or containers. A list of numbers is no container."""
     if isinstance(value, Mapping):
         return True
     return isinstance(value, tuple | list) and all(is_array(type(part)) or _is_texts(part) or _is_container(part) for part in value)

@@ -1,7 +1,7 @@
-"""Rows of different lengths: columns of lists, read as numpy arrays and made of them.
+"""Rows of different lengths: conversion between list columns and numpy arrays.
 
-There are two layouts, as in Arrow. End to end: the values of all rows, and `ends`, int64[N + 1], a 0 and then where each row ends.
-Anywhere (Arrow's list view): a `Ragged`, whose rows may overlap, have any order, and leave values out.
+Two layouts exist, as in Arrow. Contiguous: the values of all rows, and `ends`, int64[N + 1], a 0 followed by the end offset of
+each row. List view: a `Ragged`, whose rows may overlap, have any order, and skip values.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ Ends = Indices
 
 @frozen(eq=False)
 class Ragged:
-    """Rows anywhere in an array: row `i` is `values[starts[i] : starts[i] + lengths[i]]`."""
+    """Rows at any position of an array: row `i` is `values[starts[i] : starts[i] + lengths[i]]`."""
 
     values: NDArray[Any]
     starts: Indices
@@ -30,27 +30,27 @@ class Ragged:
 
 
 def ends_of(lengths: NDArray[np.integer[Any]]) -> Ends:
-    """Return where rows of these lengths end when they stand end to end: int64[N + 1]."""
+    """Return the end offsets of contiguous rows with these lengths: int64[N + 1]."""
     ends = np.zeros(len(lengths) + 1, np.int64)
     lengths.cumsum(out=ends[1:])
     return ends
 
 
 def places_within(lengths: Indices, dtype: Any = np.int64) -> NDArray[Any]:
-    """Return the place of each value in its row: [sum of lengths], which has to be a number of this dtype."""
+    """Return the index of each value in its row: [sum of lengths]. The total must fit the dtype."""
     ends = ends_of(lengths)
-    places = np.arange(ends[-1], dtype=dtype)
-    places -= np.repeat(ends[:-1].astype(dtype), lengths)
-    return places
+    positions = np.arange(ends[-1], dtype=dtype)
+    positions -= np.repeat(ends[:-1].astype(dtype), lengths)
+    return positions
 
 
-def row_of(ends: Ends, place: int) -> int:
-    """Return the row of the value at `place` among the values of all rows."""
-    return int(np.searchsorted(ends, place, side="right")) - 1
+def row_of(ends: Ends, index: int) -> int:
+    """Return the row of the value at `index` among the values of all rows."""
+    return int(np.searchsorted(ends, index, side="right")) - 1
 
 
 def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
-    """Return the values of all rows, end to end, and the ends. The column holds lists or tensors of any layout, and no null."""
+    """Return the contiguous values of all rows and their ends. The column holds lists or tensors of any layout, without nulls."""
     if is_list(column.type):
         ends = column.offsets.to_numpy().astype(np.int64)
         return column.values.slice(ends[0], ends[-1] - ends[0]), ends - ends[0]
@@ -59,43 +59,43 @@ def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
 
 
 def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
-    """Make a column of lists of values that stand end to end. Raises `DataError` for 2**31 values or more."""
+    """Return contiguous values as a list column. Raises `DataError` for 2**31 or more values."""
     if ends[-1] >= 2**31:
         raise DataError(f"A column of lists holds fewer than 2**31 values in a chunk, got {ends[-1]}. Read fewer rows at a time.")
     inner = values if isinstance(values, pa.Array) else number_array(values)
-    buffers = [None, pa.py_buffer(ends.astype(np.int32))]  # ListArray.from_arrays takes three times as long, which shows for one row
+    buffers = [None, pa.py_buffer(ends.astype(np.int32))]  # ListArray.from_arrays takes three times as long, which matters for single rows
     return pa.Array.from_buffers(pa.list_(inner.type), len(ends) - 1, buffers, children=[inner])
 
 
 def column_without_nulls(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> pa.Array:
-    """Return a column; raise `DataError` naming the first row that has no value. `of` says what the rows are a part of."""
+    """Return a column. Raises `DataError` with the first null row. `of` names the container of the rows in the message."""
     column = chunk.column(chunk.schema.get_field_index(name))
     if column.null_count:
-        place = first_null(column)
+        row = first_null(column)
         raise DataError(
-            f"{wanted_by}: column {name!r} of {row_at(chunk, place, of=of)} is null. Fill it with map, or leave such rows out with filter."
+            f"{wanted_by}: column {name!r} of {row_at(chunk, row, of=of)} is null. Fill it with map, or leave such rows out with filter."
         )
     return column
 
 
-def check_values(found: tuple[pa.Array, Ends], chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> None:
-    """Raise `DataError` naming the first row whose list holds a null."""
-    values, ends = found
+def check_values(lists: tuple[pa.Array, Ends], chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> None:
+    """Raise `DataError` with the first row whose list contains a null."""
+    values, ends = lists
     if values.null_count:
-        place = row_of(ends, first_null(values))
-        raise DataError(f"{wanted_by}: column {name!r} of {row_at(chunk, place, of=of)} holds a null in its list. Fill it with map.")
+        row = row_of(ends, first_null(values))
+        raise DataError(f"{wanted_by}: column {name!r} of {row_at(chunk, row, of=of)} holds a null in its list. Fill it with map.")
 
 
 def check_same_lengths(first: tuple[str, Ends], second: tuple[str, Ends], chunk: RecordBatch, wanted_by: str, *, of: str = "chunk") -> None:
-    """Raise `DataError` naming the first row whose lists in two columns, (name, ends) each, differ in length."""
+    """Raise `DataError` with the first row whose lists in two columns, given as (name, ends), differ in length."""
     if not np.array_equal(first[1], second[1]):
-        place = int(np.argmax(first[1] != second[1])) - 1
-        found = " and ".join(f"{ends[place + 1] - ends[place]} in column {name!r}" for name, ends in (first, second))
+        row = int(np.argmax(first[1] != second[1])) - 1
+        lengths = " and ".join(f"{ends[row + 1] - ends[row]} in column {name!r}" for name, ends in (first, second))
         raise DataError(
-            f"{wanted_by}: {row_at(chunk, place, of=of)} has lists of different lengths: {found}. Give both one value for each token."
+            f"{wanted_by}: {row_at(chunk, row, of=of)} has lists of different lengths: {lengths}. Both columns need one value per token."
         )
 
 
 def first_null(column: pa.Array) -> int:
-    """Return the place of the first null of a column that has one."""
+    """Return the index of the first null. The column must have a null."""
     return int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))

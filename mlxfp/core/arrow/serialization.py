@@ -1,7 +1,7 @@
-"""Plain values as bytes that are safe to read from any source: JSON, Arrow IPC and a checksum. Nothing is ever unpickled or executed.
+"""Serialization of plain values as JSON, Arrow IPC and a checksum. Untrusted bytes are safe to read: no code is executed.
 
-Layout: 8 bytes magic, 2 bytes version, 16 bytes BLAKE2b digest of the rest, 4 bytes length of the JSON, the JSON, the blobs. In the
-JSON, plain values are written as they are, tuples as arrays, and everything else as `{"tag": ...}`; blobs are located by [offset, size].
+Layout: 8 bytes magic, 2 bytes version, 16 bytes BLAKE2b digest of the rest, 4 bytes JSON length, the JSON, the blobs. In the
+JSON, plain values are unchanged, tuples are arrays, and all other values are `{"tag": ...}`. Blobs are located by [offset, size].
 """
 
 import json
@@ -19,12 +19,12 @@ from mlxfp.support.errors import ArgumentTypeError, CursorError
 _MAGIC = b"MLXFPCUR"
 _VERSION = 3
 _HEAD = len(_MAGIC) + 2 + 16 + 4
-_ROWS_WITHOUT_BYTES = 2**20  # so many rows may take no bytes, in columns of nothing but nulls; of others, eight take at least one
-_NUMBERS = "biuf"  # numpy kinds that are plain numbers
+_ROWS_WITHOUT_BYTES = 2**20  # maximum number of rows without bytes (columns of nulls); in other columns, eight rows take at least one byte
+_NUMBERS = "biuf"  # numpy kinds of plain numbers
 
 
 def pack(value: object, kinds: Mapping[str, type]) -> bytes:
-    """Write a value: None, bool, int, float, str, bytes, tuple, dict, numpy and Arrow data, and the attrs classes in `kinds`."""
+    """Serialize a value: None, bool, int, float, str, bytes, tuple, dict, numpy and Arrow data, and the attrs classes in `kinds`."""
     blobs: list[bytes] = []
     text = json.dumps(_encode(value, kinds, blobs), allow_nan=False, separators=(",", ":")).encode()
     body = len(text).to_bytes(4, "little") + text + b"".join(blobs)
@@ -32,29 +32,33 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 
 
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
-    """Read what `pack` wrote; raise `CursorError` for any other bytes. The memory that it takes is bounded by a multiple of their size."""
+    """Read the bytes of `pack`. Raises `CursorError` for any other bytes. The memory is bounded by a multiple of the input size."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentTypeError(f"A cursor is read from bytes, got {type(data).__name__}.")
     data = bytes(data)
     if data[:8] != _MAGIC:
         raise CursorError(
-            f"These bytes are not a cursor: they start with {data[:8]!r}, not {_MAGIC!r}. Pass what Cursor.to_bytes() returned."
+            f"These bytes are not a cursor: they start with {data[:8]!r}, not {_MAGIC!r}. Pass the bytes returned by Cursor.to_bytes()."
         )
     version = int.from_bytes(data[8:10], "little")
     if version != _VERSION:
-        raise CursorError(f"The cursor has version {version}, and this mlxfp reads version {_VERSION}. Use the mlxfp that wrote it.")
+        raise CursorError(
+            f"The cursor has version {version}, but this mlxfp reads version {_VERSION}. Use the version of mlxfp that wrote the cursor."
+        )
     if len(data) < _HEAD or blake2b(data[26:], digest_size=16).digest() != data[10:26]:
-        raise CursorError(f"The cursor is damaged: its {len(data)} bytes do not have the checksum that was written. Use an earlier cursor.")
+        raise CursorError(f"The cursor is damaged: the checksum of its {len(data)} bytes is wrong. Use an earlier cursor.")
     size = int.from_bytes(data[26:30], "little")
     try:
         return _decode(json.loads(data[30 : 30 + size]), kinds, _Blobs(data[30 + size :]))
     except CursorError:
         raise
-    except Exception as error:  # bytes made by hand with a correct checksum can fail anywhere: they are not a cursor
-        raise CursorError(f"The cursor cannot be read: {type(error).__name__}: {error}. Use what Cursor.to_bytes() returned.") from error
+    except Exception as error:  # forged bytes with a correct checksum can raise any error here
+        raise CursorError(
+            f"The cursor cannot be read: {type(error).__name__}: {error}. Pass the bytes returned by Cursor.to_bytes()."
+        ) from error
 
 
-def _encode(value: Any, kinds: Mapping[str, type], blobs: list[bytes]) -> Any:  # noqa: C901, PLR0911  # one case for each kind of value
+def _encode(value: Any, kinds: Mapping[str, type], blobs: list[bytes]) -> Any:  # noqa: C901, PLR0911  # one case per kind of value
     match value:
         case None | bool() | str():
             return value
@@ -84,7 +88,7 @@ def _encode(value: Any, kinds: Mapping[str, type], blobs: list[bytes]) -> Any:  
     )
 
 
-def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # noqa: PLR0911  # one case for each kind of value
+def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # noqa: PLR0911  # one case per kind of value
     if isinstance(value, list):
         return tuple(_decode(item, kinds, blobs) for item in value)
     if not isinstance(value, dict):
@@ -104,7 +108,8 @@ def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # n
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in _NUMBERS:
                 raise CursorError(
-                    f"The cursor holds numbers of the type {dtype}, which a cursor never contains. Use what Cursor.to_bytes() returned."
+                    f"The cursor holds numbers of the type {dtype}, which a cursor never contains. "
+                    "Pass the bytes returned by Cursor.to_bytes()."
                 )
             array = np.frombuffer(blobs.take(value["at"]), dtype).reshape(value["shape"])
             return array if value["shape"] else array[()]
@@ -119,18 +124,18 @@ def _add_blob(data: bytes, blobs: list[bytes]) -> list[int]:
 
 
 class _Blobs:
-    """What follows the JSON: read once, in order. So no few bytes stand for many, as they would if all values could share a blob."""
+    """The blobs after the JSON. Each blob is read once and in order, so a small input cannot reuse a blob to fill the memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._read = data, 0
 
     def take(self, at: list[int]) -> bytes:
-        """Return the next blob, which is where the JSON says."""
+        """Return the next blob. Raises `CursorError` if `at` is not its location."""
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
                 f"The cursor refers to bytes {start} to {start + size} of {len(self._data)}, after {self._read}. "
-                "Use what Cursor.to_bytes() returned."
+                "Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size
         return self._data[start : start + size]
@@ -146,19 +151,19 @@ def _chunk_to_bytes(chunk: pa.RecordBatch) -> bytes:
 def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
     if is_compressed(pa.py_buffer(data)):
         raise CursorError(
-            f"The cursor holds compressed rows, which could fill the memory, in {len(data)} bytes; one that was written here never does. "
-            "Use what Cursor.to_bytes() returned."
+            f"The cursor holds compressed rows in {len(data)} bytes, which mlxfp never writes and which could fill the memory. "
+            "Pass the bytes returned by Cursor.to_bytes()."
         )
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         chunk = reader.read_next_batch()
     if chunk.num_rows > max(_ROWS_WITHOUT_BYTES, 8 * len(data)):
-        raise CursorError(f"The cursor has {chunk.num_rows} rows in {len(data)} bytes. Use what Cursor.to_bytes() returned.")
-    chunk.validate(full=True)  # in bytes made by hand, offsets could point outside their buffers
+        raise CursorError(f"The cursor has {chunk.num_rows} rows in {len(data)} bytes. Pass the bytes returned by Cursor.to_bytes().")
+    chunk.validate(full=True)  # offsets in forged bytes could point outside their buffers
     _with_checked_names(chunk.schema)
     return chunk
 
 
 def _with_checked_names(schema: pa.Schema) -> pa.Schema:
-    """Read the names of the columns, which Arrow decodes only when they are used, and which may not be text."""
+    """Read the column names, because Arrow decodes names lazily and forged names may not be text."""
     list(schema.names)
     return schema

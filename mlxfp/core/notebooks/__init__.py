@@ -1,1 +1,1 @@
-"""How values of the core look in a notebook."""
+"""Notebook output of core values."""

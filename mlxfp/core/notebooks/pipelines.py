@@ -1,4 +1,4 @@
-"""How a dataset looks in a notebook: its parts with what comes out of each, and its first rows."""
+"""Notebook output of a dataset: its parts with their outputs, and its first rows."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,17 +15,17 @@ from mlxfp.core.notebooks.diagrams import diagram
 from mlxfp.core.notebooks.rows import ROWS, rows_html
 from mlxfp.support.html import Html, clip, element, fragment
 
-_ERROR = 300  # characters of a message
-_FEW = 50_000  # rows that are read in less than a second
+_ERROR = 300  # maximum number of characters of an error message
+_FEW = 50_000  # maximum number of rows that can be read in less than a second
 
 
 def dataset_html(dataset: Pipeline[Any]) -> str:
-    """Show the parts of a pipeline with what comes out of each, and its first rows."""
+    """Return HTML with the parts of a pipeline, their outputs, and the first rows."""
     return fragment(diagram(part_facts(dataset)), *_first(dataset))
 
 
 def _gathers(dataset: Pipeline[Any]) -> bool:
-    """Tell whether the first item may need a whole epoch of many rows: of few, taking some by number is quick."""
+    """Return True if the first item may require reading an epoch of many rows. Random access to a few rows is fast."""
     source = dataset.source
     few = _permutes(dataset) and source.indexable and (source.length() or _FEW + 1) <= _FEW
     return (source.traits.gathers and not few) or any(map(_gathers, children(source)))
@@ -36,10 +36,10 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 
 
 def _direct(dataset: Any) -> Any:
-    """Return a dataset with the same items in epoch 0 that neither keeps rows nor makes them ahead, at the end and before a shuffle."""
+    """Return a dataset with the same items in epoch 0, without caches and prefetching at the end and before a shuffle."""
     while dataset.source.traits.same_items:
-        held = dataset.source.dataset
-        dataset = attrs.evolve(held, stages=(*held.stages, *dataset.stages))
+        inner = dataset.source.dataset
+        dataset = attrs.evolve(inner, stages=(*inner.stages, *dataset.stages))
     if _permutes(dataset):
         dataset = attrs.evolve(dataset, source=attrs.evolve(dataset.source, dataset=_direct(dataset.source.dataset)))
     return dataset
@@ -52,14 +52,14 @@ def _first(written: Pipeline[Any]) -> Iterator[Html]:
         return
     try:
         with closing(run(dataset, start(0, None))) as items:
-            found: Any = next(items, (None, None))[0]
-        if found is None:
+            first: Any = next(items, (None, None))[0]
+        if first is None:
             yield element("p", "No items.", class_="muted")
         elif dataset.level == "batches":
             yield element("p", "The first batch:", class_="muted")
-            yield batch_html(found, decoders(dataset).get("input_ids"))
+            yield batch_html(first, decoders(dataset).get("input_ids"))
         else:
             yield element("p", f"The first {'rows' if dataset.level == 'examples' else 'group'}:", class_="muted")
-            yield rows_html(to_rows(found.slice(0, ROWS)), decoders(dataset))
-    except Exception as error:  # noqa: BLE001  # whatever a user's function raises: a notebook would show nothing at all
+            yield rows_html(to_rows(first.slice(0, ROWS)), decoders(dataset))
+    except Exception as error:  # noqa: BLE001  # an error of a user function must not hide the diagram
         yield element("p", f"The first rows cannot be shown: {clip(error, _ERROR)}", class_="muted")

@@ -1,7 +1,7 @@
-"""How rows look in a notebook: HTML of bounded size, in which everything that comes from data is escaped.
+"""Notebook output of rows: HTML of bounded size with escaped data.
 
-Notebooks ask a value for `_repr_html_`: a method works in each of them, where a registry of formatters would be IPython's alone, and would
-need something to run when mlxfp is imported.
+Notebooks call `_repr_html_`, which works in every notebook. A registry of formatters would work only in IPython and would need
+code to run when mlxfp is imported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,18 +11,18 @@ from typing import Any
 from mlxfp.core.notebooks.tokens import Decoder, decoded
 from mlxfp.support.html import Html, clip, element, fragment, table
 
-ROWS, COLUMNS, VALUE = 5, 12, 120  # that are shown, and characters of a value
-_PLACES, _TEXT = 12, 500  # items of a list, and characters of decoded tokens
+ROWS, COLUMNS, VALUE = 5, 12, 120  # maximum number of rows, columns and characters per value
+_ELEMENTS, _TEXT = 12, 500  # maximum number of list elements and of characters of decoded tokens
 
 
 def examples_html(group: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]) -> str:
-    """Show the first rows of a group."""
+    """Return HTML with the first rows of a group."""
     rows = rows_html(list(islice(group, ROWS)), decoders)
     return fragment(rows, element("p", f"{len(group):,} examples", class_="muted"))
 
 
 def show(value: Any) -> str:
-    """Return a value as a short text: arrays by dtype and shape, long lists and texts by their beginning.
+    """Return a value as a short text: arrays by dtype and shape, long lists and texts truncated.
 
     >>> show([1, 2]), show(list(range(100))), show(b"abc")
     ('[1, 2]', '100 values: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …', '3 bytes')
@@ -31,15 +31,16 @@ def show(value: Any) -> str:
         return f"{str(value.dtype).rpartition('.')[2]}{list(value.shape)}"
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
-    if isinstance(value, list | tuple) and len(value) > _PLACES:
-        return clip(f"{len(value):,} values: {', '.join(show(item) for item in value[:_PLACES])}, …", VALUE)
+    if isinstance(value, list | tuple) and len(value) > _ELEMENTS:
+        return clip(f"{len(value):,} values: {', '.join(show(item) for item in value[:_ELEMENTS])}, …", VALUE)
     return clip("" if value is None else value, VALUE)
 
 
 def rows_html(rows: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]) -> Html:
-    """Return rows as a table; where the tokenizer of a column is known, the text of ids is shown when the pointer is over them."""
+    """Return rows as a table. If the tokenizer of a column is known, a tooltip shows the text of the ids."""
     present = list(rows[0]) if rows else []
-    names = present if len(present) <= COLUMNS else [*present[: COLUMNS // 2], *present[-COLUMNS // 2 :]]  # stages add the last ones
+    # The last columns are shown as well, because stages append columns.
+    names = present if len(present) <= COLUMNS else [*present[: COLUMNS // 2], *present[-COLUMNS // 2 :]]
     cells = [[_cell(row[name], decoders.get(name)) for name in names] for row in rows]
     left_out = len(present) - len(names)
     more = [element("p", f"and {left_out:,} more columns between them", class_="muted")] if left_out else []

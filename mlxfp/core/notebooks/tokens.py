@@ -5,12 +5,12 @@ from typing import Any, Protocol
 
 from mlxfp.support.errors import MlxfpError
 
-IGNORED = -100  # what labels hold where nothing is to be predicted
-_LONGEST = 512  # ids that are decoded
+IGNORED = -100  # label value of positions excluded from the loss
+_LONGEST = 512  # maximum number of decoded ids
 
 
 class Decoder(Protocol):
-    """What a tokenizer must have, so that ids are shown as text."""
+    """Tokenizer methods required to show ids as text."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids."""
@@ -20,19 +20,19 @@ class Decoder(Protocol):
 
 
 def holds_tokens(name: str) -> bool:
-    """Return whether a column, or an array of a batch, has the name of one of token ids."""
+    """Return True if a column or array name is a name of token ids."""
     return name.endswith(("input_ids", "labels"))
 
 
 def decoded(ids: Any, decoder: Decoder | None) -> str | None:
-    """Return the text of a list of ids without labels that are ignored; None where it is not known.
+    """Return the text of a list of ids without ignored labels, or None for other values or without a decoder.
 
-    An id outside of the vocabulary is said, as it is what a reader looks for.
+    If an id is outside the vocabulary, return the error message, because the reader probably looks for this error.
     """
-    if decoder is None or not isinstance(ids, list | tuple) or not all(isinstance(each, int) for each in ids):
+    if decoder is None or not isinstance(ids, list | tuple) or not all(isinstance(token, int) for token in ids):
         return None
-    kept = [each for each in ids[:_LONGEST] if each != IGNORED]
+    shown = [token for token in ids[:_LONGEST] if token != IGNORED]
     try:
-        return decoder.decode(kept) + (" …" if len(ids) > _LONGEST else "")
+        return decoder.decode(shown) + (" …" if len(ids) > _LONGEST else "")
     except MlxfpError as error:
         return str(error)

@@ -12,22 +12,22 @@ Jobs = Generator[tuple[Job, Position], None, None]
 
 
 class Runner(Protocol):
-    """Runs jobs in other threads or processes: in order, with a bounded number in flight."""
+    """Protocol of runners: run jobs in order in other threads or processes, with a bounded number in flight."""
 
     def map(self, jobs: Jobs, *, whole: bool) -> Generator[tuple[tuple[Job, Position], Result], None, None]:
-        """Yield each job and the position after its task, in order, with the result. `whole` jobs are not cut: groups."""
+        """Yield (job, position after its task) and the result for each job, in order. `whole` jobs (groups) are not split."""
         ...
 
     def read(self, task: Task) -> RecordBatch:
-        """Let the workers read a task, and wait for the rows."""
+        """Read a task in the workers and return the rows."""
         ...
 
 
-RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # None: everything runs in the thread that reads
+RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # the active runner; None: the reading thread runs all jobs
 
 
 def read_now(task: Task) -> RecordBatch:
-    """Read a task, with the workers of the active runner if there is one."""
+    """Read a task, in the workers of the active runner if there is a runner."""
     __tracebackhide__ = True
     runner = RUNNER.get()
     return task.read() if runner is None else runner.read(task)

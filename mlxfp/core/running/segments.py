@@ -17,7 +17,7 @@ __tracebackhide__ = True
 
 @frozen(eq=False)
 class Segment:
-    """Consecutive stateless steps and their hooks. Sent to each process once."""
+    """Consecutive stateless steps with their hooks. Sent to each process once."""
 
     steps: tuple[Step, ...]
     hooks: Hooks
@@ -28,7 +28,7 @@ class Segment:
         return [(step, self.hooks.step(step)) for step in self.steps]
 
     def run(self, chunk: RecordBatch) -> "Result":
-        """Feed a chunk to the steps."""
+        """Run the steps on a chunk."""
         __tracebackhide__ = True
         states: Any = defaultdict(tuple)
         chunks = list(push(self.calls, states, (chunk,)))
@@ -36,27 +36,26 @@ class Segment:
 
 
 def keep_nothing(states: Iterable[Any]) -> bool:
-    """Return whether all states are empty."""
+    """Return True if all states are empty."""
     return all(map(is_empty, states))
 
 
 @frozen(eq=False)
 class RowTask(Task):
-    """Rows of an indexable dataset by number: the task of its source, and the row-wise steps after the source."""
+    """Rows of an indexable dataset by index: a task of the source, and the row-wise steps."""
 
     task: Task
     epoch: int
     indices: Indices
     segment: Segment
-    text: str  # the innermost source, for errors; else empty
+    text: str  # repr of the innermost source for error notes; empty for other sources
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return len(self.indices)
 
     def read(self) -> RecordBatch:
-        """Take the rows, and run the steps."""
         __tracebackhide__ = True
         try:
             (chunk,) = self.segment.run(number_as(self.task.read(), self.epoch, self.indices)).chunks
@@ -67,33 +66,32 @@ class RowTask(Task):
         return chunk
 
     def part(self, first: int, stop: int) -> Task | None:
-        """Take fewer rows."""
         part = self.task.part(first, stop)
         return None if part is None else RowTask(part, self.epoch, self.indices[first:stop], self.segment, self.text)
 
     def sent_to(self, workers: str) -> Task:
-        """Take the rows here if need be; the worker runs the steps."""
+        """Return a task for the workers. Rows that workers cannot read are read here; the workers run the steps."""
         sent = self.task.sent_to(workers)
         return self if sent is self.task else RowTask(sent, self.epoch, self.indices, self.segment, self.text)
 
 
 class Result(NamedTuple):
-    """Output chunks of a job, and the seconds of work.
+    """Output chunks of a job, and the duration of the job.
 
-    Not `complete` if the job failed, with an `error`, or a step has kept rows for the next chunk: then the job is done again in the thread
-    that reads the dataset.
+    A job is incomplete (`complete=False`) if the job failed with an `error`, or if a step kept rows for the next chunk. The reading
+    thread runs an incomplete job again.
     """
 
     chunks: list[RecordBatch]
     complete: bool
     error: BaseException | None = None
     seconds: float = 0.0
-    cpu: float = 0.0  # seconds on a processor
+    cpu: float = 0.0  # CPU time in seconds
 
 
 @frozen(eq=False)
 class Job:
-    """A task, the number of its first row, and the segment that runs after the task."""
+    """A task, the index of its first row, and the segment to run after the task."""
 
     task: Task
     epoch: int
@@ -101,7 +99,7 @@ class Job:
     segment: Segment
 
     def read(self) -> RecordBatch:
-        """Run the task, and number its rows."""
+        """Run the task and number its rows."""
         __tracebackhide__ = True
         return number_rows(self.task.read(), self.epoch, self.first)
 
@@ -111,10 +109,10 @@ class Job:
         return self.segment.run(self.read())
 
     def part(self, first: int, stop: int) -> "Job | None":
-        """Return the job of fewer rows, or None if the task cannot be cut."""
+        """Return the job for a subset of the rows, or None if the task cannot be split."""
         task = self.task.part(first, stop)
         return None if task is None else Job(task, self.epoch, self.first + first, self.segment)
 
     def sent_to(self, workers: str) -> "Job":
-        """Return the job as workers of this kind can run it."""
+        """Return a version of the job that workers of this kind can run."""
         return Job(self.task.sent_to(workers), self.epoch, self.first, self.segment)

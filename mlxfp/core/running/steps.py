@@ -10,8 +10,8 @@ from mlxfp.core.chunks import Indices, RecordBatch, Schema
 from mlxfp.core.sources import IndexTask, Position, Source, Task, Tasks, first_chunks
 from mlxfp.core.stages import Level, Stage, State
 
-__tracebackhide__ = True  # pytest hides the frames of this module, to show the user function
-ALL_STAGES = 1 << 30  # more than any pipeline has
+__tracebackhide__ = True  # pytest hides frames of this module to show the user function
+ALL_STAGES = 1 << 30  # larger than the number of stages of any pipeline
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
 Fed = tuple[State, Iterable[Any]]
@@ -21,11 +21,11 @@ Rows = Callable[[], Iterator[RecordBatch]]
 
 @frozen
 class Step:
-    """One call for each chunk: a stage, or one that does the work of several neighbouring stages.
+    """A stage, or the combined work of several neighbouring stages, called once per chunk.
 
-    The step does the work of the stages from `index` to before `stop`; the state is kept at `index`. The host part and the device part of a
-    step have its `index`, also as `stop`; so has a step that only leaves out columns, which has no text. `schema` is what comes out if
-    nothing is left out. `text` is how the stages were written.
+    The step covers the stages from `index` up to, but not including, `stop`. The state is stored at `index`. Host parts, device parts
+    and column drops have `stop == index`; column drops have an empty text. `schema` is the output schema before columns are dropped.
+    `text` is the source text of the stages.
     """
 
     stage: Stage
@@ -37,23 +37,24 @@ class Step:
 
 @frozen(eq=False)
 class Plan:
-    """What runs in place of a pipeline as it was written, with the same items and cursors. Computed once, by `planning.py`.
+    """Executable form of a pipeline, with the same items and cursors as the written pipeline. Computed once, in `planning.py`.
 
-    Without workers, all `steps` run in order in one thread. Workers run `segment` on tasks of the source and `host` on groups, and `device`
-    makes the items of these groups. If `host` or `device` fails, `groups` run on the group, for the error.
+    Without workers, all `steps` run in order in one thread. With workers, `segment` runs on source tasks and `host` on groups in the
+    workers, and `device` converts the groups to items. If `host` or `device` fails, `groups` runs on the group again to raise the
+    error.
     """
 
     source: Source
-    segment: tuple[Step, ...]  # leading steps without a state: chunk -> chunks
-    stages: tuple[Step, ...]  # the steps between `segment` and `groups`
-    groups: tuple[Step, ...]  # trailing steps without a state, one group -> one group or batch; none if not worth a worker
-    host: tuple[Step, ...]  # the part of `groups` that needs no arrays
-    device: tuple[Step, ...]  # the rest of `groups`
-    declared: tuple[Stage, ...]  # the stages of the pipeline, with declared schemas: a cursor holds their states
+    segment: tuple[Step, ...]  # leading stateless steps: chunk -> chunks
+    stages: tuple[Step, ...]  # steps between `segment` and `groups`
+    groups: tuple[Step, ...]  # trailing stateless steps, one group -> one group or batch; empty if too cheap for a worker
+    host: tuple[Step, ...]  # the part of `groups` that creates no MLX arrays
+    device: tuple[Step, ...]  # the rest of `groups`, which creates MLX arrays
+    declared: tuple[Stage, ...]  # stages of the pipeline with declared schemas; a cursor holds their states
     level: Level
-    schema: Schema  # of the chunks that come out; after `collate`: of the groups that go in
-    text: str  # the source as it was written, for errors
-    rewrites: tuple[str, ...] = ()  # changes, for `explain`
+    schema: Schema  # schema of the output chunks; after `collate`: of the input groups
+    text: str  # repr of the source, for error messages
+    rewrites: tuple[str, ...] = ()  # optimizations, for `explain`
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -62,28 +63,28 @@ class Plan:
 
     @property
     def costly(self) -> bool:
-        """True if reading the source or a step is expensive enough for a worker."""
+        """True if reading the source or running a step is expensive enough for a worker."""
         return self.source.traits.costly() or are_costly(self.steps)
 
 
 def are_costly(steps: Iterable[Step]) -> bool:
-    """Return whether steps are expensive enough for a worker."""
+    """Return True if a step is expensive enough for a worker."""
     return any(step.stage.traits.projection is None for step in steps)  # projections are free
 
 
 @frozen
 class Changes:
-    """Changes of the plan and the items by hooks."""
+    """Changes that hooks make to the plan and the items."""
 
     as_written: int = 0  # number of leading stages without optimization
     fuses: bool = True  # consecutive row-wise stages may run as one step
     marks: str = ""  # name of an added hidden column; caches separate rows with and without the column
-    collates: bool = True  # False: yield groups instead of batches
+    collates: bool = True  # False: the run yields groups instead of batches
 
 
 @frozen(eq=False)
 class SourceCalls:
-    """The functions of a source that a run calls."""
+    """Functions of a source called by a run."""
 
     schema: Callable[[], Schema]
     read: Read
@@ -94,7 +95,7 @@ class SourceCalls:
 
 
 def calls_of(source: Source) -> SourceCalls:
-    """Return the functions of a source."""
+    """Return the functions of a source without hooks."""
     traits = source.traits
     task, length, head = traits.task or partial(IndexTask, source), traits.exact_length or source.length, partial(first_chunks, source)
     return SourceCalls(source.schema, source.read, source.tasks, task, length, head)
@@ -104,8 +105,8 @@ def calls_of(source: Source) -> SourceCalls:
 class Hooks:
     """Wrappers around the calls of the parts of a running pipeline.
 
-    These change nothing. Subclasses override what they change, and leave the rest to the hooks that they are put around (`inner`).
-    One that changes `read` of a source also changes `tasks`.
+    The base class changes nothing. Subclasses override some methods and delegate all other calls to the wrapped hooks (`inner`). A
+    subclass that changes `read` of a source must also change `tasks`.
     """
 
     inner: "Hooks | None" = None
@@ -120,7 +121,7 @@ class Hooks:
         return calls_of(source) if self.inner is None else self.inner.source(source)
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
-        """Return the function that declares the schema of the stage at an index."""
+        """Return the function that declares the schema of the stage at index `place`."""
         return stage.infer if self.inner is None else self.inner.infer(stage, place)
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:
@@ -138,7 +139,6 @@ class AsWritten(Hooks):
 
     @property
     def changes(self) -> Changes:
-        """All stages run as written."""
         return evolve(super().changes, as_written=ALL_STAGES)
 
 
@@ -154,7 +154,7 @@ def blame(error: Exception, stages: str) -> None:
 def push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
     """Run the steps in order on chunks. Updates `states` in place.
 
-    Lazy: a chunk is fed to a step when what comes out of it is asked for.
+    Lazy: a step processes a chunk when its output is requested.
     """
     for step, call in calls:
         chunks = _feed(step, call, states, chunks)

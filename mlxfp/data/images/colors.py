@@ -1,4 +1,4 @@
-"""Images whose colours are changed at random."""
+"""Random changes of the colours of images."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -15,16 +15,19 @@ from mlxfp.support.errors import ArgumentError
 
 
 @explain_call
-def color_jitter(  # noqa: PLR0913  # all are named
+def color_jitter(  # noqa: PLR0913  # keyword-only
     *, seed: int, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0, image: str = "image"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Change brightness, contrast, saturation and hue of each image, in a random order.
 
-    As torchvision's `ColorJitter` does with Pillow's images (torchvision/transforms/_functional_pil.py): each image is mixed with black, by
-    a factor that is uniform from max(0, 1 - brightness) to 1 + brightness; in the same way with its mean grey for the contrast, and with
-    its grey version for the saturation. The hue is turned by a share of the circle from -hue to hue, which is at most 0.5. Saturation and
-    hue of grey images stay.
-    What is drawn depends on the seed, the epoch and the row. The column and the errors are those of `decode`.
+    The changes are those of torchvision's `ColorJitter` for Pillow images (torchvision/transforms/_functional_pil.py):
+
+    - Brightness blends the image with black, by a factor drawn uniformly from max(0, 1 - brightness) to 1 + brightness.
+    - Contrast blends the image with its mean grey, saturation with its grey version. Both factors are drawn in the same way.
+    - Hue is rotated by a fraction of the colour circle, drawn uniformly from -hue to hue. `hue` is at most 0.5.
+
+    Saturation and hue do not change grey images. The random numbers depend on seed, epoch and row. Columns and errors are as in
+    `decode`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -55,7 +58,7 @@ class _ColorJitter(ImageStage):
     saturation: float = 0.0
     hue: float = 0.0
     image: str = "image"
-    draws_each: ClassVar[int] = 8  # the order of the four changes, and by how much
+    draws_each: ClassVar[int] = 8  # two draws for each of the 4 changes: order and amount
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         for change in np.argsort(drawn[:4], kind="stable").tolist():
@@ -86,8 +89,8 @@ _OTHERS = (_black, _mean_grey, lambda pixels: in_mode(pixels, "grey"))
 
 
 def _mixed(pixels: Pixels, other: Any, share: float) -> Pixels:
-    """Return share * pixels + (1 - share) * other, rounded down as `PIL.Image.blend` does."""
-    if np.ndim(other) == 0:  # so each of the 256 values becomes another one
+    """Return share * pixels + (1 - share) * other, rounded down like `PIL.Image.blend`."""
+    if np.ndim(other) == 0:  # a lookup table of 256 values is enough
         table: Pixels = _mixed_values(np.arange(256, dtype=np.float32), np.float32(other), share)
         return table.take(pixels)
     return _mixed_values(pixels.astype(np.float32), other.astype(np.float32), share)
@@ -101,7 +104,7 @@ def _mixed_values(values: Pixels, other: Any, share: float) -> Pixels:
 def _turn_hue(pixels: Pixels, share: float, needed_by: str) -> Pixels:
     if pixels.shape[2] == 1:
         return pixels
-    own = pillow(needed_by)
-    colors = np.array(own.fromarray(np.ascontiguousarray(pixels)).convert("HSV"))
-    colors[..., 0] += np.uint8(int(share * 255) % 256)  # beyond 255 it begins at 0 again: hues are a circle
-    return np.asarray(own.frombytes("HSV", colors.shape[1::-1], colors.tobytes()).convert("RGB"))
+    pil = pillow(needed_by)
+    colors = np.array(pil.fromarray(np.ascontiguousarray(pixels)).convert("HSV"))
+    colors[..., 0] += np.uint8(int(share * 255) % 256)  # uint8 overflow is correct here: hue is an angle
+    return np.asarray(pil.frombytes("HSV", colors.shape[1::-1], colors.tobytes()).convert("RGB"))

@@ -1,7 +1,7 @@
-"""Columns of images: encoded files, tensors of one size, and pixels of different sizes; read and made one image at a time.
+"""Image columns: encoded files, tensors of one size, and pixels of variable size. Images are read and written one at a time.
 
-Pixels of different sizes are `struct<rgb: large_binary, height: int32, width: int32>`, or `grey` in place of `rgb`: rows of pixels from the
-top, each from the left, with 3 bytes a pixel or one.
+Pixels of variable size have the type `struct<rgb: large_binary, height: int32, width: int32>`, with `grey` instead of `rgb` for grey
+images. The bytes are in row-major order, 3 or 1 per pixel.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,38 +30,38 @@ _MODES: dict[int, Mode] = {1: "grey", 3: "rgb"}
 
 @frozen
 class ImageKind:
-    """What is known of all images of a column: their mode, and the size if they have one. Files are decoded to RGB."""
+    """Mode and, if constant, size of all images of a column. Encoded files are decoded to RGB."""
 
     mode: Mode
     size: Size | None = None
 
     @property
     def type(self) -> pa.DataType:
-        """The type of a column of such images."""
+        """Arrow type of the column."""
         if self.size is None:
             return pa.struct([(self.mode, pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
         return pa.fixed_shape_tensor(pa.uint8(), (*self.size, CHANNELS[self.mode]))
 
     @property
     def bytes(self) -> int:
-        """How many bytes the pixels of an image have; 0 if their sizes differ."""
+        """Number of bytes of an image, or 0 for images of variable size."""
         return 0 if self.size is None else prod((*self.size, CHANNELS[self.mode]))
 
     def column(self, blocks: Iterable[Pixels], count: int) -> pa.Array:
-        """Make a column of `count` images of this kind, which come in blocks of images of one size, uint8[N, H, W, C]."""
+        """Return a column of `count` images. Each block holds images of one size, uint8[N, H, W, C]."""
         if self.size is not None:
             whole, first = np.empty((count, *self.size, CHANNELS[self.mode]), np.uint8), 0
             for block in blocks:
                 whole[first : first + len(block)] = block
                 first += len(block)
             return to_fixed(whole, self.type)
-        each = [(pixels.tobytes(), *pixels.shape[:2]) for block in blocks for pixels in block]
-        columns = [pa.array([row[place] for row in each], field.type) for place, field in enumerate(self.type)]
+        rows = [(pixels.tobytes(), *pixels.shape[:2]) for block in blocks for pixels in block]
+        columns = [pa.array([row[index] for row in rows], field.type) for index, field in enumerate(self.type)]
         return pa.StructArray.from_arrays(columns, fields=list(self.type))
 
 
 def kind_in(schema: Schema, name: str, wanted_by: str) -> ImageKind:
-    """Return what is known of the images of a column before they are read; raise `SchemaError` unless it holds images."""
+    """Return mode and size of the images of a column from the schema alone. Raise `SchemaError` for a column without images."""
     check_columns([name], [column for column in schema.names if column not in HIDDEN], wanted_by)
     kind = schema.field(name).type
     if is_tensor(kind) and kind.value_type == pa.uint8():
@@ -74,27 +74,27 @@ def kind_in(schema: Schema, name: str, wanted_by: str) -> ImageKind:
         return ImageKind(mode)
     raise SchemaError(
         f"{wanted_by}: column {name!r} must hold images: files as binary, or tensors uint8 [H, W] or [H, W, C] with 1 or 3 channels, got "
-        f"{kind}. Channels are the last axis; where they are the first, move them with map and np.moveaxis(image, 0, -1)."
+        f"{kind}. Channels must be the last axis. Move leading channels with map and np.moveaxis(image, 0, -1)."
     )
 
 
 def encoded_in(kind: pa.DataType) -> bool:
-    """Whether a column holds files, as `read_images` and Hugging Face datasets make them."""
+    """Return True for a column of encoded files, as made by `read_images` and Hugging Face datasets."""
     return is_binary(kind) or (pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
 
 
 def mode_of(kind: pa.DataType) -> Mode | None:
-    """Return the mode of pixels of different sizes; None for other types."""
+    """Return the mode of a column of pixels with variable size, or None for other types."""
     return next((mode for mode in _MODES.values() if kind == ImageKind(mode).type), None)
 
 
-def loads_of(  # noqa: PLR0913  # the last two are named
+def loads_of(  # noqa: PLR0913  # two are keyword-only
     chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *, of: str = "chunk", memory: Memory | None = None
 ) -> list[Load]:
-    """Return what reads each image, uint8[H, W, C]; it raises `UnusableImageError`. Files are decoded in the mode, others stay as they are.
+    """Return one function per row that reads the image, uint8[H, W, C], or raises `UnusableImageError`.
 
-    Raises `DataError` for a row without an image. `of` says what the rows are a part of. With `memory`, pixels are valid until the next
-    image is read.
+    Encoded files are decoded in `mode`. Other images keep their mode. Raises `DataError` for a row without an image. `of` is the word
+    for the table in messages, such as "chunk". With `memory`, the pixels are valid until the next image is read.
     """
     column = column_without_nulls(chunk, name, wanted_by, of=of)
     if not len(column):
@@ -110,7 +110,7 @@ def loads_of(  # noqa: PLR0913  # the last two are named
 
 
 def tensors_of(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> Pixels:
-    """Return the images of a column of tensors, uint8[N, H, W, C], without copying them; raise `DataError` for a row without an image."""
+    """Return the images of a tensor column, uint8[N, H, W, C], without a copy. Raise `DataError` for a row without an image."""
     tensors: Pixels = column_without_nulls(chunk, name, wanted_by, of=of).to_numpy_ndarray()
     return tensors[..., None] if tensors.ndim == 3 else tensors
 
@@ -124,10 +124,10 @@ def _decoded(file: pa.Scalar, mode: Mode | None, wanted_by: str, memory: Memory 
 
 
 def _shape(kind: Any) -> tuple[int, ...]:
-    """Return the axes of a tensor as they are seen, of those in memory."""
+    """Return the logical shape of a tensor type, after the permutation of its axes."""
     return tuple(kind.shape[axis] for axis in kind.permutation or range(len(kind.shape)))
 
 
 def _content(file: pa.Scalar) -> bytes | memoryview:
-    """Return the bytes of a file without copying them; Arrow's are signed, and would not be equal to those of `bytes`."""
+    """Return the bytes of a file without a copy. Arrow buffers hold signed bytes, which never equal `bytes`, hence the cast."""
     return memoryview(file.as_buffer()).cast("B") if file.is_valid else b""

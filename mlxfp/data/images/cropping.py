@@ -1,4 +1,4 @@
-"""Parts of images: the middle, or another part in each epoch."""
+"""Crops of images: from the centre, or at random in each epoch."""
 
 from collections.abc import Callable, Sequence
 from math import exp, log, sqrt
@@ -20,15 +20,15 @@ from mlxfp.support.errors import ArgumentError
 
 Range = tuple[float, float]
 
-_TRIES = 10  # as in torchvision
+_TRIES = 10  # same number of tries as torchvision
 
 
 @explain_call
 def center_crop(size: tuple[int, int], *, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Cut the middle out of each image: tensors uint8 [height, width, C].
+    """Crop the centre of each image to `size`, (height, width). Makes tensors uint8 [height, width, C].
 
-    The column is as for `decode`, and files are decoded to RGB. Raises `DataError` naming the row and its file for an image that is smaller
-    than `size`, (height, width).
+    Columns are as in `decode`. Encoded files are decoded to RGB. Raises `DataError` with the row and file of an image smaller than
+    `size`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -46,10 +46,10 @@ def center_crop(size: tuple[int, int], *, image: str = "image") -> Callable[[Dat
 def random_crop(
     size: tuple[int, int], *, seed: int, padding: int = 0, image: str = "image"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Cut a part of `size`, (height, width), out of each image, all parts equally likely, in each epoch another one.
+    """Crop each image at a random position to `size`, (height, width).
 
-    First, images get `padding` black pixels on each side. The part depends on the seed, the epoch and the row. The column and the errors
-    are those of `center_crop`.
+    All positions are equally likely. The position depends on seed, epoch and row. `padding` black pixels are added to every side before
+    the crop. Columns and errors are as in `center_crop`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -64,7 +64,7 @@ def random_crop(
 
 
 @explain_call
-def random_resized_crop(  # noqa: PLR0913  # all but the size are named
+def random_resized_crop(  # noqa: PLR0913  # keyword-only, except size
     size: tuple[int, int],
     *,
     seed: int,
@@ -73,12 +73,12 @@ def random_resized_crop(  # noqa: PLR0913  # all but the size are named
     antialias: bool = True,
     image: str = "image",
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Cut a part of random area and proportions out of each image, and resize it to `size`, (height, width).
+    """Crop a region of random area and aspect ratio from each image and resize the region to `size`, (height, width).
 
-    As torchvision's `RandomResizedCrop` (after Szegedy et al., "Going Deeper with Convolutions", 2015): the share of the area is uniform in
-    `scale`, and the logarithm of width / height in that of `ratio`. Of ten tries, the first part that fits into the image is taken, at a
-    place where all are equally likely; if none fits, the largest part in the middle whose proportions are in `ratio`. The part depends on
-    the seed, the epoch and the row. The filter, the column and the errors are those of `resize`.
+    The region is chosen as in torchvision's `RandomResizedCrop` (Szegedy et al., "Going Deeper with Convolutions", 2015). The fraction
+    of the area is uniform in `scale`. The logarithm of width / height is uniform in the logarithms of `ratio`. The first region of ten
+    tries that fits into the image is used, at a uniformly random position. If no region fits, the crop is the largest centre region
+    with an aspect ratio in `ratio`. Random numbers depend on seed, epoch and row. Filter, columns and errors are as in `resize`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -104,7 +104,7 @@ class _CenterCrop(ImageStage):
         return attrs.evolve(kind, size=self.size)
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
-        top, left = (round(spare / 2) for spare in _spare(pixels, self.size))  # as in torchvision
+        top, left = (round(spare / 2) for spare in _spare(pixels, self.size))  # rounded as in torchvision
         return _part(pixels, top, left, self.size)
 
 
@@ -120,8 +120,8 @@ class _RandomCrop(ImageStage):
         return attrs.evolve(kind, size=self.size)
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
-        made: Pixels = self.edit_all(pixels[None], drawn[None])[0]
-        return made
+        result: Pixels = self.edit_all(pixels[None], drawn[None])[0]
+        return result
 
     def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
         padded = _with_margin(images, self.padding) if self.padding else images
@@ -148,7 +148,7 @@ class _RandomResizedCrop(ImageStage):
         return resized(part, self.size, name_of(self), antialias=self.antialias)
 
     def _chosen(self, height: int, width: int, drawn: list[float]) -> tuple[int, int, Size]:
-        """Return where the part begins, and its size."""
+        """Return the top row, the left column and the size of the crop."""
         lowest, highest = self.ratio
         *tries, down, right = drawn
         for share, shape in zip(tries[::2], tries[1::2], strict=True):
@@ -162,7 +162,7 @@ class _RandomResizedCrop(ImageStage):
 
 
 def _with_margin(images: Pixels, margin: int) -> Pixels:
-    """Put black pixels on each side of images [N, H, W, C]: `np.pad` takes ten times as long."""
+    """Add black pixels on every side of images [N, H, W, C]. Ten times faster than `np.pad`."""
     count, height, width, channels = images.shape
     out = np.zeros((count, height + 2 * margin, width + 2 * margin, channels), images.dtype)
     out[:, margin : margin + height, margin : margin + width] = images
@@ -175,12 +175,12 @@ def _part(pixels: Pixels, top: int, left: int, size: Size) -> Pixels:
 
 
 def _spare(pixels: Pixels, size: Size) -> tuple[int, int]:
-    """Return how many rows and columns a crop leaves out."""
+    """Return the number of surplus rows and columns of an image. Raise `UnusableImageError` for an image smaller than the crop."""
     height, width = pixels.shape[0] - size[0], pixels.shape[1] - size[1]
     if height < 0 or width < 0:
         raise UnusableImageError(
             f"has {pixels.shape[0]} x {pixels.shape[1]} pixels (height x width), too few for a crop of {size[0]} x {size[1]}. Put resize "
-            "or resize_short_side before it, or filter such rows out."
+            "or resize_short_side before the crop, or remove small images with filter."
         )
     return height, width
 
@@ -197,5 +197,5 @@ def _range(values: Any, most: float | None, **named: Any) -> Range:
     check_types((int, float), **{f"{name}[0]": low, f"{name}[1]": high})
     if not 0 < low <= high or high == float("inf") or (most is not None and high > most):
         above = "" if most is None else f", at most {most}"
-        raise ArgumentError(f"{name} must be (least, most), two numbers above 0 in this order{above}, got {values!r}.")
+        raise ArgumentError(f"{name} must be (least, most), two increasing numbers above 0{above}, got {values!r}.")
     return float(low), float(high)

@@ -1,4 +1,4 @@
-"""Decoding the files of images, in one mode."""
+"""Decoding of image files to RGB or grey."""
 
 from collections.abc import Callable
 
@@ -16,16 +16,17 @@ from mlxfp.support.checks import check_choice, check_text, explain_call
 def decode(*, mode: Mode = "rgb", image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Decode files such as JPEG and PNG, and convert all images to RGB or grey, uint8[H, W, C] with C = 3 or 1.
 
-    The other stages of this family decode files to RGB by themselves, so this one is needed for grey images, and to look at pixels.
+    The other stages of this family decode files to RGB without this stage. `decode` is needed for grey images and to look at pixels.
 
-    The column holds files as `binary` or in a field `bytes`, as in Hugging Face datasets, or tensors uint8 [H, W] or [H, W, C]. Files are
-    shown as a browser shows them: upright as their EXIF data say, what is transparent over white, 16 bits as the upper 8, the first picture
-    of several; colour profiles are ignored. Grey is ITU-R BT.601 luma, as in Pillow. Tensors stay tensors; images from files may differ in
-    size, so a row is `{"rgb": bytes, "height": int, "width": int}` until a stage gives all images one size. Neighbouring stages of
-    this family run image after image, and no such column is made between them.
+    The column holds encoded files (`binary`, or a struct with a field `bytes` as in Hugging Face datasets) or tensors uint8 [H, W] or
+    [H, W, C]. Files are decoded as in a browser: upright by their EXIF orientation, transparency over white, the upper 8 of 16 bits,
+    the first frame of an animation. Colour profiles are ignored. Grey is ITU-R BT.601 luma, as in Pillow.
 
-    Needs Pillow (extra `vision`). Raises `SchemaError` for a column of another type, and `DataError` naming the row and its file for one
-    that is damaged or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels.
+    Tensors stay tensors. Decoded files have variable sizes, hence rows are `{"rgb": bytes, "height": int, "width": int}` until a stage
+    gives all images one size. Neighbouring stages of this family are fused and make no such column in between.
+
+    Needs Pillow (extra `vision`). Raises `SchemaError` for a column of another type. Raises `DataError` with the row and file of an
+    image that is damaged or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -37,7 +38,7 @@ def decode(*, mode: Mode = "rgb", image: str = "image") -> Callable[[Dataset[Exa
     """
     check_choice(tuple(PILLOW_MODES), mode=mode)
     check_text(image=image)
-    pillow("images.decode")  # raise now, and not at the first row, if Pillow is missing
+    pillow("images.decode")  # raise for a missing Pillow when the stage is built
     return _Decode(mode, image)
 
 

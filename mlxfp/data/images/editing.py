@@ -1,4 +1,4 @@
-"""The base of the stages that change images: neighbouring ones run as one, block after block of images, with no column in between."""
+"""Base class of image stages. Neighbouring stages are fused: they run on blocks of images and make no column in between."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
@@ -22,11 +22,14 @@ from mlxfp.support.randomness import fold_in_rows, fold_into_rows, uniform
 
 Drawn = NDArray[np.float64]
 
-_BYTES_TOGETHER = 1 << 20  # of images in a block: so many stay in the cache of a core
+_BYTES_TOGETHER = 1 << 20  # bytes of a block of images; a block fits the CPU cache
 
 
 class ImageStage(RowWise):
-    """A stage that changes each image of a column by itself. One that draws at random has a `seed`, and says how many numbers it draws."""
+    """Stage that changes each image of a column independently.
+
+    A random stage has a `seed` and sets `draws_each`, the number of random draws per image.
+    """
 
     __slots__ = ()
     draws_each: ClassVar[int] = 0
@@ -34,23 +37,28 @@ class ImageStage(RowWise):
 
     @abstractmethod
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
-        """Change one image, uint8[H, W, C]; `drawn` are from 0 to 1. Raises `UnusableImageError`."""
+        """Return the changed image, uint8[H, W, C]. `drawn`, float64[draws_each], is uniform in [0, 1). Raises `UnusableImageError`."""
 
     def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
-        """Change images uint8[N, H, W, C], at least one, as `edit` changes each; a stage for which that is quicker changes all at once."""
+        """Return the changed images, uint8[N, H, W, C] with N >= 1.
+
+        Same result as `edit` per image. Overridden by stages with a faster batch form.
+        """
         return np.stack([self.edit(pixels, numbers) for pixels, numbers in zip(images, drawn, strict=True)])
 
     def kind(self, kind: ImageKind) -> ImageKind:
-        """Say of which kind the images are afterwards."""
+        """Return mode and size of the images after this stage."""
         return kind
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema with the type of such images."""
         return set_field(schema, self.image, self.kind(kind_in(schema, self.image, name_of(self))).type)
 
     @property
     def traits(self) -> Traits:
-        """The columns that are read: that of images, and that of files, which messages name."""
+        """Traits of an image stage: columns read, random draws and fusion with neighbours.
+
+        The path column is needed for error messages.
+        """
         return Traits(row_wise=True, draws=seeded(self), columns_read=(self.image, PATH), longest_row=identity, fuse=self._fused)
 
     def _fused(self, before: Stage, needed: Collection[str]) -> Stage | None:
@@ -59,13 +67,12 @@ class ImageStage(RowWise):
         return _Edits((*before.stages, self)) if isinstance(before, _Edits) and before.stages[0].image == self.image else None
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Change the images of a chunk."""
         return _edited(chunk, (self,))
 
 
 @frozen(repr=False)
 class _Edits(RowWise):
-    """Several of them in one. Only plans have it."""
+    """Fused image stages. Exist only in plans."""
 
     stages: tuple[ImageStage, ...]
 
@@ -81,7 +88,7 @@ class _Edits(RowWise):
 
 
 def name_of(stage: Any) -> str:
-    """Return the public name of a stage, for messages."""
+    """Return the public name of a stage for error messages."""
     return f"images.{label(type(stage))}"
 
 
@@ -94,48 +101,48 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
     if kinds[0].size is not None and chunk.num_rows:
         count = max(1, _BYTES_TOGETHER // max(kind.bytes for kind in kinds))
         blocks = editing.together(tensors_of(chunk, column, name_of(first)), count)
-    else:  # images of files are in memory one at a time, and the column has copies of them
-        blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))  # of `decode`, its mode
+    else:  # keep only one decoded image in memory at a time; `kinds[1]` has the mode of `decode`
+        blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))
     return set_column(chunk, column, kinds[-1].column(blocks, chunk.num_rows))
 
 
 @frozen
 class _Editing:
-    """The stages that change the images of a chunk, and what each draws for them."""
+    """Fused stages of a chunk and the random numbers of each stage."""
 
     chunk: RecordBatch
     stages: Sequence[Any]
     drawn: Sequence[Drawn]
 
     def together(self, images: Pixels, count: int) -> Iterator[Pixels]:
-        """Yield images uint8[N, H, W, C] after all stages, `count` at a time."""
+        """Yield images uint8[N, H, W, C] after all stages, in blocks of `count` images."""
         for begin in range(0, len(images), count):
-            block = made = images[begin : begin + count]
+            block = result = images[begin : begin + count]
             try:
                 for stage, numbers in zip(self.stages, self.drawn, strict=True):
-                    made = stage.edit_all(made, numbers[begin : begin + count])
-            except UnusableImageError:  # the error has to name the row and the stage
+                    result = stage.edit_all(result, numbers[begin : begin + count])
+            except UnusableImageError:  # repeat image by image, to name row and stage
                 yield from self.one_by_one([partial(identity, pixels) for pixels in block], begin)
             else:
-                yield made
+                yield result
 
     def one_by_one(self, loads: Sequence[Load], first: int = 0) -> Iterator[Pixels]:
-        """Yield images, which may differ in size, as blocks of one; they are those of the rows from `first` on."""
-        for place, load in enumerate(loads, first):
+        """Yield images of variable size after all stages, in blocks of one. `first` is the row of the first image."""
+        for row, load in enumerate(loads, first):
             stage = self.stages[0]
             try:
                 pixels = load()
                 for stage, numbers in zip(self.stages, self.drawn, strict=True):
-                    pixels = stage.edit(pixels, numbers[place])
+                    pixels = stage.edit(pixels, numbers[row])
             except UnusableImageError as error:
                 column = stage.image
-                at = f"column {column!r} of {row_at(self.chunk, place)}{file_of(self.chunk, column, place)}"
+                at = f"column {column!r} of {row_at(self.chunk, row)}{file_of(self.chunk, column, row)}"
                 raise DataError(f"{name_of(stage)}: {at} {error}") from error
             yield pixels[None]
 
 
 def _draw(stage: Any, chunk: RecordBatch) -> Drawn:
-    """Draw what a stage needs for each row, from the key of the row: float64[N, draws_each]."""
+    """Return the random numbers of a stage, float64[N, draws_each], derived from the key of each row."""
     if not stage.draws_each:
         return np.empty((chunk.num_rows, 0))
     keys = fold_into_rows(row_keys(chunk), name_of(stage), stage.seed)

@@ -1,4 +1,4 @@
-"""Images that are mirrored at random."""
+"""Random mirroring of images."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -18,9 +18,9 @@ from mlxfp.support.errors import ArgumentError
 def random_flip(
     *, seed: int, probability: float = 0.5, vertical: bool = False, image: str = "image"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Mirror each image with this probability: left becomes right, or with `vertical` top becomes bottom.
+    """Mirror each image with the given probability: left and right, or top and bottom with `vertical`.
 
-    Which images are mirrored depends on the seed, the epoch and the row. The column and the errors are those of `decode`.
+    The choice depends on seed, epoch and row. Columns and errors are as in `decode`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -49,9 +49,9 @@ class _RandomFlip(ImageStage):
         return self._mirrored(pixels) if drawn[0] < self.probability else pixels
 
     def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
-        made, chosen = images.copy(), drawn[:, 0] < self.probability
-        made[chosen] = self._mirrored(images[chosen])
-        return made
+        result, chosen = images.copy(), drawn[:, 0] < self.probability
+        result[chosen] = self._mirrored(images[chosen])
+        return result
 
     def _mirrored(self, pixels: Pixels) -> Pixels:
         return np.flip(pixels, -3 if self.vertical else -2)

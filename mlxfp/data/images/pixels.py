@@ -1,4 +1,4 @@
-"""What is done to the pixels of one image, [H, W, C], in numpy and Pillow; on large arrays both let other threads run."""
+"""Operations on pixels [H, W, C] in NumPy and Pillow. Both release the GIL for large arrays."""
 
 from functools import cache
 from importlib import import_module
@@ -17,32 +17,36 @@ Size = tuple[int, int]  # height and width
 PILLOW_MODES = {"rgb": "RGB", "grey": "L"}
 CHANNELS = {"rgb": 3, "grey": 1}
 
-_BYTES_TOGETHER = 1 << 20  # of small images that are resized in one call: so many stay in the cache of a core
-_SMALL = 1 << 15  # bytes of an image, before and after: 64 x 64 pixels take half the time together, 224 x 224 the same as one by one
+_BYTES_TOGETHER = 1 << 20  # bytes of small images resized in one call; fits the CPU cache
+# Bytes of a small image, before and after resizing. Resizing together halves the time for 64 x 64 pixels and gains nothing for 224 x 224.
+_SMALL = 1 << 15
 
 
 class UnusableImageError(Exception):
-    """The end of a sentence about an image: what is wrong with it, and what to do."""
+    """Error of an unusable image. The message is a predicate such as "has the mode CMYK", to which callers prepend the image."""
 
 
 def pillow(needed_by: str) -> Any:
-    """Return the package, or raise `MissingExtraError`."""
+    """Return `PIL.Image`, or raise `MissingExtraError`."""
     return optional("PIL.Image", extra="vision", needed_by=needed_by)
 
 
-def check_size(size: Size, own: Any, change: str = "") -> None:
-    """Check the size that a file declares, or that a `change` would give an image, before memory for so many pixels is asked for."""
-    (height, width), most = size, own.MAX_IMAGE_PIXELS
+def check_size(size: Size, pil: Any, change: str = "") -> None:
+    """Raise `UnusableImageError` for a size above Pillow's pixel limit, before the memory is allocated.
+
+    `change` replaces "has" in the message if the size is the result of resizing.
+    """
+    (height, width), most = size, pil.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
         raise UnusableImageError(
-            f"{change or 'has'} {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS, {most:,}: a small file may be made to "
-            "need much memory. If you trust it, set that to a larger number; else filter such rows out."
+            f"{change or 'has'} {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS = {most:,}. The limit protects memory "
+            "against malicious files. Set PIL.Image.MAX_IMAGE_PIXELS to a larger number for trusted files, or remove the row with filter."
         )
 
 
 @cache
 def installed(module: str) -> ModuleType | None:
-    """Return a package that makes images faster, or None: the pixels are the same, or differ by 1, without it."""
+    """Return an optional, faster image package, or None if it is not installed. Its pixels differ from Pillow's by at most 1."""
     try:
         return import_module(module)
     except ImportError:
@@ -50,21 +54,21 @@ def installed(module: str) -> ModuleType | None:
 
 
 def in_mode(images: Pixels, mode: Mode | None) -> Pixels:
-    """Convert [..., H, W, C] to RGB or grey as Pillow does (ITU-R BT.601 luma), for uint8 with the same rounding."""
+    """Convert images [..., H, W, C] to RGB or grey (ITU-R BT.601 luma). For uint8, the rounding is Pillow's."""
     channels = images.shape[-1]
     if mode == "rgb" and channels == 1:
         return np.repeat(images, 3, axis=-1)
     if mode == "grey" and channels == 3:
         whole = images.dtype == np.uint8
         weights = np.array([19595, 38470, 7471], np.uint32) if whole else np.array([0.299, 0.587, 0.114], np.float32)
-        red, green, blue = (images[..., place, None] * weight for place, weight in enumerate(weights))
+        red, green, blue = (images[..., channel, None] * weight for channel, weight in enumerate(weights))
         luma: Pixels = red + green + blue
         return ((luma + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint8) if whole else luma
     return images
 
 
 def turned(pixels: Pixels, orientation: int) -> Pixels:
-    """Turn an image upright that has one of the orientations 1 to 8 (EXIF 2.32, section 4.6.4); other numbers say nothing."""
+    """Turn an image upright, given its EXIF orientation 1 to 8 (EXIF 2.32, section 4.6.4). Other numbers leave the image unchanged."""
     if orientation in (5, 6, 7, 8):
         pixels = pixels.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):
@@ -75,26 +79,25 @@ def turned(pixels: Pixels, orientation: int) -> Pixels:
 
 
 def resized(pixels: Pixels, size: Size, needed_by: str, *, antialias: bool = True) -> Pixels:
-    """Resize uint8[H, W, C], or floats, with a bilinear filter.
+    """Resize an image [H, W, C], uint8 or float, with a bilinear filter.
 
-    With `antialias` it is Pillow's, which takes the mean of all pixels that a new one covers, and that of mlx-data; without, a new pixel
-    comes from four old ones at most, as in OpenCV. cykooz_resizer does the first in a third of the time, rounded in another way: some
-    values differ by 1.
+    With `antialias`, a new pixel averages all covered pixels, as in Pillow and mlx-data. Otherwise, a new pixel comes from at most four
+    old pixels, as in OpenCV. cykooz_resizer, if installed, does antialiasing in a third of the time, and values may differ by 1.
     """
     if pixels.shape[:2] == size:
         return pixels
     simd = installed("cykooz_resizer")
     if antialias and simd is not None and pixels.dtype == np.uint8:
         return _resized_by(simd, pixels, size)
-    own = pillow(needed_by)
+    pil = pillow(needed_by)
     if pixels.dtype == np.uint8 and pixels.shape[2] == 3:
-        return _resized_plane(own, pixels, size, antialias)
-    planes = [_resized_plane(own, pixels[..., channel], size, antialias) for channel in range(pixels.shape[2])]
+        return _resized_plane(pil, pixels, size, antialias)
+    planes = [_resized_plane(pil, pixels[..., channel], size, antialias) for channel in range(pixels.shape[2])]
     return np.stack(planes, axis=-1)
 
 
 def all_resized(images: Pixels, size: Size, needed_by: str, *, antialias: bool = True) -> Pixels:
-    """Resize images [N, H, W, C], at least one, as `resized` does each: together where they are small."""
+    """Resize images [N, H, W, C], N >= 1, with the same result as `resized` per image. Small images are resized together."""
     count, height, width, channels = images.shape
     if (height, width) == size:
         return images
@@ -104,31 +107,34 @@ def all_resized(images: Pixels, size: Size, needed_by: str, *, antialias: bool =
     together = _BYTES_TOGETHER // most
     if count <= together:
         return _resized_together(simd, images, size)
-    made = np.empty((count, *size, channels), np.uint8)
+    result = np.empty((count, *size, channels), np.uint8)
     for begin in range(0, count, together):
-        made[begin : begin + together] = _resized_together(simd, images[begin : begin + together], size)
-    return made
+        result[begin : begin + together] = _resized_together(simd, images[begin : begin + together], size)
+    return result
 
 
 def _resized_together(simd: Any, images: Pixels, size: Size) -> Pixels:
-    """Resize uint8[N, H, W, C] in the two passes that cykooz_resizer makes of each image: all images as one that is wide, then tall."""
-    (count, old, width, channels), (height, wide) = images.shape, size
-    broad = images.swapaxes(0, 1).reshape(old, -1, 1)
-    tall = _resized_by(simd, broad, (height, broad.shape[1])).reshape(height * count, width, channels)  # row by row, of all images
-    return _resized_by(simd, tall, (height * count, wide)).reshape(height, count, wide, channels).swapaxes(0, 1)
+    """Resize uint8[N, H, W, C] in the two passes of cykooz_resizer.
+
+    All images together form a wide image for the first pass and a tall image for the second pass.
+    """
+    (count, old_height, width, channels), (height, new_width) = images.shape, size
+    wide = images.swapaxes(0, 1).reshape(old_height, -1, 1)
+    tall = _resized_by(simd, wide, (height, wide.shape[1])).reshape(height * count, width, channels)  # row-major over all images
+    return _resized_by(simd, tall, (height * count, new_width)).reshape(height, count, new_width, channels).swapaxes(0, 1)
 
 
-def _resized_plane(own: Any, plane: Pixels, size: Size, antialias: bool) -> Pixels:  # noqa: FBT001
-    (height, width), image = size, own.fromarray(np.ascontiguousarray(plane))
+def _resized_plane(pil: Any, plane: Pixels, size: Size, antialias: bool) -> Pixels:  # noqa: FBT001
+    (height, width), image = size, pil.fromarray(np.ascontiguousarray(plane))
     if antialias:
-        return np.asarray(image.resize((width, height), own.Resampling.BILINEAR))
-    return np.asarray(image.transform((width, height), own.Transform.EXTENT, (0, 0, *image.size), own.Resampling.BILINEAR))
+        return np.asarray(image.resize((width, height), pil.Resampling.BILINEAR))
+    return np.asarray(image.transform((width, height), pil.Transform.EXTENT, (0, 0, *image.size), pil.Resampling.BILINEAR))
 
 
 def _resized_by(simd: Any, pixels: Pixels, size: Size) -> Pixels:
     (height, width), channels = size, pixels.shape[2]
     kind = simd.PixelType.U8 if channels == 1 else simd.PixelType.U8x3
     bilinear = simd.ResizeOptions(simd.ResizeAlg.convolution(simd.FilterType.bilinear), use_alpha=False)
-    given, made = simd.ImageData(pixels.shape[1], pixels.shape[0], kind, pixels.tobytes()), simd.ImageData(width, height, kind)
-    simd.Resizer().resize(given, made, bilinear)  # not one for all calls: it holds memory that threads would share
-    return np.frombuffer(made.get_buffer(), np.uint8).reshape(height, width, channels)
+    source, target = simd.ImageData(pixels.shape[1], pixels.shape[0], kind, pixels.tobytes()), simd.ImageData(width, height, kind)
+    simd.Resizer().resize(source, target, bilinear)  # a shared Resizer would share its buffer between threads
+    return np.frombuffer(target.get_buffer(), np.uint8).reshape(height, width, channels)

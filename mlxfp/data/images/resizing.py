@@ -1,4 +1,4 @@
-"""Images of another size."""
+"""Resizing of images."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +17,14 @@ from mlxfp.support.errors import ArgumentError
 
 @explain_call
 def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Bring all images to one size, (height, width), by a bilinear filter: tensors uint8 [height, width, C].
+    """Resize all images to `size`, (height, width), with a bilinear filter. Makes tensors uint8 [height, width, C].
 
-    With `antialias`, as in Pillow, torchvision and mlx-data, all pixels that a new one covers count, and values are Pillow's within 1.
-    Without, a new pixel comes from the four old ones around it, as in OpenCV and TensorFlow, and values are OpenCV's within 1: details that
-    are smaller than a new pixel make patterns.
+    With `antialias`, a new pixel averages all covered pixels, as in Pillow, torchvision and mlx-data. Values equal Pillow's within 1.
+    Without `antialias`, a new pixel comes from the four nearest pixels, as in OpenCV and TensorFlow. Values equal OpenCV's within 1,
+    and shrinking fine details causes aliasing patterns.
 
-    The column is as for `decode`, and files are decoded to RGB. Needs Pillow (extra `vision`). Raises `SchemaError` for a column of another
-    type, and `DataError` naming the row and its file for one that cannot be decoded.
+    Columns are as in `decode`. Encoded files are decoded to RGB. Needs Pillow (extra `vision`). Raises `SchemaError` for a column of
+    another type, and `DataError` with the row and file of an image that cannot be decoded.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -42,11 +42,11 @@ def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image
 
 @explain_call
 def resize_short_side(length: int, *, antialias: bool = True, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Resize images so that the shorter side has `length` pixels, and keep their proportions.
+    """Resize images to a shorter side of `length` pixels and keep the aspect ratio.
 
-    The longer side is rounded down, as in torchvision. Images may still differ in size (see `decode`); `center_crop` after it gives them
-    one. The filter, the column and the errors are those of `resize`; an image that is so narrow that it would have more than
-    `PIL.Image.MAX_IMAGE_PIXELS` pixels is a `DataError`, too.
+    The longer side is rounded down, as in torchvision. Images may still differ in size (see `decode`). Put `center_crop` after this
+    stage for one size. Filter, columns and errors are as in `resize`. Also raises `DataError` for a narrow image that would grow
+    beyond `PIL.Image.MAX_IMAGE_PIXELS` pixels.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -62,7 +62,7 @@ def resize_short_side(length: int, *, antialias: bool = True, image: str = "imag
 
 
 def as_size(size: Any) -> Size:
-    """Return (height, width), or raise an error of an argument."""
+    """Return `size` as (height, width). Raise `ArgumentError` for other values."""
     if not isinstance(size, tuple | list) or len(size) != 2:
         raise ArgumentError(f"size must be (height, width), got {size!r}.")
     height, width = size
@@ -109,7 +109,7 @@ class _ResizeShortSide(ImageStage):
         return self._length * height // short, self._length * width // short
 
     def _checked(self, size: Size) -> Size:
-        """Return the size that an image of this one is to have: one of few pixels that is very narrow may need much memory."""
+        """Return the new size of an image. Raise `UnusableImageError` for too many pixels: a narrow image can grow very large."""
         (height, width), reached = size, self._reached(size)
         check_size(reached, pillow(name_of(self)), f"has {width:,} x {height:,} pixels and would have")
         return reached

@@ -1,4 +1,4 @@
-"""The images of a group as one array: what `collators.vision` does with files and with pixels of different sizes, apart from MLX."""
+"""Image arrays for groups of examples. Host half of `collators.vision` for encoded files and pixels of variable size."""
 
 import numpy as np
 from attrs import field, frozen
@@ -13,7 +13,7 @@ from mlxfp.support.errors import DataError
 
 @frozen(repr=False)
 class Stacked(RowWise):
-    """Make tensors of the images of each group. `wanted_by` begins messages."""
+    """Stage that stacks the images of each group to tensors. `wanted_by` is the first word of error messages."""
 
     image: str
     mode: Mode | None
@@ -21,33 +21,35 @@ class Stacked(RowWise):
     wanted_by: str = field(repr=False)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Replace the column."""
         pixels = self.pixels(chunk)
         height, width, channels = pixels.shape[1:]
         kind = ImageKind("grey" if channels == 1 else "rgb", (height, width))
         return set_column(chunk, self.image, kind.column([pixels], len(pixels)))
 
     def pixels(self, chunk: RecordBatch) -> Pixels:
-        """Return the images, uint8[B, H, W, C]; raise `DataError` for one that cannot be decoded, and for different sizes or channels."""
+        """Return the images of a group, uint8[B, H, W, C].
+
+        Raise `DataError` for an undecodable image and for unequal sizes or channels.
+        """
         loads = loads_of(chunk, self.image, self.mode, self.wanted_by, of=_GROUP)
-        images = [self._loaded(load, chunk, place) for place, load in enumerate(loads)]
-        other = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)
+        images = [self._loaded(load, chunk, row) for row, load in enumerate(loads)]
+        other = next((row for row, image in enumerate(images) if image.shape != images[0].shape), None)
         if other is not None:
             raise DataError(
-                f"{self._at(chunk, other)} has the shape {images[other].shape}, the first one of the group "
-                f"{images[0].shape}. Give size=(height, width) for different sizes, mode for different channels."
+                f"{self._at(chunk, other)} has the shape {images[other].shape}, the first image of the group has "
+                f"{images[0].shape}. Give size=(height, width) if sizes differ, or mode if channels differ."
             )
         return np.stack(images)
 
-    def _loaded(self, load: Load, chunk: RecordBatch, place: int) -> Pixels:
+    def _loaded(self, load: Load, chunk: RecordBatch, row: int) -> Pixels:
         try:
             pixels = in_mode(load(), self.mode)
         except UnusableImageError as error:
-            raise DataError(f"{self._at(chunk, place)} {error}") from error
+            raise DataError(f"{self._at(chunk, row)} {error}") from error
         return pixels if self.size is None else resized(pixels, self.size, self.wanted_by)
 
-    def _at(self, chunk: RecordBatch, place: int) -> str:
-        return f"{self.wanted_by}: column {self.image!r} of {row_at(chunk, place, of=_GROUP)}{file_of(chunk, self.image, place)}"
+    def _at(self, chunk: RecordBatch, row: int) -> str:
+        return f"{self.wanted_by}: column {self.image!r} of {row_at(chunk, row, of=_GROUP)}{file_of(chunk, self.image, row)}"
 
 
-_GROUP = "group"  # what messages call the rows
+_GROUP = "group"  # word for a table of rows in messages

@@ -1,4 +1,4 @@
-"""A batch to look at: a dict of arrays does not know how to show itself."""
+"""Views of batches: a plain dict of arrays has no readable print form."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from mlxfp.support.html import fragment
 
 @frozen(repr=False)
 class BatchView:
-    """A batch for printing, shown as a table in a notebook; returned by `show_batch`.
+    """View of a batch for printing, shown as a table in a notebook. Created by `show_batch`.
 
     >>> import numpy as np
     >>> BatchView({"labels": np.array([3, 4])})
@@ -32,15 +32,15 @@ class BatchView:
         return "\n".join(batch_lines(self.batch, "batch", 3, self.tokenizer))
 
     def _repr_html_(self) -> str:
-        """Show arrays, the share of padding, and the first rows decoded."""
+        """Return HTML with the arrays, the share of padding and the first rows, decoded."""
         return fragment(batch_html(self.batch, self.tokenizer))
 
 
 def show_batch(batch: Mapping[str, Any], *, tokenizer: Decoder | None = None) -> BatchView:
-    """Show a batch that a loop holds: dtypes and shapes, the share of padding and of ignored labels, and its first rows, decoded.
+    """Return a view of a batch: dtypes, shapes, share of padding and of ignored labels, and the first rows, decoded.
 
-    A batch is a plain dict of arrays, which a notebook prints number by number. What comes back prints as `preview` does, and is a table in
-    a notebook. Raises `ArgumentTypeError` for what is not a mapping.
+    Printing the view gives the same format as `preview`; a notebook shows a table. Raises `ArgumentTypeError` unless the batch is a
+    mapping.
 
     >>> import numpy as np
     >>> show_batch({"input_ids": np.array([[5, 6, 0]]), "attention_mask": np.array([[1, 1, 0]])})

@@ -1,4 +1,4 @@
-"""Golden hashes: the items of a pipeline as a short string, for tests."""
+"""Checksums of the items of a pipeline, for tests."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -17,12 +17,11 @@ from mlxfp.support.errors import DataError
 
 
 def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
-    """Hash the first `steps` items: names, types, shapes and values of everything in them, bit by bit; 32 hexadecimal digits.
+    """Return a hash of the first `steps` items: names, types, shapes and values, bit by bit. The hash has 32 hexadecimal digits.
 
-    Hold a pipeline to it in a test of your own: if a change of code, data or a library changes what the model sees, the test says so. It
-    depends on what comes out and not on how, so it is the same in every process, for other chunks, threads and versions of Python. Sums
-    and other arithmetic in floats may differ in their last bits between kinds of machines. A dataset of fewer items is hashed whole.
-    Raises `DataError` for one without any.
+    Use the hash in a test to detect changes of the model input by code, data or a library. The hash depends only on the items, so it is
+    the same in every process and for all chunk sizes, threads and Python versions. Floating-point sums may differ in the last bits
+    between types of machines. A shorter dataset is hashed completely. Raises `DataError` for a dataset without items.
 
     >>> import mlxfp as fp
     >>> fp.inspect.checksum(fp.from_examples([{"x": 1, "name": "a"}, {"x": 2, "name": None}]), steps=2)
@@ -34,21 +33,21 @@ def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
     check_positive(steps=steps)
     read = _rows if dataset.level == "examples" else _items
     with closing(run(dataset, start(epoch, None))) as items:
-        found = read((item for item, _ in items), steps)
-    if not found:
-        raise DataError(f"There is nothing to hash: no item came out of {dataset!r} in epoch {epoch}.")
-    return fingerprint((dataset.level, found))
+        content = read((item for item, _ in items), steps)
+    if not content:
+        raise DataError(f"checksum needs at least one item: no item came out of {dataset!r} in epoch {epoch}.")
+    return fingerprint((dataset.level, content))
 
 
 def _rows(chunks: Iterable[Any], steps: int) -> tuple[Any, ...]:
-    """Return the first rows as one table, independent of chunk boundaries."""
-    taken, left = [], steps
+    """Return the first rows as a table, independent of chunk boundaries."""
+    batches, remaining = [], steps
     for chunk in chunks:
-        taken.append(visible(chunk.slice(0, left)))
-        left -= taken[-1].num_rows
-        if not left:
+        batches.append(visible(chunk.slice(0, remaining)))
+        remaining -= batches[-1].num_rows
+        if not remaining:
             break
-    return (pa.Table.from_batches(taken),) if taken else ()
+    return (pa.Table.from_batches(batches),) if batches else ()
 
 
 def _items(items: Iterable[Any], steps: int) -> tuple[Any, ...]:
@@ -60,6 +59,6 @@ def _batch(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(array: Any) -> str:
-    """Hash dtype, shape and bytes of a NumPy or MLX array. A memoryview also reads bfloat16."""
+    """Return a hash of dtype, shape and bytes of a NumPy or MLX array. Unlike NumPy, a memoryview can read bfloat16."""
     kind = str(array.dtype).rpartition(".")[2]
     return fingerprint((kind, tuple(array.shape), bytes(memoryview(array))))

@@ -31,17 +31,18 @@ class ColumnStats:
     of: Kind
     count: int  # number of values without missing values
     missing: int
-    least: Number | None  # None: all values are missing
+    least: Number | None  # None if all values are missing
     greatest: Number | None
     mean: float | None
 
 
 @explain_call
 def column_stats(dataset: Dataset[Any], columns: Sequence[str], *, epoch: int = 0) -> tuple[ColumnStats, ...]:
-    """Return count, least, greatest and mean of columns: of the values of numbers, of the lengths of texts and lists.
+    """Return count, minimum, maximum and mean of columns. Texts and lists are measured by their lengths.
 
-    Reads the epoch once. Nulls and NaN are missing. The length of a text counts characters, the length of a binary value counts bytes.
-    Raises `SchemaError` for an unknown column and for a column of another type. `take(count)` in front bounds the number of rows.
+    Reads the epoch once. Nulls and NaN count as missing. The length of a text is its number of characters; the length of a binary value is
+    its number of bytes. Raises `SchemaError` for an unknown column and for a column of another type. Use `take(count)` before
+    `column_stats` to read fewer rows.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4]}])
@@ -73,7 +74,7 @@ def _kind(column: pa.Field) -> Kind:
 
 
 def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:
-    """Return the numbers to measure without missing values: int64, uint64 or float64[N]."""
+    """Return the values or lengths without missing values: int64, uint64 or float64[N]."""
     plain = decoded(column).drop_null()
     if kind == "lengths":
         count = pc.utf8_length if is_text(plain.type) else pc.list_value_length if is_list(plain.type) else pc.binary_length
@@ -101,9 +102,12 @@ def _added(sums: Sums, numbers: NDArray[Any], rows: int) -> Sums:
 
 
 def _total(before: Number, numbers: NDArray[Any]) -> Number:
-    """Add up one number after another: the same however rows are cut into chunks. Whole numbers of 64 bits do not overflow."""
+    """Return the sum of the numbers, added in order.
+
+    The result does not depend on chunk boundaries, and 64-bit integers do not overflow.
+    """
     if numbers.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # inf - inf and overflow are valid results
+        with np.errstate(all="ignore"):  # inf - inf and overflow are valid results of a sum.
             return float(np.cumsum(np.concatenate([[before], numbers]))[-1])
     upper, lower = numbers >> numbers.dtype.type(32), numbers & numbers.dtype.type(2**32 - 1)
     return before + (int(upper.sum()) << 32) + int(lower.sum())

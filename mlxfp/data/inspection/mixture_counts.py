@@ -1,4 +1,4 @@
-"""What the datasets of a mixture have given so far: counted from a cursor, with no other state."""
+"""Proportions of the datasets in a mixture, computed from a cursor alone."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -24,28 +24,27 @@ from mlxfp.support.errors import PipelineError
 
 @frozen
 class Proportion:
-    """The share of one dataset of a mixture so far, and the share that its weight asks for.
+    """Wanted and realised share of a dataset in a mixture.
 
     >>> Proportion(wanted=0.75, realised=0.74, count=740, tokens=None).realised
     0.74
     """
 
     wanted: float
-    realised: float  # share of the examples, or of the tokens with by="tokens"; 0 before the first example
-    count: int  # examples; groups or batches if these are mixed
-    tokens: int | None  # None unless the mixture goes by tokens; an empty row counts as one
+    realised: float  # Share of the examples, or of the tokens with by="tokens". 0 before the first example.
+    count: int  # number of examples (or of groups or batches, if the mixture contains these)
+    tokens: int | None  # Number of tokens, None unless by="tokens". An empty row counts as one token.
 
 
 def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proportion, ...]:
-    """Return what each dataset of a mixture (`mix`, `interleave`) had given when the run came to the cursor, in their order.
+    """Return the share of each dataset in a mixture (`mix`, `interleave`) up to the cursor, in the order of the datasets.
 
-    Exactly the rows that were needed for the items so far: also those that stages after the mixture still hold, or left out. Where
-    `repeat` follows, they are those of the current pass. Where a source that holds the mixture comes before `batch` (`prefetch`, `take`),
-    rows count a chunk at a time. Feeds the source chunk in hand to the stages a dozen times at most. Of mixtures in a mixture, it is the
-    outer one.
+    Counts exactly the rows read for the items so far, including rows buffered or dropped by later stages. Before a `repeat`, only the
+    current pass counts. If the mixture is inside another source (`prefetch`, `take`), rows are counted by chunks. The stages process the
+    current source chunk again, at most about a dozen times. In nested mixtures, the outer mixture counts.
 
-    Raises `PipelineError` if there is no mixture, or if a source after it reads everything at once and so keeps no cursor of it
-    (`load`, `cache`, a `shuffle` in memory); `CursorMismatchError` for a cursor of another pipeline.
+    Raises `PipelineError` if there is no mixture, or if a later source reads the whole dataset at once and drops the cursor of the mixture
+    (`load`, `cache`, `shuffle` in memory). Raises `CursorMismatchError` for a cursor of another pipeline.
 
     >>> import mlxfp as fp
     >>> a, b = (fp.from_examples([{"x": x}] * 50) for x in "ab")
@@ -54,42 +53,42 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     >>> [(each.wanted, each.realised, each.count) for each in fp.inspect.mixture_proportions(groups, cursor)]
     [(0.75, 0.7, 7), (0.25, 0.3, 3)]
     """
-    iterate(dataset, cursor)  # checks that they belong together
-    owner, at = dataset, cursor
+    iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
+    owner, child_cursor = dataset, cursor
     while not isinstance(owner.source, Mix):
-        inside = tuple(owner.source.traits.children_at(replay(owner, at).position)) if len(children(owner.source)) == 1 else ()
-        if not inside:
+        child = tuple(owner.source.traits.children_at(replay(owner, child_cursor).position)) if len(children(owner.source)) == 1 else ()
+        if not child:
             raise PipelineError(
-                "There is nothing to count: the pipeline has no mixture, or a source after it reads everything at once or joins several "
-                f"datasets. Put mix behind load, cache, shuffle and concat, in {dataset!r}."
+                "mixture_proportions needs a mixture: the pipeline has none, or a later source reads the whole dataset at once or joins "
+                f"several datasets. Put mix behind load, cache, shuffle and concat, in {dataset!r}."
             )
-        ((owner, at),) = inside
+        ((owner, child_cursor),) = child
     mixture = owner.source
-    given, counts = _given(owner, at, mixture)
+    given, counts = _given(owner, child_cursor, mixture)
     total = max(1, int(given.sum()))
     return tuple(
-        Proportion(weight / sum(mixture.weights), some / total, count, some if mixture.by == "tokens" else None)
-        for weight, some, count in zip(mixture.weights, given.tolist(), counts.tolist(), strict=True)
+        Proportion(weight / sum(mixture.weights), amount / total, count, amount if mixture.by == "tokens" else None)
+        for weight, amount, count in zip(mixture.weights, given.tolist(), counts.tolist(), strict=True)
     )
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return the counts of each dataset, in the unit of the mixture and in items: int64[2, N]."""
+    """Return the totals of each dataset: int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.traits.level != "examples":  # no item yet, or an item of `finish`
+    if chunk is None or mixture.traits.level != "examples":  # There is no item yet, or the item comes from `finish`.
         return mixture.given_at(after)
-    needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _made(dataset, cursor, chunk.slice(0, size)))
+    needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _items_of(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
 
 
-def _made(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Count the items that come out of the first rows after the snapshot of a cursor, up to the item of the cursor."""
+def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
+    """Return the number of items that result from the first rows of a source chunk, at most `cursor.done`."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
-            if hooks.ended:  # rows of `finish` come after the cursor
+            if hooks.ended:  # The remaining rows come from `finish`, after the item of the cursor.
                 break
             count += item.num_rows if dataset.level == "examples" else 1
             if count >= cursor.done:
@@ -99,7 +98,7 @@ def _made(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
 
 @frozen(eq=False)
 class _OnlyChunk(Hooks):
-    """Reads one chunk instead of the source."""
+    """Hooks that replace the source by a single chunk."""
 
     chunk: RecordBatch = field(kw_only=True)
     ended: list[bool] = field(factory=list, kw_only=True)

@@ -1,4 +1,4 @@
-"""Looking at the first items of a pipeline: decoded rows, masks, inputs and labels."""
+"""Previews of the first items of a pipeline: decoded rows, masks, inputs and labels."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -15,15 +15,15 @@ from mlxfp.support.checks import check_positive
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.terminal import COLUMNS, printed
 
-_PLACES = 12  # places of a row of tokens that are shown
-_WIDTH = 100  # characters of a value
+_POSITIONS = 12  # maximum number of printed token positions per row
+_WIDTH = 100  # maximum number of characters per value
 
 
 def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None = None) -> str:
-    """Show the first `count` examples, groups or batches of epoch 0, and of each group and batch as many rows; print what it returns.
+    """Return a printable preview of the first `count` examples, groups or batches of epoch 0, with up to `count` rows each.
 
-    Columns of token ids are shown side by side, place by place: inputs, masks and the labels that each place is to predict, decoded if a
-    tokenizer is given; a dot stands for a label that is ignored (-100). Images and sounds are told by shape, dtype and range.
+    Token columns are printed side by side: inputs, masks and labels per position, decoded if a tokenizer is given. A dot is an ignored
+    label (-100). Images and sounds are described by shape, dtype and range.
 
     >>> import mlxfp as fp
     >>> print(fp.inspect.preview(fp.from_examples([{"input_ids": [7, 8, 9], "labels": [-100, 9, 2], "name": "a"}])))
@@ -39,24 +39,24 @@ def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None 
     check_dataset(dataset, preview)
     check_positive(count=count)
     show = {"examples": _examples, "groups": _groups, "batches": _batches}[dataset.level]
-    with closing(run(dataset, start(0, None))) as found:
-        return "\n".join(show((item for item, _ in found), count, tokenizer)) or "no items"
+    with closing(run(dataset, start(0, None))) as items:
+        return "\n".join(show((item for item, _ in items), count, tokenizer)) or "no items"
 
 
 def show_value(value: Any) -> str:
-    """Print a value in at most a line: arrays by dtype, shape and range, long texts and lists by their beginning."""
+    """Return a value as a single line: arrays by dtype, shape and range, long texts and lists shortened."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _array(value)
     if isinstance(value, bytes):
         return f"{len(value):,} bytes: {value[:16]!r}"
-    if isinstance(value, list) and len(value) > _PLACES and all(isinstance(item, int | float) for item in value):
+    if isinstance(value, list) and len(value) > _POSITIONS and all(isinstance(item, int | float) for item in value):
         return f"{len(value):,} values, {min(value)} to {max(value)}"
     text = repr(value)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}... ({len(value):,} long)" if hasattr(value, "__len__") else text[:_WIDTH]
 
 
 def show_row(row: Mapping[str, Any], tokenizer: Decoder | None) -> Iterator[str]:
-    """Print a row in lines: single values first, then token columns side by side."""
+    """Yield the lines of a row: single values first, then token columns side by side."""
     tokens = {name: value for name, value in row.items() if _is_aligned(value, row.get("input_ids"))}
     others = {name: value for name, value in row.items() if name not in tokens}
     names = [printed(name) for name in islice(others, COLUMNS)]
@@ -72,24 +72,24 @@ def show_row(row: Mapping[str, Any], tokenizer: Decoder | None) -> Iterator[str]
 def _examples(chunks: Iterator[Any], count: int, tokenizer: Decoder | None) -> Iterator[str]:
     firsts = (chunk.slice(0, count) for chunk in chunks)
     numbered = ((row, number) for chunk in firsts for row, number in zip(to_rows(chunk), source_rows(chunk), strict=True))
-    for place, (row, number) in enumerate(islice(numbered, count)):
-        yield f"example {place}, source row {row_name(number)}"
+    for index, (row, number) in enumerate(islice(numbered, count)):
+        yield f"example {index}, source row {row_name(number)}"
         yield from (f"    {line}" for line in show_row(row, tokenizer))
 
 
 def _groups(chunks: Iterator[Any], count: int, tokenizer: Decoder | None) -> Iterator[str]:
-    for place, chunk in enumerate(islice(chunks, count)):
-        yield f"group {place}: {chunk.num_rows} examples"
+    for index, chunk in enumerate(islice(chunks, count)):
+        yield f"group {index}: {chunk.num_rows} examples"
         yield from (f"    {line}" for line in _examples(iter((chunk,)), count, tokenizer))
 
 
 def _batches(batches: Iterator[Any], count: int, tokenizer: Decoder | None) -> Iterator[str]:
-    for place, batch in enumerate(islice(batches, count)):
-        yield from batch_lines(batch, f"batch {place}", count, tokenizer)
+    for index, batch in enumerate(islice(batches, count)):
+        yield from batch_lines(batch, f"batch {index}", count, tokenizer)
 
 
 def batch_lines(batch: Mapping[str, Any], name: str, count: int, tokenizer: Decoder | None) -> Iterator[str]:
-    """Print a batch in lines, with its first `count` rows."""
+    """Yield the lines of a batch and of its first `count` rows."""
     yield f"{name}: {', '.join(f'{printed(name)} {_kind(value)}' for name, value in batch.items())}"
     rows = min((len(value) for value in batch.values() if _kind(value)[-2:] != "[]"), default=0)
     for number in range(min(rows, count)):
@@ -105,7 +105,7 @@ def _kind(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turn the row of an array into what an example holds: a number, or a list of whole numbers."""
+    """Return a row of an array as an example value: a number, or a list of integers."""
     if isinstance(value, str):
         return value
     whole = "int" in str(value.dtype) or "bool" in str(value.dtype)
@@ -120,29 +120,29 @@ def _array(value: Any) -> str:
 
 
 def _is_aligned(value: Any, ids: Any) -> bool:
-    """Whether a column holds one whole number for each token."""
+    """Return True if a column has one integer per token."""
     same = isinstance(value, list) and isinstance(ids, list) and len(value) == len(ids) > 0
     return same and all(isinstance(item, int) for item in value)
 
 
 def _decoded(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Iterator[str]:
-    """Print the text of the ids that are not padding."""
+    """Yield the decoded text of the ids without padding."""
     mask = columns.get("attention_mask", columns["input_ids"])
     ids = [number for number, real in zip(columns["input_ids"], mask, strict=True) if real or mask is columns["input_ids"]]
     if tokenizer is not None:
-        with suppress(MlxfpError):  # an id beyond the vocabulary: the table shows which
+        with suppress(MlxfpError):  # The table below shows an id outside the vocabulary.
             yield f"decoded  {show_value(tokenizer.decode(ids))}"
 
 
 def _table(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Iterator[str]:
     length = len(columns["input_ids"])
-    cells = {"place": [str(place) for place in range(length)][:_PLACES]}
-    cells |= {name: [_cell(name, value, tokenizer) for value in values[:_PLACES]] for name, values in columns.items()}
+    cells = {"place": [str(position) for position in range(length)][:_POSITIONS]}
+    cells |= {name: [_cell(name, value, tokenizer) for value in values[:_POSITIONS]] for name, values in columns.items()}
     widths = {name: max(map(len, (printed(name), *column))) for name, column in cells.items()}
     yield "  ".join(f"{printed(name):>{width}}" for name, width in widths.items())
     for values in zip(*cells.values(), strict=True):
         yield "  ".join(f"{value:>{width}}" for value, width in zip(values, widths.values(), strict=True))
-    if length > _PLACES:
+    if length > _POSITIONS:
         padding = columns["attention_mask"].count(0) if "attention_mask" in columns else 0
         yield f"... {length} places" + (f", {padding} of them padding" if padding else "")
 
@@ -154,5 +154,5 @@ def _cell(name: str, value: int, tokenizer: Decoder | None) -> str:
         return str(int(value))
     try:
         return printed(tokenizer.tokens([value])[0])
-    except MlxfpError:  # an id outside of the vocabulary is worth showing
+    except MlxfpError:  # An id outside the vocabulary is marked with a question mark.
         return f"{value}?"

@@ -1,4 +1,4 @@
-"""The time of each part of a pipeline. A copy of the pipeline runs with hooks that measure; each run has its own meters."""
+"""Profiles of pipelines: run time per part, measured by hooks in a copy of the pipeline. Each run has separate meters."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -21,22 +21,22 @@ from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 
-_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # busy share of the threads, and busy cores, of threads that wait for the GIL
+_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # Threads that wait for the GIL have a high busy share, but use about one core.
 _WAITING = (
-    'The threads wait: if other programs leave the cores free, for Python\'s lock, which processes do not, prefetch(..., kind="processes").'
+    'Unless other programs use the cores, the threads wait for the GIL. Processes have no common GIL: prefetch(..., kind="processes").'
 )
-_STALLED = 0.02  # a consumer that waits a smaller share of the time is not limited by loading
+_STALLED = 0.02  # A consumer that waits at most 2 % of the time is not limited by data loading.
 
-_REST = "run loop"  # time outside of all parts; for examples, conversion of rows to dicts
+_REST = "run loop"  # Time outside of all parts, including the conversion of rows to dicts.
 _DICTS = "Rows become dicts one by one: batch(size) gives groups of whole columns."
 
 
 def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any], object] | None = None, epoch: int = 0) -> "Profile":
     """Run the first `items` examples, groups or batches of a pipeline, and return the time of each part, for printing.
 
-    `consume` is called with each item, and the result has the time that the consumer waits for data. `TrainStep.consumer(state)` is a
-    training step; the result then has the bytes sent to other ranks. Without `consume`, items are dropped at once. A copy of the
-    pipeline runs from the start, so the rows of `load` are loaded again.
+    `consume` is called with each item; the profile then includes the waiting time of the consumer. `TrainStep.consumer(state)` is a
+    training step; the profile then includes the bytes sent to other ranks. Without `consume`, items are dropped. A copy of the pipeline
+    runs from the start, so `load` loads its rows again.
 
     >>> import mlxfp as fp
     >>> found = fp.inspect.profile(fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.batch(32)))
@@ -47,12 +47,12 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     check_positive(items=items)
     if consume is not None:
         check_callable(consume=consume)
-    timed = with_hooks(dataset, lambda held: _Timed(held.hooks, steps=tuple(Meter() for _ in held.stages)))
-    for each in _datasets(timed):  # planning may read the first rows, which is not a part of the run
-        _clock(each).reset()
+    timed = with_hooks(dataset, lambda child: _Timed(child.hooks, steps=tuple(Meter() for _ in child.stages)))
+    for timed_dataset in _datasets(timed):  # Rows read during planning are not part of the run.
+        _clock(timed_dataset).reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
     run: Any = iterate(timed, epoch=epoch)
-    with closing(run):  # also where `consume` fails
+    with closing(run):  # Close the run even if `consume` fails.
         for item, _ in islice(run, items):
             before = perf_counter()
             first = first or before - begin
@@ -68,10 +68,10 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
 
 @frozen
 class PartProfile:
-    """The number of rows, groups or batches of one part, and its working time in seconds.
+    """Number of rows, groups or batches of a part, and its working time in seconds.
 
-    For a `prefetch`, `waited` is the time in seconds that the next part waited, and `queue` the mean number of ready items, at most
-    `depth`. With several workers, `busy` is their mean busy share, and `cores` the mean number of busy cores.
+    For `prefetch`, `waited` is the waiting time of the next part in seconds, and `queue` is the mean number of ready items, at most
+    `depth`. With several workers, `busy` is their mean busy share, and `cores` is the mean number of busy cores.
     """
 
     part: str
@@ -83,12 +83,12 @@ class PartProfile:
     workers: int | None = None
     busy: float | None = None
     cores: float | None = None
-    advice: str = field(default="", eq=False, repr=False)  # how to make the part faster
+    advice: str = field(default="", eq=False, repr=False)  # change that would make the part faster
 
 
 @frozen(repr=False)
 class Profile:
-    """The time of each part of a run, for printing. Parts before and after a `prefetch` run at the same time, so their times overlap.
+    """Run time of each part of a pipeline, for printing. Parts before and after a `prefetch` run in parallel, so their times overlap.
 
     >>> import mlxfp as fp
     >>> fp.inspect.profile(fp.from_examples([{"x": 1}, {"x": 2}])).count
@@ -100,7 +100,7 @@ class Profile:
     seconds: float
     first: float  # seconds until the first item
     consumed: float  # seconds in `consume`
-    sent: int = 0  # bytes that `consume` sends to other ranks for an item
+    sent: int = 0  # bytes sent to other ranks per item by `consume`
 
     @property
     def stall(self) -> float:
@@ -109,7 +109,7 @@ class Profile:
 
     @property
     def verdict(self) -> str:
-        """The limiting part, and advice."""
+        """Limiting part of the pipeline, and advice."""
         if self.consumed and self.stall <= _STALLED:
             return f"The consumer limits: it waits {self.stall:.1%} of the time. A faster pipeline would change nothing."
         slowest = max(self.parts, key=lambda part: part.seconds)
@@ -122,7 +122,7 @@ class Profile:
 
     def __repr__(self) -> str:
         rows = [("part", "out", "out/s", "seconds", "share", ""), *map(self._row, self.parts)]
-        widths = [max(len(row[place]) for row in rows) for place in range(5)]
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
         table = [
             "  ".join((f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True)), note)).rstrip()
             for name, *cells, note in rows
@@ -133,19 +133,19 @@ class Profile:
         return "\n".join([*table, rate + waits + sends, self.verdict])
 
     def _repr_html_(self) -> str:
-        """Show the same in a notebook, the shares of the time as bars."""
+        """Return the profile as HTML for a notebook, with bars for the shares of time."""
         rows = [
             (
-                element("code", clip(each.part, 200)),
-                each.count,
-                round(each.seconds, 3),
-                share_bar(each.seconds / self.seconds),
-                self._row(each)[-1],
+                element("code", clip(part.part, 200)),
+                part.count,
+                round(part.seconds, 3),
+                share_bar(part.seconds / self.seconds),
+                self._row(part)[-1],
             )
-            for each in self.parts[:50]
+            for part in self.parts[:50]
         ]
-        said = repr(self).splitlines()[len(self.parts) + 1 :]
-        return fragment(table(["part", "out", "seconds", "share", "note"], rows), *(element("p", clip(line, 500)) for line in said))
+        summary = repr(self).splitlines()[len(self.parts) + 1 :]
+        return fragment(table(["part", "out", "seconds", "share", "note"], rows), *(element("p", clip(line, 500)) for line in summary))
 
     def _row(self, part: PartProfile) -> tuple[str, ...]:
         text = " ".join(part.part.split())
@@ -158,14 +158,14 @@ class Profile:
 
 @frozen(eq=False)
 class _Timed(Hooks):
-    """Measures every part of one dataset. Row-wise stages are not fused, so each stage has its own time."""
+    """Hooks that measure every part of a dataset. Row-wise stages are not fused, so each stage is measured separately."""
 
-    meter: Meter = field(factory=Meter)  # of the source
-    steps: tuple[Meter, ...] = ()  # by index of the stage
-    queue: QueueMeter = field(factory=QueueMeter)  # used by a `prefetch`
+    meter: Meter = field(factory=Meter)  # meter of the source
+    steps: tuple[Meter, ...] = ()  # meters by stage index
+    queue: QueueMeter = field(factory=QueueMeter)  # meter of a `prefetch`
 
     def reset(self) -> None:
-        """Start again from nothing."""
+        """Set all counts to zero."""
         for meter in (self.meter, *self.steps):
             meter.reset()
         self.queue.reset()
@@ -181,7 +181,7 @@ class _Timed(Hooks):
             read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
             tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
             task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
-            exact_length=lambda: self.meter.call(calls.exact_length),  # may read the rows of `load` and `cache`
+            exact_length=lambda: self.meter.call(calls.exact_length),  # The exact length may need all rows of `load` or `cache`.
         )
 
     def step(self, step: Step) -> Any:
@@ -204,18 +204,18 @@ class _Timed(Hooks):
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
-        """Return true if `shard` or `split` appended the step to its child dataset: the time belongs to the stages of the child."""
+        """Return True for a step appended by `shard` or `split`. Its time belongs to the stages of the child dataset."""
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Return a function that passes on the results of a step. Results are counted after the last part of the step only."""
+        """Return a function that yields the results of a step. Results are counted only after the last part of the step."""
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 
 
 @frozen(eq=False)
 class _TimedTask(Task):
-    """A task that measures its time in any thread."""
+    """Task that measures its run time in any thread."""
 
     task: Task
     meter: Meter
@@ -239,7 +239,7 @@ class _TimedTask(Task):
 
 
 def _timed_tasks(tasks: Tasks, meter: Meter) -> Tasks:
-    """Measure the time of cutting tasks, and of the tasks."""
+    """Yield timed tasks, and measure the time for creating tasks."""
     with closing(tasks):
         while (pair := meter.call(next, tasks, None)) is not None:
             task, after = pair
@@ -254,7 +254,7 @@ def _datasets(dataset: Dataset[Any]) -> Iterator[Dataset[Any]]:
 
 
 def _clock(dataset: Dataset[Any]) -> _Timed:
-    assert isinstance(dataset.hooks, _Timed)  # all datasets are timed
+    assert isinstance(dataset.hooks, _Timed)  # `profile` replaces the hooks of all datasets by `_Timed`.
     return dataset.hooks
 
 
@@ -272,7 +272,7 @@ def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
     """Return the profile of each part, and the seconds of reading in the reading thread."""
     source, timed = dataset.plan.source, _clock(dataset)
     inner = [_measured(child) for child in children(source)]
-    parts, within = [part for found, _ in inner for part in found], sum(seconds for _, seconds in inner)
+    parts, within = [part for profiles, _ in inner for part in profiles], sum(seconds for _, seconds in inner)
     meter, seconds = timed.meter, timed.meter.seconds
     count = meter.rows if source.traits.level == "examples" else meter.items
     if isinstance(source, Prefetch):

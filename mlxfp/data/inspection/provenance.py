@@ -1,4 +1,4 @@
-"""The source rows of an item, and the way of one row through a pipeline."""
+"""Provenance: source rows of an item, and the results of all parts for a source row."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -26,14 +26,14 @@ from mlxfp.support.errors import ArgumentError, PipelineError
 from mlxfp.support.html import clip
 from mlxfp.support.terminal import COLUMNS, printed
 
-_WITHOUT = 1_000  # characters that are left out of names
+_WITHOUT = 1_000  # maximum characters of the list of removed columns
 
 
 def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = None, epoch: int = 0) -> tuple[Origin, ...]:
     """Return the source rows of the item with index `step`, counted from the start or from `cursor`.
 
-    The pipeline runs again up to this item, without collating. A row that is made of several source rows (`pack`, `windows`) has the
-    origin of the first. Raises `ArgumentError` if the pipeline has fewer items.
+    Runs the pipeline up to this item without collating. A row made from several source rows (`pack`, `windows`) has the origin of the first
+    source row. Raises `ArgumentError` if the pipeline has fewer items.
 
     >>> import mlxfp as fp
     >>> groups = fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.shuffle(seed=0), fp.batch(4))
@@ -45,25 +45,25 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     check_dataset(dataset, row_origins)
     check_not_negative(step=step)
     if cursor is not None:
-        iterate(dataset, cursor)  # checks that they belong together
+        iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
     grouped = with_hooks(dataset, _uncollated)
     with closing(run(grouped, start(epoch, cursor))) as items:
         chunks = (chunk for chunk, _ in items)
         if grouped.level == "examples":
-            chunks = (chunk.slice(place, 1) for chunk in chunks for place in range(chunk.num_rows))
-        found = next(islice(chunks, step, None), None)
-    if found is None:
-        raise ArgumentError(f"There is no item {step}: the run ends before it, in {dataset!r}. Count from 0.")
-    if isinstance(found, dict):
-        raise PipelineError(f"Nothing says which rows the batches of {dataset.source!r} are made of.")
-    return tuple(locate(dataset, number) for number in source_rows(found))
+            chunks = (chunk.slice(row, 1) for chunk in chunks for row in range(chunk.num_rows))
+        item = next(islice(chunks, step, None), None)
+    if item is None:
+        raise ArgumentError(f"There is no item {step} (counted from 0): the run has fewer items, in {dataset!r}.")
+    if isinstance(item, dict):
+        raise PipelineError(f"The batches of {dataset.source!r} have no row numbers. Use row_origins only after batch and collate.")
+    return tuple(locate(dataset, number) for number in source_rows(item))
 
 
 @frozen
 class _Uncollated(Hooks):
-    """Skips the stages that make or change batches."""
+    """Hooks that skip all stages with batches as output."""
 
-    passed: frozenset[int] = field(kw_only=True)  # indices of these stages
+    passed: frozenset[int] = field(kw_only=True)  # indices of the skipped stages
 
     @property
     def changes(self) -> Changes:
@@ -74,13 +74,13 @@ class _Uncollated(Hooks):
 
 
 def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
-    levels = [attrs.evolve(dataset, stages=dataset.stages[: place + 1]).level for place in range(len(dataset.stages))]
-    return _Uncollated(dataset.hooks, passed=frozenset(place for place, level in enumerate(levels) if level == "batches"))
+    levels = [attrs.evolve(dataset, stages=dataset.stages[: index + 1]).level for index in range(len(dataset.stages))]
+    return _Uncollated(dataset.hooks, passed=frozenset(index for index, level in enumerate(levels) if level == "batches"))
 
 
 @frozen(eq=False)
 class Passed:
-    """The result of one part for a row: rows, batches after `collate`, or the error."""
+    """Result of a pipeline part for a traced row: rows, batches after `collate`, or the error."""
 
     part: str
     items: tuple[Mapping[str, Any], ...]
@@ -89,7 +89,7 @@ class Passed:
 
 @frozen(eq=False, repr=False)
 class RowTrace:
-    """The results of all parts for one row, for printing."""
+    """Results of all pipeline parts for a traced row, for printing."""
 
     origin: Origin
     steps: tuple[Passed, ...]
@@ -104,11 +104,11 @@ class RowTrace:
 
 
 def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
-    """Run each part of a pipeline on one source row alone, and return the result of every part.
+    """Run each part of a pipeline on a single source row, and return the results of all parts.
 
-    `row` is its number, as in `Examples.rows` and `Origin.number`: where there is one source, its place in it. What reorders, repeats or
-    keeps rows lets it pass, `filter` may leave it out, and what groups rows gives a group of this one. What is random is as in the epoch. A
-    part that fails ends the trace, with its error in the result. Raises `ArgumentError` if there is no such row.
+    `row` is a row number, as in `Examples.rows` and `Origin.number`. With a single source, it is the index in the source. Stages that
+    reorder, repeat or store rows leave the row unchanged, `filter` may drop it, and grouping stages return a group of this row. Random
+    stages draw as in the epoch. A failing part ends the trace; the result contains the error. Raises `ArgumentError` for an unknown row.
 
     >>> import mlxfp as fp
     >>> def square(row):
@@ -127,21 +127,21 @@ def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     check_dataset(dataset, trace_row)
     check_not_negative(row=row)
     if row >> LEAF_BITS >= len(list(leaves(dataset))):
-        raise ArgumentError(f"There is no source for row {row} in {dataset!r}. Use a number of Examples.rows.")
+        raise ArgumentError(f"There is no source for row {row} in {dataset!r}. Use a row number from Examples.rows.")
     origin = locate(dataset, row)
     return RowTrace(origin, tuple(_through(dataset, row >> LEAF_BITS, origin.row, epoch)))
 
 
-_Way = Generator[Passed, None, list[Any]]  # yields the result of each part; returns the last result
+_Way = Generator[Passed, None, list[Any]]  # Yields the result of each part, and returns the result of the last part.
 
 
 def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
-    """Follow row `row` of leaf source number `leaf`."""
+    """Yield the results of all pipeline parts for row `row` of the leaf source with index `leaf`."""
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
         try:
             chunks = chunks if isinstance(step.stage, OnError) else _fed(step, epoch, chunks)
-        except Exception as error:  # noqa: BLE001  # that it fails is the answer
+        except Exception as error:  # noqa: BLE001  # the error is the result
             yield Passed(step.text, (), _say(error))
             return []
         yield Passed(step.text, _items(chunks))
@@ -151,22 +151,22 @@ def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
 
 
 def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
-    held = inner_parts(source)
-    if not held:
+    datasets = inner_parts(source)
+    if not datasets:
         try:
             chunks = [_read(source, row, epoch)]
         except ArgumentError:
             raise
-        except Exception as error:  # noqa: BLE001  # the same
+        except Exception as error:  # noqa: BLE001  # the error is the result
             yield Passed(repr(source), (), _say(error))
             return []
         yield Passed(repr(source), _items(chunks))
         return chunks
-    firsts = np.cumsum([0, *(len(list(leaves(child))) for child in held)])
-    place = int(np.searchsorted(firsts, leaf, side="right")) - 1
-    chunks = yield from _through(held[place], leaf - int(firsts[place]), row, epoch)
+    firsts = np.cumsum([0, *(len(list(leaves(child))) for child in datasets)])
+    index = int(np.searchsorted(firsts, leaf, side="right")) - 1
+    chunks = yield from _through(datasets[index], leaf - int(firsts[index]), row, epoch)
     if source.traits.level != "batches":
-        joined = [number_joined(chunk, place, int(firsts[place])) for chunk in chunks] if len(held) > 1 else chunks
+        joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
     if chunks:
         yield Passed(repr(source), _items(chunks))
@@ -174,7 +174,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
 
 
 def _read(source: Source, row: int, epoch: int) -> RecordBatch:
-    """Read one row of a source without child datasets."""
+    """Read a row of a source without child datasets."""
     if source.indexable and row < (exact_length(source) or 0):
         return number_as(source.take(epoch, np.array([row])), epoch, np.array([row]))
     first = 0
@@ -182,7 +182,7 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
         if row < first + chunk.num_rows:
             return number_as(chunk.slice(row - first, 1), epoch, np.array([row]))
         first += chunk.num_rows
-    raise ArgumentError(f"There is no row {row} in {source!r}: it has {first:,} rows. Use a number of Examples.rows.")
+    raise ArgumentError(f"There is no row {row} in {source!r}: it has {first:,} rows. Use a row number from Examples.rows.")
 
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
@@ -195,18 +195,18 @@ def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
 
 
 def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
-    """Run one stage on the results of the stage before."""
+    """Run a stage on the results of the previous stage."""
     steps = (attrs.evolve(step, index=0),)
     alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
-        return chunks  # batch(drop_last=True) drops a single row
+        return chunks  # `batch(drop_last=True)` drops a single row, so the trace keeps the row as it was.
     return [item for item in out if isinstance(item, dict) or item.num_rows]
 
 
 @frozen(repr=False)
 class _Chunks(Source):
-    """A source of given chunks or batches with row numbers."""
+    """Source of given chunks or batches with row numbers."""
 
     chunks: tuple[Any, ...]
 
@@ -228,7 +228,7 @@ def _say(error: Exception) -> str:
 
 
 def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
-    """Yield lines about the items after a part: only changed columns if there is one item before and after."""
+    """Yield printable lines about the items after a part. If a single item stays a single item, only changed columns are printed."""
     if step.error is not None:
         yield f"failed: {step.error}"
     elif not step.items:
@@ -236,13 +236,13 @@ def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
     elif len(step.items) == len(before) == 1:
         old, new = before[0], step.items[0]
         changed = {name: value for name, value in new.items() if name not in old or not _same(old[name], value)}
-        gone = [name for name in old if name not in new]
+        removed = [name for name in old if name not in new]
         yield from _values(changed)
-        yield from [f"without {clip(', '.join(map(printed, gone)), _WITHOUT)}"] if gone else []
-        yield from [] if changed or gone else ["the same"]
+        yield from [f"without {clip(', '.join(map(printed, removed)), _WITHOUT)}"] if removed else []
+        yield from [] if changed or removed else ["the same"]
     else:
-        for place, item in enumerate(step.items):
-            yield from [f"{place + 1} of {len(step.items)}"] if len(step.items) > 1 else []
+        for index, item in enumerate(step.items):
+            yield from [f"{index + 1} of {len(step.items)}"] if len(step.items) > 1 else []
             yield from _values(item)
 
 

@@ -1,4 +1,4 @@
-"""Random changes of fields and tokens, keyed by epoch, row and place in the row: chunks, shards and threads make no difference."""
+"""Random changes of fields and tokens. Random keys depend on epoch, row and position, not on chunks, shards or threads."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -22,11 +22,11 @@ from mlxfp.support.randomness import Keys, fold_in_rows, fold_into_rows, uniform
 
 @explain_call
 def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Make each value of these columns missing (null) with probability `rate`, independently, for training on tables.
+    """Replace each value of these columns by null with probability `rate`, independently, for training on tables.
 
-    A later `template` writes these values like other missing ones, so a model learns not to depend on one field.
+    A later `template` treats these nulls like other missing values, so that a model learns not to depend on a single field.
 
-    Raises `SchemaError` for a missing column, and for a column of fixed-shape tensors, which cannot hold nulls.
+    Raises `SchemaError` for a missing column, and for a column of fixed-shape tensors, which cannot contain nulls.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"age": 22, "sex": "f", "label": 1}] * 3)
@@ -45,11 +45,11 @@ def drop_tokens(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Remove each token with probability `rate`, for training (word dropout: Iyyer et al., "Deep Unordered Composition", 2015).
 
-    Ids in `keep` stay, as in `keep=tokenizer.special_ids`; a row without such ids may lose all its tokens. Columns in `aligned` are lists
-    with one value for each token, such as `token_type_ids`, and lose the same places.
+    Ids in `keep` stay, as in `keep=tokenizer.special_ids`. A row without such ids may lose all its tokens. Columns in `aligned` are lists
+    with one value per token, such as `token_type_ids`, and lose the same positions.
 
-    Raises `SchemaError` unless the columns hold lists, and `column` lists of integers; `DataError` naming a row whose lists are missing or
-    differ in length.
+    Raises `SchemaError` unless all columns contain lists and `column` contains lists of integers. Raises `DataError` for a row with missing
+    lists or lists of different lengths.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1, 5, 6, 7, 8, 2]}])
@@ -69,12 +69,12 @@ def drop_tokens(
 def replace_tokens(
     rate: float, replacements: Collection[int], *, seed: int, keep: Collection[int] = (), column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Replace each token with probability `rate` by one of `replacements`, all equally likely.
+    """Replace each token with probability `rate` by a random element of `replacements`.
 
-    `replacements=[tokenizer.mask_id]` hides tokens, `range(tokenizer.vocab_size)` replaces them by random ones. Ids in `keep` stay. For
-    masked language models, use `collators.masked` instead, which also makes the labels.
+    `replacements=[tokenizer.mask_id]` hides tokens; `range(tokenizer.vocab_size)` inserts random tokens. Ids in `keep` stay. For masked
+    language models use `collators.masked`, which also creates the labels.
 
-    Raises `SchemaError` unless the column holds lists of integers; `DataError` naming a row whose list is missing.
+    Raises `SchemaError` unless the column contains lists of integers, and `DataError` for a row with a missing list.
 
     >>> import mlxfp as fp
     >>> [row["input_ids"] for row in fp.pipe(fp.from_examples([{"input_ids": [5, 6, 7, 8]}]), fp.replace_tokens(0.5, [0], seed=1))]
@@ -113,7 +113,7 @@ class _DropFields(RowWise):
         keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
         for name in self.columns:
             dropped = uniform(fold_into_rows(keys, name)) < self.rate
-            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # taking a null place gives a null, in a column of any type
+            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # For a column of any type, `take` returns null at a null index.
             chunk = set_column(chunk, name, chunk.column(name).take(kept))
         return chunk
 
@@ -171,13 +171,13 @@ class _ReplaceTokens(RowWise):
 
 
 def _draws(keys: Keys, ends: Ends) -> Keys:
-    """Draw a number for every token, from the key of its row and its place: uint64[T]."""
+    """Return a random number for every token, derived from the row key and the position: uint64[T]."""
     lengths = np.diff(ends)
     return fold_in_rows(np.repeat(keys, lengths), places_within(lengths))
 
 
 def _chosen(tokens: NDArray[np.int32], ends: Ends, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
-    """Choose each token that is not in `keep` with probability `rate`: bool[T]."""
+    """Return a mask of the chosen tokens. Tokens outside `keep` are chosen with probability `rate`: bool[T]."""
     chosen: NDArray[np.bool_] = uniform(_draws(keys, ends)) < rate
     return chosen & ~np.isin(tokens, keep) if keep else chosen
 
@@ -190,9 +190,10 @@ def _rate(rate: Any) -> float:
 
 
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:
-    found = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))  # whole vocabularies are ranges, and print better as such
-    check_integer(**{f"{name}[{place}]": number for place, number in enumerate([] if isinstance(found, range) else found)})
-    ends = (found[0], found[-1]) if isinstance(found, range) and len(found) else found
+    # Keep a range as a range: it is short to print, unlike a whole vocabulary.
+    unique = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))
+    check_integer(**{f"{name}[{index}]": number for index, number in enumerate([] if isinstance(unique, range) else unique)})
+    ends = (unique[0], unique[-1]) if isinstance(unique, range) and len(unique) else unique
     if len(ends) and not 0 <= min(ends) <= max(ends) < 2**31:
         raise ArgumentError(f"{name} must be ids from 0 to {2**31 - 1}, got {min(ends)} to {max(ends)}.")
-    return found
+    return unique

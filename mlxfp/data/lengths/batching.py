@@ -1,6 +1,6 @@
-"""Grouping examples by number, and ungrouping them.
+"""Stages that group examples by number, and ungroup them.
 
-Grouping stages state where to cut rows, so that the stage after them can work on many groups at once.
+Grouping stages return the bounds of groups, so that `collate` can process many groups at once.
 """
 
 from abc import abstractmethod
@@ -21,14 +21,15 @@ from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 from mlxfp.support.checks import check_positive, explain_call
 
-Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and a 0 followed by the end of each group
+Cuts = tuple[RecordBatch, Sequence[int]]  # rows and group bounds: 0, then the end of each group
 
 
 @explain_call
 def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
     """Group consecutive examples into groups of `size`.
 
-    The last group may be short; `drop_last=True` leaves it out. Iterating yields `Examples`, a sequence of mappings over one record batch.
+    The last group may be short; `drop_last=True` drops a short last group. Iteration yields `Examples`, a sequence of mappings over one
+    record batch.
 
     >>> import mlxfp as fp
     >>> [len(group) for group in fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2))]
@@ -52,7 +53,7 @@ def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
 
 
 class Grouping(Stage):
-    """A stage that makes groups of rows, by the lengths in `column` if it has one."""
+    """Stage that groups rows, optionally by the lengths of the lists in `column`."""
 
     __slots__ = ()
     emits = "groups"
@@ -60,71 +61,70 @@ class Grouping(Stage):
 
     @property
     def traits(self) -> Traits:
-        """The column of tokens, which is read; the numbers and sizes of groups."""
+        """Traits: token column, number of groups and group sizes."""
         columns = () if self.column is None else (self.column,)
         return Traits(columns_read=columns, length=self.count, groups=self.groups, share=self.share, notes=self.notes)
 
     def count(self, rows: int) -> int | None:
-        """Return the number of groups of so many rows; None if it depends on their lengths."""
+        """Return the number of groups for `rows` rows, or None if the number depends on row lengths."""
         return None
 
     @abstractmethod
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        """Return what is known of the groups of `count` rows, None if unknown."""
+        """Return the possible groups of `count` rows. None means an unknown number of rows."""
 
     @property
     def share(self) -> Share | None:
-        """How the groups depend on the number of ranks; None: not at all."""
+        """Relation between the groups and the number of ranks. None: the groups do not depend on the ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:
-        """Return how many rows are held, for `explain`."""
+        """Return a note on the number of buffered rows, for `explain`."""
         return ()
 
     def schema(self, schema: Schema) -> Schema:
-        """Raise `SchemaError` unless the column holds tokens."""
+        """Raise `SchemaError` unless the column contains tokens."""
         if self.column is not None:
             check_tokens(schema, self.column, label(type(self)))
         return schema
 
     def start(self, epoch: int) -> Any:
-        """Begin with no rows held back."""
         return None
 
     def missing(self, rest: Any) -> int | None:
-        """Return how many rows complete the group that a state begins with; None: that depends on their columns."""
+        """Return the number of rows needed to complete the group in a state. Return None if this number depends on row lengths."""
         return None
 
     @abstractmethod
     def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
-        """Do what `step` does, but return the ends of the groups instead of slices."""
+        """Do the same as `step`, but return group bounds instead of slices."""
 
     @abstractmethod
     def cut_last(self, state: State) -> Iterable[Cuts]:
-        """Do what `finish` does, but return the ends of the groups instead of slices."""
+        """Do the same as `finish`, but return group bounds instead of slices."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
-        """Make groups."""
+        """Group the rows of a chunk."""
         state, cuts = self.cut(state, chunk)
         return state, _slices(cuts)
 
     def finish(self, state: Any) -> Iterable[RecordBatch]:
-        """Make groups of what is left."""
+        """Group the remaining rows."""
         return _slices(self.cut_last(state))
 
 
 def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
-    """Append a chunk to the rows that are left over. The result has the columns that both have, as a resumed run may read fewer."""
+    """Append a chunk to the remaining rows. Only common columns are kept, because a resumed run may read fewer columns."""
     if rest is None:
         return chunk
     if rest.num_columns != chunk.num_columns:
-        both = [name for name in chunk.schema.names if rest.schema.get_field_index(name) >= 0]
-        rest, chunk = rest.select(both), chunk.select(both)
+        common = [name for name in chunk.schema.names if rest.schema.get_field_index(name) >= 0]
+        rest, chunk = rest.select(common), chunk.select(common)
     return concat_chunks([rest, chunk])
 
 
 def whole(rows: RecordBatch) -> Cuts:
-    """Make one group of all rows."""
+    """Return all rows as one group."""
     return rows, (0, rows.num_rows)
 
 
@@ -134,7 +134,7 @@ def _slices(cuts: Iterable[Cuts]) -> Iterator[RecordBatch]:
 
 @frozen(repr=False)
 class _Batch(Grouping):
-    """The state holds the rows left over from earlier chunks, fewer than a group."""
+    """Stage that groups rows by number. The state contains the rows of an incomplete group."""
 
     size: int
     drop_last: bool = False
@@ -144,14 +144,14 @@ class _Batch(Grouping):
         return Share(0, self.size, attrs.evolve(self, size=1))
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
-        rows, held = chunk.num_rows, 0 if rest is None else rest.num_rows
+        rows, waiting = chunk.num_rows, 0 if rest is None else rest.num_rows
         if not rows:
             return rest, ()
-        if held + rows < self.size:
+        if waiting + rows < self.size:
             return after(rest, chunk), ()
-        start = self.size - held if held else 0  # only the group across the chunk boundary is copied, the others are slices
+        start = self.size - waiting if waiting else 0  # Only the group across the chunk boundary is copied; other groups are slices.
         stop = start + (rows - start) // self.size * self.size
-        cuts = [whole(after(rest, chunk.slice(0, start)))] if held else []
+        cuts = [whole(after(rest, chunk.slice(0, start)))] if waiting else []
         if stop > start:
             cuts.append((chunk.slice(start, stop - start), range(0, stop - start + 1, self.size)))
         return (chunk.slice(stop) if stop < rows else None), cuts

@@ -1,4 +1,4 @@
-"""Groups by length: as many examples as a budget of tokens allows, or examples of about the same length."""
+"""Grouping by length: groups within a budget of tokens, or groups of examples of similar length."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -24,11 +24,11 @@ from mlxfp.support.errors import ArgumentError, DataError
 def batch_by_tokens(
     tokens: int, *, pad_multiple: int = 1, max_size: int | None = None, column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Examples]]:
-    """Group consecutive examples, as many as fit a budget of tokens: groups of long examples are small.
+    """Group as many consecutive examples as fit a budget of tokens. Groups of long examples are small.
 
-    The padded size of a group, its number of examples times the longest length rounded up to `pad_multiple` (that of the collator), is at
-    most `tokens`, so the memory that a batch needs is bounded. For a limit in bytes, divide it by the bytes that your model needs for a
-    token. `max_size` also limits the number of examples. Raises `DataError` naming a row that is larger than the budget.
+    The padded size of a group is the number of examples times the longest length, rounded up to `pad_multiple` (use the value of the
+    collator). It is at most `tokens`, which bounds the memory of a batch. To convert a limit in bytes, divide by the bytes that your model
+    needs per token. `max_size` also limits the number of examples. Raises `DataError` for a row larger than the budget.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1] * length} for length in (2, 3, 3, 8, 1)])
@@ -40,7 +40,7 @@ def batch_by_tokens(
     check_positive(tokens=tokens, pad_multiple=pad_multiple, **({} if max_size is None else {"max_size": max_size}))
     check_text(column=column)
     if tokens < pad_multiple:
-        raise ArgumentError(f"tokens={tokens} has no room for one example, which is padded to at least pad_multiple={pad_multiple}.")
+        raise ArgumentError(f"tokens={tokens} is too small for an example padded to pad_multiple={pad_multiple}. Increase tokens.")
     return _BatchByTokens(tokens, pad_multiple, max_size, column)
 
 
@@ -48,12 +48,13 @@ def batch_by_tokens(
 def bucket_by_length(
     lengths: Sequence[int], *, size: int | None = None, tokens: int | None = None, drop_last: bool = False, column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Examples]]:
-    """Group examples of similar length, so that a collator that pads to `lengths` adds little padding and makes few shapes.
+    """Group examples of similar length. A collator that pads to `lengths` then adds little padding and creates few shapes.
 
-    An example waits in the bucket of the smallest of `lengths` that is enough for it. A full bucket becomes a group, of `size` examples, or
-    of as many as have at most `tokens` tokens with padding (give one of the two). So there are as many shapes of batches as lengths. At the
-    end, the remaining examples are grouped from the longest to the shortest, regardless of their buckets: only the very last group may be
-    short, and `drop_last=True` leaves it out. Raises `DataError` naming a row longer than the last of `lengths`.
+    Each example waits in the bucket of the smallest sufficient length. A full bucket becomes a group of `size` examples, or of as many
+    examples as fit `tokens` tokens with padding (give either `size` or `tokens`). There are as many batch shapes as lengths.
+
+    At the end, the remaining examples are grouped from longest to shortest across buckets, so only the very last group may be short.
+    `drop_last=True` drops a short last group. Raises `DataError` for a row longer than the last of `lengths`.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1] * length} for length in (2, 7, 3, 8, 9, 1)])
@@ -71,13 +72,15 @@ def bucket_by_length(
     if tokens is not None:
         check_positive(tokens=tokens)
         if tokens < lengths[-1]:
-            raise ArgumentError(f"tokens={tokens} has no room for one example of {lengths[-1]} tokens, the last of lengths.")
+            raise ArgumentError(
+                f"tokens={tokens} is too small for an example of {lengths[-1]} tokens, the last of lengths. Increase tokens."
+            )
     return _BucketByLength(tuple(lengths), size, tokens, drop_last, column)
 
 
 @frozen(repr=False)
 class _BatchByTokens(Grouping):
-    """The state holds the group to which more examples may be added."""
+    """Stage that groups rows within a budget of tokens. The state contains the rows of the unfinished group."""
 
     tokens: int
     pad_multiple: int = 1
@@ -98,26 +101,26 @@ class _BatchByTokens(Grouping):
         return _spans(sizes, padded, self.column)
 
     def _starts(self, rows: RecordBatch) -> list[int]:
-        """Return the first row of each group."""
+        """Return the index of the first row of each group."""
         padded = np.maximum(1, -(-lengths_of(rows, self.column, "batch_by_tokens") // self.pad_multiple)) * self.pad_multiple
         if (padded > self.tokens).any():
-            place = int(np.argmax(padded > self.tokens))
+            index = int(np.argmax(padded > self.tokens))
             raise DataError(
-                f"batch_by_tokens: {row_at(rows, place)} takes {padded[place]} tokens with padding, more than the budget of "
-                f"tokens={self.tokens}. Truncate with tokenize(max_length=...), or make the budget larger."
+                f"batch_by_tokens: {row_at(rows, index)} takes {padded[index]} tokens with padding, more than the budget of "
+                f"tokens={self.tokens}. Truncate with tokenize(max_length=...), or increase tokens."
             )
         starts, longest, limit = [0], 0, self.max_size or self.tokens
-        for place, length in enumerate(padded.tolist()):
-            longest, size = max(longest, length), place + 1 - starts[-1]
+        for index, length in enumerate(padded.tolist()):
+            longest, size = max(longest, length), index + 1 - starts[-1]
             if longest * size > self.tokens or size > limit:
-                starts.append(place)
+                starts.append(index)
                 longest = length
         return starts
 
 
 @frozen(repr=False)
 class _BucketByLength(Grouping):
-    """The state holds the waiting rows in the order of their arrival: in each bucket, fewer than a group."""
+    """Stage that groups rows of similar length. The state contains the waiting rows in the order of arrival."""
 
     lengths: tuple[int, ...]
     size: int | None = None
@@ -135,11 +138,12 @@ class _BucketByLength(Grouping):
             full = inside[: len(inside) // size * size].reshape(-1, size)
             waits[full] = False
             groups.extend(full)
-        groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each group, so that the order does not depend on chunks
-        return rows.filter(pa.array(waits)), _taken(rows, groups)
+        # Sorting by the last row of each group makes the order independent of chunk boundaries.
+        groups.sort(key=lambda group: int(group[-1]))
+        return rows.filter(pa.array(waits)), _gathered(rows, groups)
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
-        return () if rest is None else _taken(rest, list(self._leftover_groups(rest)))
+        return () if rest is None else _gathered(rest, list(self._leftover_groups(rest)))
 
     def count(self, rows: int) -> int | None:
         if self.size is None:
@@ -150,44 +154,44 @@ class _BucketByLength(Grouping):
         return (f"holds fewer than {sum(self.sizes):,} rows",)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        known = None if self.size is None else count  # else the size of the last group depends on the lengths of the rows
+        known = None if self.size is None else count  # With a token budget, the size of the last group depends on the row lengths.
         sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
         return _spans(sizes, self.lengths, self.column)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The size of the groups of each bucket."""
+        """Group size of each bucket."""
         return tuple(self.size or (self.tokens or 0) // length for length in self.lengths)
 
     def _leftover_groups(self, rest: RecordBatch) -> Iterator[Indices]:
         buckets = self._buckets(rest)
         order = np.argsort(-lengths_of(rest, self.column, "bucket_by_length"), kind="stable")
         while len(order):
-            size = self.sizes[buckets[order[0]]]  # the longest row decides the length to pad to
+            size = self.sizes[buckets[order[0]]]  # The longest row determines the padded length of the group.
             if len(order) >= size or not self.drop_last:
                 yield order[:size]
             order = order[size:]
 
     def _buckets(self, rows: RecordBatch) -> Indices:
-        found = lengths_of(rows, self.column, "bucket_by_length")
-        if (found > self.lengths[-1]).any():
-            place = int(np.argmax(found > self.lengths[-1]))
+        lengths = lengths_of(rows, self.column, "bucket_by_length")
+        if (lengths > self.lengths[-1]).any():
+            index = int(np.argmax(lengths > self.lengths[-1]))
             raise DataError(
-                f"bucket_by_length: {row_at(rows, place)} has {found[place]} tokens, more than the last of the lengths, "
+                f"bucket_by_length: {row_at(rows, index)} has {lengths[index]} tokens, more than the last of the lengths, "
                 f"{self.lengths[-1]}. Truncate with tokenize(max_length={self.lengths[-1]}), or add a larger length."
             )
-        return np.searchsorted(self.lengths, found)
+        return np.searchsorted(self.lengths, lengths)
 
 
 def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) -> tuple[Groups, ...]:
-    """Return for each bucket the sizes of its groups, and the smallest and largest length of their longest row."""
+    """Return for each bucket the group sizes, and the minimum and maximum of the longest row length."""
     least = (0, *(length + 1 for length in lengths[:-1]))
     return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
 
 
-def _taken(rows: RecordBatch, groups: Sequence[Indices]) -> tuple[Cuts, ...]:
-    """Return groups of rows that are not neighbours. All are copied at once, which is faster than group by group."""
+def _gathered(rows: RecordBatch, groups: Sequence[Indices]) -> tuple[Cuts, ...]:
+    """Return groups of non-adjacent rows. One copy of all groups is faster than a copy per group."""
     if not groups:
         return ()
-    taken = rows_in(rows.schema, [rows]).take(np.concatenate(groups))
-    return ((taken, ends_of(np.array([len(group) for group in groups])).tolist()),)
+    ordered = rows_in(rows.schema, [rows]).take(np.concatenate(groups))
+    return ((ordered, ends_of(np.array([len(group) for group in groups])).tolist()),)

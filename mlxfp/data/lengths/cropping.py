@@ -1,4 +1,4 @@
-"""Waveforms of at most some length: a part of each, at random or in the middle."""
+"""Cropping of waveforms to a maximum length, at random or in the middle."""
 
 from collections.abc import Callable
 
@@ -19,12 +19,12 @@ from mlxfp.support.randomness import fold_into_rows
 
 @explain_call
 def crop_waveforms(length: int, *, seed: int | None = None, column: str = "waveform") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Cut waveforms to at most `length` samples: with a seed to a random part of each, another in each epoch, else to its middle.
+    """Crop waveforms to at most `length` samples. With `seed`, the position is random in each epoch, else the middle is kept.
 
-    Shorter ones stay as they are, and a collator pads them. With random parts for training and the middle for validation, `length` is that
-    of `collators.audio(length=)`, in samples; a spectrogram of n samples has 1 + n // hop frames.
+    Shorter waveforms stay unchanged; a collator pads them. Use random crops for training and the middle for validation. `length` equals
+    `collators.audio(length=)` in samples. A spectrogram of n samples has 1 + n // hop frames.
 
-    Raises `SchemaError` unless the column holds lists or tensors [T] of numbers, and `DataError` naming a row without a waveform.
+    Raises `SchemaError` unless the column contains lists or tensors [T] of numbers, and `DataError` for a row without a waveform.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"waveform": [0.1, 0.2, 0.3, 0.4, 0.5]}, {"waveform": [0.6]}])
@@ -68,7 +68,7 @@ class _CropWaveforms(RowWise):
         return set_column(chunk, self.column, to_lists(pa.concat_arrays(parts) if parts else values, ends_of(kept)))
 
     def _skipped(self, chunk: RecordBatch, spare: Indices) -> Indices:
-        """Return how many samples of each row are left out before the part that is kept, at most `spare`: int64[N]."""
+        """Return the number of samples to remove from the start of each row, at most `spare`: int64[N]."""
         if self.seed is None:
             return spare // 2
         draws = fold_into_rows(row_keys(chunk), _NAME, self.seed) % (spare + 1).astype(np.uint64)

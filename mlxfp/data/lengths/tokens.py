@@ -1,4 +1,4 @@
-"""Token columns: lists of integers, read as numpy arrays."""
+"""Token columns: lists of integers, read as NumPy arrays."""
 
 from collections.abc import Sequence
 
@@ -13,19 +13,19 @@ from mlxfp.support.arrow_types import is_list_like
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError
 
-TOKENS = pa.list_(pa.int32())  # the type of every column of tokens that we make
+TOKENS = pa.list_(pa.int32())  # type of all token columns created by mlxfp
 
 
 def check_tokens(schema: Schema, column: str, stage: str) -> None:
-    """Raise `SchemaError` unless the schema has the column and it holds lists of integers."""
+    """Raise `SchemaError` unless the column exists and contains lists of integers."""
     check_columns([column], [name for name in schema.names if name not in HIDDEN], stage)
     kind = schema.field(column).type
     if not (is_list_like(kind) and pa.types.is_integer(kind.value_type)):
-        raise SchemaError(f"{stage} needs lists of integers in column {column!r}, got {kind}. Make ids of text with tokenize first.")
+        raise SchemaError(f"{stage} needs lists of integers in column {column!r}, got {kind}. Use tokenize first to turn text into ids.")
 
 
 def aligned_schema(schema: Schema, column: str, aligned: Sequence[str], stage: str) -> Schema:
-    """Return the schema with token ids in `column` and lists in the aligned columns; raise `SchemaError` where they hold other things."""
+    """Return the schema with token ids in `column` and lists in the aligned columns. Raises `SchemaError` for other column types."""
     check_tokens(schema, column, stage)
     check_columns(aligned, [name for name in schema.names if name not in HIDDEN], stage)
     for name in aligned:
@@ -37,15 +37,15 @@ def aligned_schema(schema: Schema, column: str, aligned: Sequence[str], stage: s
 
 
 def lengths_of(chunk: RecordBatch, column: str, stage: str) -> Indices:
-    """Count the tokens of each row: int64[N]. Raises `DataError` naming a row whose list is null."""
+    """Return the number of tokens of each row: int64[N]. Raises `DataError` for a row with a null list."""
     ends = read_lists(column_without_nulls(chunk, column, stage))[1]
     return ends[1:] - ends[:-1]
 
 
 def read_tokens(chunk: RecordBatch, column: str, stage: str) -> tuple[NDArray[np.int32], Ends]:
-    """Return the tokens of all rows, end to end, int32[T], and where each row ends, int64[N + 1].
+    """Return the concatenated tokens of all rows, int32[T], and the row bounds, int64[N + 1].
 
-    Raises `DataError` naming the row of a list that is null, holds a null, or holds an id beyond 32 bits.
+    Raises `DataError` with the row for a null list, a null in a list, or an id outside int32.
     """
     values, ends = read_lists(column_without_nulls(chunk, column, stage))
     check_values((values, ends), chunk, column, stage)
@@ -53,18 +53,18 @@ def read_tokens(chunk: RecordBatch, column: str, stage: str) -> tuple[NDArray[np
     if not np.can_cast(ids.dtype, np.int32):
         wrong = (ids > np.iinfo(np.int32).max) | (ids < np.iinfo(np.int32).min)
         if wrong.any():
-            place = int(np.argmax(wrong))
+            index = int(np.argmax(wrong))
             raise DataError(
-                f"{stage}: column {column!r} of {row_at(chunk, row_of(ends, place))} holds {ids[place]}, beyond 32-bit integers. "
-                "Token ids are int32: check what made the column."
+                f"{stage}: column {column!r} of {row_at(chunk, row_of(ends, index))} holds {ids[index]}, beyond 32-bit integers. "
+                "Token ids are int32: check the source of the column."
             )
     return ids.astype(np.int32, copy=False), ends
 
 
 def read_aligned(chunk: RecordBatch, name: str, tokens: tuple[str, Ends], stage: str) -> pa.Array:
-    """Return the values of an aligned column, end to end; `tokens` are the name and the ends of the column of tokens.
+    """Return the concatenated values of an aligned column. `tokens` is the name and the row bounds of the token column.
 
-    Raises `DataError` naming a row whose list is null, or has another number of values than there are tokens.
+    Raises `DataError` for a row with a null list, or with another number of values than tokens.
     """
     values, ends = read_lists(column_without_nulls(chunk, name, stage))
     check_same_lengths(tokens, (name, ends), chunk, stage)

@@ -1,4 +1,4 @@
-"""Windows: the tokens of all rows as one stream, cut into rows of one length."""
+"""Windows: the concatenated tokens of all rows, cut into rows of equal length."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -21,14 +21,14 @@ from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 def windows(
     length: int, *, stride: int | None = None, separator: int | None = None, drop_last: bool = False, column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Join the tokens of all rows to one stream and cut it into rows of `length` tokens, for language models.
+    """Concatenate the tokens of all rows to a stream, and cut the stream into rows of `length` tokens, for language models.
 
-    A window starts every `stride` tokens (by default every `length`: no overlap). `separator` is an id that is put after each row of the
-    input, so that a model sees where documents end. The last window holds the rest of the stream and may be short; `drop_last=True` leaves
-    it out. No window holds only tokens that are in earlier windows. The rows that come out have only the column of ids, list<int32>.
+    A window starts every `stride` tokens; the default is `length` (no overlap). The id `separator` is inserted after each input row and
+    marks the ends of documents. The last window contains the rest of the stream and may be short; `drop_last=True` drops a short last
+    window. A window without any new token is never emitted. Output rows have only the column of ids, list<int32>.
 
-    `collators.causal` predicts each token from those before it, so a window of length L + 1 gives L predictions; `stride=L` then makes
-    every prediction once. Raises `SchemaError` unless the column holds lists of integers, `DataError` naming a row whose list is missing.
+    `collators.causal` predicts each token from earlier tokens, so a window of L + 1 tokens gives L predictions. With `stride=L`, each
+    prediction is made once. Raises `SchemaError` unless the column contains lists of integers, and `DataError` for a missing list.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}])
@@ -44,27 +44,28 @@ def windows(
     if stride is not None:
         check_positive(stride=stride)
         if stride > length:
-            raise ArgumentError(f"stride={stride} would leave out tokens between windows of length={length}. Make it at most the length.")
+            raise ArgumentError(f"stride={stride} would skip tokens between windows of length={length}. Use a stride of at most length.")
     if separator is not None:
         check_not_negative(separator=separator)
         if separator >= 2**31:
-            raise ArgumentError(f"separator must fit 32 bits as token ids do, got separator={separator}.")
+            raise ArgumentError(f"separator is a token id (int32) and must be below {2**31}, got separator={separator}.")
     return _Windows(length, None if stride == length else stride, separator, drop_last, column)
 
 
 _STREAM = pa.schema({"tokens": TOKENS, "offset": pa.int64(), ROW: pa.int64(), KEY: pa.uint64()})
-_TOKENS_AT_ONCE = 1 << 20  # tokens of a chunk that comes out: strongly overlapping windows have many more tokens than the input
+_TOKENS_AT_ONCE = 1 << 20  # Maximum number of tokens in an output chunk. Overlapping windows have many more tokens than the input.
 
 
 @frozen(repr=False)
 class _Windows(Stage):
-    """The state is (stream, covered): the rest of the stream, and how many tokens at its start are in an earlier window too.
+    """Stage that cuts windows.
 
-    A stream has a row for each document in it: the tokens of the document that are left, and the number of those that came before.
+    The state is (stream, covered): the rest of the stream, and the number of tokens at its start already contained in an earlier window. A
+    stream has a row per document: the remaining tokens of the document, and the number of tokens removed before them.
     """
 
     _length: int
-    stride: int | None = None  # None: the length
+    stride: int | None = None  # None: `length`
     separator: int | None = None
     drop_last: bool = False
     column: str = "input_ids"
@@ -73,8 +74,8 @@ class _Windows(Stage):
         return no_rows(_STREAM), 0
 
     def step(self, state: tuple[RecordBatch, int], chunk: RecordBatch) -> tuple[tuple[RecordBatch, int], Iterable[RecordBatch]]:
-        held, covered = state
-        stream = concat_chunks([held, self._stream(chunk)])
+        rest, covered = state
+        stream = concat_chunks([rest, self._stream(chunk)])
         stride = self.stride or self._length
         count = max(0, (_size(stream) - self._length) // stride + 1)
         if not count:
@@ -83,8 +84,8 @@ class _Windows(Stage):
 
     def finish(self, state: tuple[RecordBatch, int]) -> Iterable[RecordBatch]:
         stream, covered = state
-        left = _size(stream)
-        return () if self.drop_last or left <= covered else self._cut(stream, np.array([0]), left)
+        remaining = _size(stream)
+        return () if self.drop_last or remaining <= covered else self._cut(stream, np.array([0]), remaining)
 
     def schema(self, schema: Schema) -> Schema:
         check_tokens(schema, self.column, "windows")
@@ -96,7 +97,7 @@ class _Windows(Stage):
         return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds fewer than {self._length:,} tokens",))
 
     def _stream(self, chunk: RecordBatch) -> RecordBatch:
-        """Insert the separators, and leave out documents without tokens, as no window can start in them."""
+        """Return a stream of the rows of a chunk, with separators. Documents without tokens are dropped: no window starts in them."""
         tokens, ends = read_tokens(chunk, self.column, "windows")
         if self.separator is not None:
             tokens, ends = np.insert(tokens, ends[1:], self.separator), ends + np.arange(len(ends))
@@ -105,17 +106,17 @@ class _Windows(Stage):
         stream = pa.record_batch(columns, schema=_STREAM)
         return stream if lengths.all() else stream.filter(pa.array(lengths > 0))
 
-    def _cut(self, stream: RecordBatch, places: Indices, length: int) -> Iterator[RecordBatch]:
-        """Yield the windows of `length` tokens that start at these evenly spaced places, a bounded number of tokens at a time."""
+    def _cut(self, stream: RecordBatch, offsets_in_stream: Indices, length: int) -> Iterator[RecordBatch]:
+        """Yield windows of `length` tokens at evenly spaced start positions, in chunks of bounded size."""
         tokens, ends = read_tokens(stream, "tokens", "windows")
         starts = ends[:-1]
-        documents = np.searchsorted(starts, places, side="right") - 1
-        offsets = places - starts[documents] + stream.column("offset").to_numpy()[documents]
+        documents = np.searchsorted(starts, offsets_in_stream, side="right") - 1
+        offsets = offsets_in_stream - starts[documents] + stream.column("offset").to_numpy()[documents]
         rows, keys = source_rows(stream)[documents], fold_in_rows(fold_into_rows(row_keys(stream), "windows")[documents], offsets)
         views = sliding_window_view(tokens, length)[:: self.stride or self._length]
         at_once = max(1, _TOKENS_AT_ONCE // length)
-        for first in range(0, len(places), at_once):
-            some = slice(first, min(first + at_once, len(places)))
+        for first in range(0, len(offsets_in_stream), at_once):
+            some = slice(first, min(first + at_once, len(offsets_in_stream)))
             lists = to_lists(views[some].reshape(-1), np.arange(some.stop - first + 1) * length)
             yield pa.record_batch([lists, pa.array(rows[some]), pa.array(keys[some])], [self.column, ROW, KEY])
 
@@ -124,12 +125,13 @@ def _size(stream: RecordBatch) -> int:
     return int(lengths_of(stream, "tokens", "windows").sum())
 
 
-def _after(stream: RecordBatch, place: int) -> RecordBatch:
-    """Remove the tokens of a stream before `place`."""
+def _after(stream: RecordBatch, position: int) -> RecordBatch:
+    """Remove the tokens of a stream before a position."""
     tokens, ends = read_tokens(stream, "tokens", "windows")
-    first = int(np.searchsorted(ends[1:], place, side="right"))  # documents that end before it
+    first = int(np.searchsorted(ends[1:], position, side="right"))  # number of documents that end before the position
     rest = stream.slice(first)
     offsets = rest.column("offset").to_numpy().copy()
-    offsets[:1] += place - ends[first]
-    lists = to_lists(tokens[place:].copy(), np.maximum(ends[first:] - place, 0))  # a copy: a view would keep the whole stream in memory
+    offsets[:1] += position - ends[first]
+    # Copy the tokens, because a view would keep the whole stream in memory.
+    lists = to_lists(tokens[position:].copy(), np.maximum(ends[first:] - position, 0))
     return pa.record_batch([lists, pa.array(offsets), rest.column(ROW), rest.column(KEY)], schema=_STREAM)

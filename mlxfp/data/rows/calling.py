@@ -1,4 +1,4 @@
-"""Calling a user's function on rows: with a generator of each row's own, and no longer than it is wanted."""
+"""Calls of user functions on rows: random generators per row, error notes and early cancellation."""
 
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
@@ -12,44 +12,56 @@ from mlxfp.support.randomness import Keys
 
 
 class UnwantedWork(BaseException):
-    """Nobody waits for what a thread works on: raised in the thread, before the next row. No error that a pipeline could skip."""
+    """Raised in a worker thread, before its next row, when no consumer waits for the result.
+
+    Derives from `BaseException`, so a pipeline with `on_error` never skips it as a failed row.
+    """
 
 
 _unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambda: False)
 
 
 def context_until(unwanted: Callable[[], bool]) -> Context:
-    """Return a copy of the context, to run work in that `call` ends when it is unwanted, or the work that started it is."""
+    """Return a copy of the current context with a cancellation check.
+
+    Work run in the context raises `UnwantedWork` at the next `call` once `unwanted()` or the check of the outer context is true.
+    """
     outer, context = _unwanted.get(), copy_context()
     context.run(_unwanted.set, lambda: unwanted() or outer())
     return context
 
 
 def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -> Any:
-    """Call a user's function on a row; an error says on which one. Raises `UnwantedWork` where nobody waits for the result."""
-    __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
+    """Call a user function on a row.
+
+    Errors of the function get a note with the source row. Raises `UnwantedWork` if no consumer waits for the result.
+    """
+    __tracebackhide__ = True  # Hide this frame in pytest and IPython: a traceback then ends in the user's function.
     stop_unwanted()
     try:
         return function(row, *extra)
     except Exception as error:
-        leaf, place = divmod(int(number), 1 << LEAF_BITS)
+        leaf, row_number = divmod(int(number), 1 << LEAF_BITS)
         error.add_note(
-            f"on {'a row' if leaf < 0 else f'source row {place}'}{f' of joined source {leaf}' if leaf > 0 else ''}: {brief(row)}"
+            f"on {'a row' if leaf < 0 else f'source row {row_number}'}{f' of joined source {leaf}' if leaf > 0 else ''}: {brief(row)}"
         )
         raise
 
 
 def stop_unwanted() -> bool:
-    """Raise `UnwantedWork` where nobody waits for what this thread works on; else return False, for what asks while it waits."""
+    """Raise `UnwantedWork` if no consumer waits for the result of this thread, else return False.
+
+    The return value lets a wait loop use this function as its stop condition.
+    """
     if _unwanted.get()():
         raise UnwantedWork
     return False
 
 
 def generators(keys: Keys) -> Iterator[np.random.Generator]:
-    """Yield what `generator(key)` returns for each key of an array, in turn; each is good until the next one.
+    """Yield `generator(key)` for each key of an array. A generator is valid until the next iteration.
 
-    It is one generator that is set to the start of the next stream, in a seventh of the time that it takes to make a new one.
+    A single Philox generator is reset for every key: seven times faster than a new generator.
     """
     philox = np.random.Philox(key=0)
     one, fresh = np.random.Generator(philox), philox.state

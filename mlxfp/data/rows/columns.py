@@ -1,4 +1,4 @@
-"""Stages that choose columns: they say which, so that a reader need not read the others (see `planning.py`)."""
+"""Stages that select, drop or rename columns. Readers use their projections to skip unused columns (see `planning.py`)."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
 @explain_call
 def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Keep these columns, in this order; raises `SchemaError` for one that is not there.
+    """Keep the listed columns, in this order. Raises `SchemaError` for an unknown column.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": 1, "y": 2, "z": 3}]), fp.select_columns(["z", "x"])))
@@ -30,7 +30,7 @@ def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[R
 
 @explain_call
 def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Leave these columns out; raises `SchemaError` for one that is not there.
+    """Remove the listed columns. Raises `SchemaError` for an unknown column.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.drop_columns(["y"])))
@@ -41,7 +41,9 @@ def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row
 
 @explain_call
 def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Rename columns from the old names to the new; raises `SchemaError` if an old one is missing or a new one is taken.
+    """Rename columns with a mapping from old to new names.
+
+    Raises `SchemaError` if an old name is unknown or a new name is already in use.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.rename_columns({"x": "y", "y": "x"})))
@@ -114,7 +116,7 @@ class _RenameColumns(RowWise):
         new = dict(self.names)
         check_columns(tuple(new), schema.names, "rename_columns")
         names = [new.get(name, name) for name in schema.names]
-        taken = sorted(name for name, count in Counter(names).items() if count > 1 or name in HIDDEN)
-        if taken:
-            raise SchemaError(f"rename_columns gives several columns the name {taken[0]!r}, or the name is reserved. Choose another.")
+        clashes = sorted(name for name, count in Counter(names).items() if count > 1 or name in HIDDEN)
+        if clashes:
+            raise SchemaError(f"The new name {clashes[0]!r} in rename_columns is reserved or used by several columns. Choose another name.")
         return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])

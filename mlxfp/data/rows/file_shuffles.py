@@ -1,7 +1,7 @@
-"""A shuffle over many files: some are open at a time and give rows in turn, and a buffer shuffles these.
+"""Shuffle over many files: several files are open at a time, their rows are interleaved, and a buffer shuffles the interleaved rows.
 
-The rows of each file are read by a dataset of its own, with the stages of the whole. So a cursor holds one cursor for each open file, and
-the files that are still to come need none: their order follows from the seed and the epoch.
+A separate dataset reads each file and applies the stages of the whole dataset. A cursor therefore holds one child cursor per open file.
+Files not yet opened need no cursor, because their order follows from the seed and the epoch.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from mlxfp.support.randomness import fold_in, fold_in_rows
 
 @frozen(repr=False)
 class Shuffle(Wrapper):
-    """The rows of files in random order. A position is the cursor of the dataset `stream`."""
+    """Rows of many files in random order. The position is the cursor of the dataset `stream`."""
 
     seed: int
     buffer: int
@@ -37,43 +37,44 @@ class Shuffle(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """The rows of `stream`, in another order in each epoch."""
+        """Traits of `stream`. The order of the rows differs in each epoch."""
         return attrs.evolve(super().traits, reorders=True, read_parts=lambda: (self.stream,))
 
     def __attrs_post_init__(self) -> None:
         source = self.dataset.source
         if not isinstance(source, FileSource):
             raise PipelineError(
-                f"shuffle(files=) mixes the files of a reader, such as read_jsonl or read_parquet, got {source!r}. Put it behind the "
-                "reader and stages that work on each row alone; other data is shuffled without files=."
+                f"shuffle(files=) needs a file reader, such as read_jsonl or read_parquet, got {source!r}. Between the reader and "
+                "shuffle, only stages that treat each row alone are allowed. For other data, remove files=."
             )
-        keeping = next((stage for stage in self.dataset.stages if not starts_empty(stage)), None)
-        if keeping is not None:
+        stateful = next((stage for stage in self.dataset.stages if not starts_empty(stage)), None)
+        if stateful is not None:
             raise PipelineError(
-                f"shuffle(files=) reads every file by itself, and {keeping!r} works on the rows of all files. Put it behind shuffle."
+                f"shuffle(files=) reads every file separately, but {stateful!r} combines rows of several files. Put shuffle before it."
             )
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """What is read."""
+        """Dataset of the interleaved files, followed by the shuffle buffer."""
         return Dataset(_FilesInTurn(self.dataset, self.seed, self.files), (ShuffleBuffer(self.seed, self.buffer),))
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Read the rows of the files in turn, through the buffer."""
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return what is read, with its cursor."""
+        """Return the dataset `stream` and the cursor."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def notes(self) -> tuple[str, ...]:
-        """Say what is held."""
         return (f"mixes the rows of {self.files:,} open files in turn", *self.stream.stages[0].traits.notes())
 
 
 @frozen(repr=False)
 class _FilesInTurn(Wrapper):
-    """A row of each open file in turn. Positions are (files begun, files there are, (number, cursor) of each open file)."""
+    """Source of the open files' rows, one row per file in turn.
+
+    A position is (number of files opened so far, total number of files, (file index, cursor) of each open file).
+    """
 
     seed: int
     files: int
@@ -84,12 +85,12 @@ class _FilesInTurn(Wrapper):
 
     @cached_property
     def read_parts(self) -> tuple[Dataset[Any], ...]:
-        """A dataset for each file, with the schemas of the whole."""
-        whole: Any = self.dataset.source
-        found = whole.files()
-        known = attrs.evolve(whole, found=found)
+        """One dataset per file, with the stages and schemas of the original dataset."""
+        source: Any = self.dataset.source
+        files = source.files()
+        listed = attrs.evolve(source, found=files)
         resolved = self.dataset.resolved
-        parts = tuple(attrs.evolve(self.dataset, source=OneFile(known, number), stages=resolved.stages) for number in range(len(found)))
+        parts = tuple(attrs.evolve(self.dataset, source=OneFile(listed, number), stages=resolved.stages) for number in range(len(files)))
         for part in parts:
             object.__setattr__(part, "resolved", resolved)
         return parts
@@ -108,73 +109,74 @@ class _FilesInTurn(Wrapper):
                 opened, begun = self._filled(opened, order, begun, epoch, stack)
                 if not opened:
                     return
-                rounds = min(each.held.num_rows for each in opened)
-                rows = concat_chunks([each.take(rounds) for each in opened])
+                rounds = min(file.buffered.num_rows for file in opened)
+                rows = concat_chunks([file.take(rounds) for file in opened])
                 in_turn = np.arange(len(opened) * rounds).reshape(len(opened), rounds).T.ravel()
-                yield rows.take(pa.array(in_turn)), (begun, count, tuple((each.number, each.cursor) for each in opened))
+                yield rows.take(pa.array(in_turn)), (begun, count, tuple((file.number, file.cursor) for file in opened))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the datasets of the open files, each with its cursor."""
+        """Return the dataset and the cursor of each open file."""
         return tuple((self.read_parts[number], cursor) for number, cursor in (position[2] if position else ()))
 
     def _filled(self, opened: list["_Open"], order: list[int], begun: int, epoch: int, stack: ExitStack) -> tuple[list["_Open"], int]:
-        """Return the open files, each with a row at hand: the next file takes the place of one that has ended, and of one that is empty."""
+        """Return the open files, each with at least one buffered row. An unopened file replaces each exhausted file."""
         out: list[_Open] = []
-        for one in (*opened, *[None] * (self.files - len(opened))):
-            each = one
-            while each is None or not each.fill():
+        for slot in (*opened, *[None] * (self.files - len(opened))):
+            file = slot
+            while file is None or not file.fill():
                 if begun == len(order):
                     break
-                each = _Open(self, order[begun], epoch, None, stack)
+                file = _Open(self, order[begun], epoch, None, stack)
                 begun += 1
             else:
-                out.append(each)
+                out.append(file)
         return out, begun
 
 
 class _Open:
-    """One file while it is read. Running machinery, never part of a value."""
+    """Reader of an open file, with buffered rows and a cursor. Mutable, never part of a dataset."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
-        self.number, self.cursor = number, cursor  # before the rows at hand
-        self.held: Any = None  # these
-        self._after: Any = cursor  # behind them
+        self.number, self.cursor = number, cursor  # cursor of the file before the buffered rows
+        self.buffered: Any = None  # buffered rows
+        self._cursor_after: Any = cursor  # cursor of the file after the buffered rows
         self._joined = len(mixture.read_parts) > 1
         self._chunks = run(mixture.read_parts[number], start(epoch, cursor))
         stack.callback(self._chunks.close)
 
     def fill(self) -> bool:
-        """Hold at least one row; False at the end of the file."""
-        if self.held is None:
-            chunk, self._after = next(self._chunks, (None, self.cursor))
-            self.held = number_joined(chunk, self.number, self.number) if self._joined and chunk is not None else chunk
-        return self.held is not None
+        """Buffer at least one row. Return False at the end of the file."""
+        if self.buffered is None:
+            chunk, self._cursor_after = next(self._chunks, (None, self.cursor))
+            self.buffered = number_joined(chunk, self.number, self.number) if self._joined and chunk is not None else chunk
+        return self.buffered is not None
 
     def take(self, count: int) -> Any:
-        """Give the first rows that are held."""
-        taken, left = self.held.slice(0, count), self.held.num_rows - count
-        self.held = self.held.slice(count) if left else None
-        self.cursor = self._after.back(left)  # the rows at hand are still to come
-        return taken
+        """Remove and return the first `count` buffered rows."""
+        rows, remaining = self.buffered.slice(0, count), self.buffered.num_rows - count
+        self.buffered = self.buffered.slice(count) if remaining else None
+        self.cursor = self._cursor_after.back(remaining)  # The cursor must not skip rows still in the buffer.
+        return rows
 
 
 @frozen(repr=False)
 class OneFile(Source):
-    """The rows of one file of several, with the columns of all. They are numbered from 0, and their keys are those of no other file.
+    """Rows of one file of a `FileSource`, with the columns of all files.
 
-    Positions are (that of the files, number of the next row).
+    Rows are numbered from 0 within the file. Row keys also depend on the file index, so keys of different files differ.
+
+    A position is (position of the `FileSource`, index of the next row).
     """
 
     source: FileSource
     number: int
 
     def schema(self) -> Schema:
-        """Return the schema of all files."""
         return self.source.schema()
 
     @property
     def traits(self) -> SourceTraits:
-        """What the reader of all files can do, for this file."""
+        """Traits of the `FileSource`, restricted to this file."""
         whole = self.source.traits
         return SourceTraits(
             restricted=whole.restricted and (lambda columns, conditions: self._of(whole.restricted(columns, conditions))),  # type: ignore[misc]  # not None
@@ -190,7 +192,7 @@ class OneFile(Source):
         return self.source.files()[self.number].path
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        """Read the files from the beginning of this one on, up to its end."""
+        """Read the file from `position` to its end."""
         inner, row = position or (place(self.source.files(), self.number, 0, 0), 0)
         if inner[0] != self.number:
             return
@@ -198,7 +200,7 @@ class OneFile(Source):
         with closing(chunks):
             for chunk, after in chunks:
                 if after[0] > self.number and after[:3] != (self.number + 1, 0, 0):
-                    return  # the file had no more rows, and these are of the next one
+                    return  # The file had no more rows, so this chunk belongs to the next file.
                 rows = np.arange(row, row + chunk.num_rows)
                 keys = fold_in_rows(fold_in(0, epoch, "file", self.number), rows)
                 row += chunk.num_rows

@@ -1,4 +1,4 @@
-"""Leaving out rows by conditions on their columns, which a reader can use where it could not use a function."""
+"""Row filters given as column conditions. Unlike a Python predicate, readers can evaluate the conditions themselves."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
@@ -22,13 +22,13 @@ _EXAMPLE = "Write them as in [('age', '>', 18), ('sex', 'in', ['male', 'female']
 
 @explain_call
 def filter_by(conditions: Sequence[tuple[str, Operator, Any]]) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Keep the examples that meet all of these conditions, each (column, operator, value); whole columns at once.
+    """Keep the examples that meet every condition. A condition is a tuple (column, operator, value).
 
-    The operators are `==`, `!=`, `<`, `<=`, `>`, `>=`, and `in`, whose value is a sequence. A missing value meets no condition, NaN only
-    `!=`. A Parquet reader passes over the row groups in which, by their statistics, no row meets the conditions, if nothing but stages
-    that choose columns stands between.
+    The operators are `==`, `!=`, `<`, `<=`, `>`, `>=` and `in`. The value of `in` is a sequence. A missing value meets no condition; NaN
+    meets only `!=`. Conditions are evaluated on whole columns. A Parquet reader skips row groups whose statistics exclude every match, if
+    only stages that choose columns stand between the reader and `filter_by`.
 
-    Raises `SchemaError` when the pipeline is built, for a column that is not there or cannot be compared with the value.
+    Raises `SchemaError` at construction if a column is missing or its type cannot be compared with the value.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"age": 22, "sex": "male"}, {"age": 38, "sex": "female"}, {"age": None, "sex": "male"}])
@@ -53,8 +53,10 @@ def _condition(condition: Any) -> tuple[str, Operator, Any]:
     if operator == "in" and (isinstance(value, str) or not isinstance(value, Iterable)):
         raise ArgumentTypeError(f"The value of 'in' is a sequence of values, got {value!r:.60} for {column!r}. For one value use '=='.")
     values = tuple(value) if operator == "in" else (value,)
-    if not values or any(each is None for each in values):
-        raise ArgumentError(f"A condition needs a value to compare with, got {value!r:.60} for {column!r}. Missing values meet none.")
+    if not values or any(element is None for element in values):
+        raise ArgumentError(
+            f"A condition needs a value to compare with, got {value!r:.60} for {column!r}. A missing value meets no condition."
+        )
     return column, operator, values if operator == "in" else value
 
 
@@ -68,7 +70,7 @@ class _FilterBy(Stage):
 
     @property
     def _predicates(self) -> tuple[Condition, ...]:
-        return tuple(Condition(*each) for each in self.conditions)
+        return tuple(Condition(*condition) for condition in self.conditions)
 
     def schema(self, schema: Schema) -> Schema:
         check_columns([column for column, *_ in self.conditions], schema.names, "filter_by")
@@ -79,7 +81,7 @@ class _FilterBy(Stage):
                 kind = schema.field(condition.column).type
                 raise SchemaError(
                     f"filter_by cannot compare the column {condition.column!r} of {kind} with {condition.value!r:.60}: {error}. "
-                    "Use a value of the column's type, or filter with a function."
+                    "Use a value of the column's type, or use filter(lambda row: ...)."
                 ) from error
         return schema
 

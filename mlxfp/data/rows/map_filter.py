@@ -1,4 +1,4 @@
-"""Stages over examples: map, filter, flatten, choose ranges."""
+"""Stages that map, filter, flatten and truncate examples."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -36,7 +36,7 @@ from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
 from mlxfp.data.rows.calling import call, generators
-from mlxfp.data.rows.row_views import ByPlace
+from mlxfp.data.rows.row_views import ByPosition
 from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, explain_call
 from mlxfp.support.errors import ArgumentTypeError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
@@ -56,14 +56,14 @@ def map(
 def map(
     function: Callable[..., Example], *, schema: Schema | None = None, seed: int | None = None
 ) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Turn every example into another one: what `function` returns replaces it.
+    """Replace every example by the result of `function`.
 
-    `function` must be pure: it may run again after a resume. Without `schema`, the types are those of what it returns for the first 128
-    rows; a later value of another type raises `SchemaError` naming the row. An exception in `function` keeps its traceback and gains the
-    row. Per-row Python: for speed over whole columns, use `map_chunks`; several workers share it under `prefetch(2, workers=4)`.
+    `function` must be pure, because a resume may call it again. Without `schema`, types are inferred from the results for the first 128
+    rows. A later value of another type raises `SchemaError` with the row. An exception in `function` keeps its traceback and gains a note
+    with the row. `function` is called once per row; `map_chunks` on whole columns is faster, and `prefetch(2, workers=4)` adds workers.
 
-    With `seed`, for augmentation, `function` also gets a numpy generator for this row, valid during this call: what it draws depends on
-    the seed, the epoch and the row only. Two stages with one seed draw the same numbers.
+    With `seed`, `function` also gets a NumPy generator for the row, for example for augmentation. The generator is valid during the call.
+    Its numbers depend only on the seed, the epoch and the row. Two stages with the same seed draw the same numbers.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}, {"x": 2}])
@@ -81,10 +81,10 @@ def map(
 
 @explain_call
 def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema | None = None) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Turn every chunk into another one with the same number of rows, a `pyarrow.RecordBatch` each.
+    """Replace every chunk (`pyarrow.RecordBatch`) by the result of `function`, with the same number of rows.
 
-    Each row must depend on the row in its place alone: where a chunk starts and ends means nothing. `function` gets the visible columns
-    only. Without `schema`, it is the one of the result for the first rows; a chunk that differs raises `SchemaError`.
+    Row i of the result must depend only on row i of the chunk, because chunk boundaries are arbitrary. `function` gets the visible columns.
+    Without `schema`, the schema of the first result applies. A later result with another schema raises `SchemaError`.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa, pyarrow.compute as pc
@@ -99,7 +99,7 @@ def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema
 
 @explain_call
 def filter(predicate: Callable[[dict[str, Any]], bool]) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Keep the examples for which `predicate` is true.
+    """Keep the examples with a true `predicate`.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.filter(lambda row: row["x"] % 2 == 0)))
@@ -115,9 +115,9 @@ def filter(predicate: Callable[[dict[str, Any]], bool]) -> Callable[[Dataset[Exa
 def flat_map(
     function: Callable[[dict[str, Any]], Iterable[Example]], *, schema: Schema | None = None
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Turn every example into any number of examples, in order; an empty tuple drops it.
+    """Replace every example by the examples that `function` returns, in order. An empty tuple drops the example.
 
-    Schemas and errors are as for `map`. Each of the new examples has its own key, so augmentation treats them apart.
+    Schemas and errors are the same as for `map`. Each new example has its own key, so augmentation draws different numbers for each.
 
     >>> import mlxfp as fp
     >>> words = fp.flat_map(lambda row: ({"word": word} for word in row["text"].split()))
@@ -131,10 +131,10 @@ def flat_map(
 
 @explain_call
 def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Keep the first `count` items: examples, groups or batches. Reading stops there.
+    """Keep the first `count` items: examples, groups or batches. Reading stops after them.
 
-    Behind a `shuffle`, the first items are others in each epoch, so `take` and `skip` do not make parts that stay apart: `split` and
-    `train_valid_test` do. Reading more than one epoch then warns, unless `redraw=True` says that this is meant.
+    After `shuffle`, the first items differ in each epoch, so `take` and `skip` do not give disjoint parts; use `split` or
+    `train_valid_test` for disjoint parts. Reading a second epoch then warns, unless `redraw=True` states the intention.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.take(2)))
@@ -146,7 +146,7 @@ def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
 
 @explain_call
 def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Leave out the first `count` items; without reading them where rows can be taken by number. For `redraw` see `take`.
+    """Skip the first `count` items: examples, groups or batches. With random access, skipped rows are not read. For `redraw` see `take`.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.skip(3)))
@@ -156,12 +156,12 @@ def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
     return Combinator(_Skip, {"count": count} | ({"redraw": True} if redraw else {}))
 
 
-_MAP_ADVICE = 'map_chunks works on whole columns; or let several workers do it, with prefetch(2, workers=4, kind="processes") at the end.'
+_MAP_ADVICE = 'map_chunks works on whole columns. Or use several workers: prefetch(2, workers=4, kind="processes") at the end.'
 
 
 @frozen(repr=False)
 class _UserFunction(Stage):
-    """A function of the user's whose schema is declared, or that of what it returns for the first rows."""
+    """Stage with a user function. The schema is declared, or inferred from the results for the first rows."""
 
     function: Callable[..., Any] = field(eq=comparable)
     _schema: Schema | None = None
@@ -183,55 +183,57 @@ class _Map(_UserFunction, RowWise):
         return Traits(row_wise=True, draws=seeded(self), advice=_MAP_ADVICE)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython: a traceback then ends in the user's function.
         numbers, rows = source_rows(chunk), to_rows(chunk)
         drawn: Iterable[tuple[Any, ...]] = repeat(())
         if self.seed is not None:
             drawn = ((random,) for random in generators(fold_into_rows(row_keys(chunk), "map", self.seed)))
-        cases = zip(rows, numbers, drawn)  # noqa: B905  # there may be no end to what is drawn
-        made = [
+        cases = zip(rows, numbers, drawn)  # noqa: B905  # repeat(()) is endless
+        results = [
             _mapping(call(self.function, row, number, *extra), number, self)
-            for __tracebackhide__ in (True,)  # of the frame that a comprehension has in Python 3.11
+            for __tracebackhide__ in (True,)  # In Python 3.11, the separate frame of a comprehension must be hidden as well.
             for row, number, extra in cases
         ]
-        return with_hidden_of(from_rows(made, self._schema, numbers), chunk)
+        return with_hidden_of(from_rows(results, self._schema, numbers), chunk)
 
 
 @frozen(repr=False)
 class _MapChunks(_UserFunction, RowWise):
-    traits = Traits(row_wise=True, advice="Look for loops over rows in it: pyarrow.compute and numpy work on whole columns.")
+    traits = Traits(row_wise=True, advice="Replace loops over rows in the function by pyarrow.compute or numpy on whole columns.")
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True
-        if self._schema is not None and not chunk.num_rows:  # a filter may leave nothing, which a user's function need not expect
+        # A filter can leave an empty chunk, and a user function need not handle empty chunks.
+        if self._schema is not None and not chunk.num_rows:
             return with_hidden_of(no_rows(self._schema), chunk)
-        made = self.function(visible(chunk))
-        if not isinstance(made, pa.RecordBatch):
-            raise ArgumentTypeError(f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(made).__name__}, in {self!r}.")
-        if made.num_rows != chunk.num_rows:
+        result = self.function(visible(chunk))
+        if not isinstance(result, pa.RecordBatch):
+            raise ArgumentTypeError(f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(result).__name__}, in {self!r}.")
+        if result.num_rows != chunk.num_rows:
             raise SchemaError(
-                f"{brief(self.function)} returned {made.num_rows} rows for {chunk.num_rows}, in {self!r}. "
+                f"{brief(self.function)} returned {result.num_rows} rows for {chunk.num_rows}, in {self!r}. "
                 "Use filter or flat_map to change the number of rows."
             )
-        if self._schema is not None and not made.schema.equals(self._schema):
+        if self._schema is not None and not result.schema.equals(self._schema):
             raise SchemaError(
-                f"{brief(self.function)} returned {columns_text(made.schema)} where {columns_text(self._schema)} was declared or found for "
-                f"the first rows, in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them with schema=."
+                f"{brief(self.function)} returned {columns_text(result.schema)} instead of {columns_text(self._schema)} (declared or "
+                f"inferred from the first rows), in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them "
+                "with schema=."
             )
-        return with_hidden_of(made, chunk)
+        return with_hidden_of(result, chunk)
 
 
 @frozen(repr=False)
 class _FlatMap(_UserFunction):
-    traits = Traits(advice="Where one row gives one row, map_chunks works on whole columns.")
+    traits = Traits(advice="If each row gives exactly one row, map_chunks is faster: it works on whole columns.")
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True
         numbers, keys = source_rows(chunk), row_keys(chunk)
         rows_of = _listed(self.function)
-        made = [call(rows_of, row, number) for __tracebackhide__ in (True,) for row, number in zip(to_rows(chunk), numbers, strict=True)]
-        counts = np.array([len(rows) for rows in made], np.int64)
-        rows = [_mapping(row, n, self) for part, n in zip(made, numbers, strict=True) for row in part]
+        results = [call(rows_of, row, number) for __tracebackhide__ in (True,) for row, number in zip(to_rows(chunk), numbers, strict=True)]
+        counts = np.array([len(rows) for rows in results], np.int64)
+        rows = [_mapping(row, n, self) for part, n in zip(results, numbers, strict=True) for row in part]
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         origins, new_keys = np.repeat(numbers, counts), fold_in_rows(np.repeat(fold_into_rows(keys, "flat_map"), counts), within)
         out = from_rows(rows, self._schema, origins)
@@ -241,7 +243,7 @@ class _FlatMap(_UserFunction):
 @frozen(repr=False)
 class _Filter(Stage):
     predicate: Callable[[dict[str, Any]], bool] = field(eq=comparable)
-    traits = Traits(longest_row=identity, advice="Where rows are left out late, filter before the expensive stages.")
+    traits = Traits(longest_row=identity, advice="Filter before expensive stages if possible.")
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True
@@ -251,7 +253,7 @@ class _Filter(Stage):
 
 
 @frozen(repr=False)
-class _Take(ByPlace):
+class _Take(ByPosition):
     count: int
 
     @property
@@ -262,15 +264,15 @@ class _Take(ByPlace):
         return indices
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        cursor, left = position or (None, self.count)
-        if not left:
+        cursor, remaining = position or (None, self.count)
+        if not remaining:
             return
         with closing(run(self.dataset, start(epoch, cursor))) as chunks:
             for chunk, cursor in chunks:
-                kept = chunk.slice(0, left) if self.dataset.level == "examples" else chunk
-                left -= kept.num_rows if self.dataset.level == "examples" else 1
-                yield kept, (cursor, left)
-                if not left:
+                kept = chunk.slice(0, remaining) if self.dataset.level == "examples" else chunk
+                remaining -= kept.num_rows if self.dataset.level == "examples" else 1
+                yield kept, (cursor, remaining)
+                if not remaining:
                     return
 
     def size(self, count: int) -> int:
@@ -278,20 +280,20 @@ class _Take(ByPlace):
 
 
 @frozen(repr=False)
-class _Skip(ByPlace):
+class _Skip(ByPosition):
     count: int
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices + self.count
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        cursor, left = position or (None, self.count)
+        cursor, remaining = position or (None, self.count)
         with closing(run(self.dataset, start(epoch, cursor))) as chunks:
             for chunk, cursor in chunks:
                 size = chunk.num_rows if self.dataset.level == "examples" else 1
-                if size > left:
-                    yield chunk.slice(left) if left else chunk, (cursor, 0)
-                left = max(0, left - size)
+                if size > remaining:
+                    yield chunk.slice(remaining) if remaining else chunk, (cursor, 0)
+                remaining = max(0, remaining - size)
 
     def size(self, count: int) -> int:
         return max(0, count - self.count)
@@ -312,15 +314,15 @@ def _mapping(row: Any, number: int, stage: Stage) -> Example:
 
 
 def _declare(stage: Any, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
-    """Run a stage on the first rows that reach it, 128 at a time until some come out, and declare the schema that they have.
+    """Return the stage with the schema of its first results. Chunks of 128 rows are tried until a chunk gives rows.
 
-    Where none come out, nothing is known of it: it has no columns.
+    Without any result row, the schema has no columns.
     """
     __tracebackhide__ = True
-    found = pa.schema([])
+    schema = pa.schema([])
     for sample in equal_chunks(rows(), SAMPLE_ROWS):
-        if made := [out for out in stage.step((), sample)[1] if out.num_rows]:
-            found = visible(made[0]).schema
+        if chunks := [out for out in stage.step((), sample)[1] if out.num_rows]:
+            schema = visible(chunks[0]).schema
             break
-    declared: Stage = attrs.evolve(stage, schema=found)
+    declared: Stage = attrs.evolve(stage, schema=schema)
     return declared

@@ -1,4 +1,4 @@
-"""Joining datasets: end to end, in turns, in proportion."""
+"""Stages that join datasets: end to end, in turn, or in proportion to weights."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,12 +31,13 @@ Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
 Times = NDArray[np.float64]
-_Mark = tuple[int, int, int, Cursor | None]  # of a dataset: what it gave as `by` counts it, items, passes or -1 if it has ended, cursor
+# For each dataset: amount emitted (in units of `by`), items emitted, number of passes (-1 after the end), cursor.
+_Mark = tuple[int, int, int, Cursor | None]
 
 
 @explain_call
 def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
-    """Join datasets end to end; they have the same columns and types.
+    """Join datasets end to end. All datasets need the same columns and types.
 
     >>> import mlxfp as fp
     >>> list(fp.concat([fp.from_examples([{"x": 1}]), fp.from_examples([{"x": 2}])]))
@@ -50,7 +51,7 @@ def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
 
 @explain_call
 def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
-    """Take one item of each dataset in turn; one that has ended is left out from then on.
+    """Take one item from each dataset in turn. A dataset without further items drops out of the rotation.
 
     >>> import mlxfp as fp
     >>> a, b = (fp.from_examples([{"x": x} for x in text]) for text in ("abc", "12"))
@@ -63,12 +64,13 @@ def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
 
 @explain_call
 def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Measure = "examples", stop: Stop = "restart") -> Dataset[Item]:
-    """Mix datasets in proportion to `weights`, deterministically: the next item is of the dataset that is furthest behind its share.
+    """Mix datasets deterministically in proportion to `weights`. The next item comes from the dataset furthest behind its share.
 
-    `by="tokens"` counts the tokens in `input_ids` instead of examples, and works before `batch`. When a dataset ends, the mixture ends
-    (`stop="first"`), goes on without it ("all"), or starts it again with its next epoch, endlessly ("restart"). A dataset of weight 0
-    gives nothing. Shares are exact at every moment to within one item of each dataset. Raises `DataError` where a dataset that restarts
-    has no items; warns where each of its epochs has other rows (see `take`).
+    `by="tokens"` measures shares by the number of tokens in `input_ids` instead of examples, and works only before `batch`. When a dataset
+    ends, `stop="first"` ends the mixture, `"all"` continues without this dataset, and `"restart"` begins its next epoch, without end.
+    A dataset of weight 0 contributes nothing. At any time, each share is exact within one item per dataset.
+
+    Raises `DataError` if a restarted dataset has no items. Warns if a restarted dataset has other rows in each epoch (see `take`).
 
     >>> import mlxfp as fp
     >>> from itertools import islice
@@ -92,7 +94,7 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
     if stop == "restart":
         for dataset in joined:
-            warn_redrawn(dataset, stacklevel=3)  # the line with mix
+            warn_redrawn(dataset, stacklevel=3)  # The warning refers to the line that calls `mix`.
     return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 
@@ -117,14 +119,14 @@ class _Joined(Source):
 
     @abstractmethod
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the datasets that have begun, each with its cursor."""
+        """Return the started datasets and their cursors."""
 
     def schema(self) -> Schema:
         schemas = [dataset.plan.schema for dataset in self.datasets]
-        for place, schema in enumerate(schemas):
+        for index, schema in enumerate(schemas):
             if not schema.equals(schemas[0]):
                 raise SchemaError(
-                    f"Joined datasets have the same columns; number 0 has {columns_text(schemas[0])}, number {place} has "
+                    f"Joined datasets need the same columns; dataset 0 has {columns_text(schemas[0])}, dataset {index} has "
                     f"{columns_text(schema)}. Use select_columns, rename_columns or map before joining them."
                 )
         return schemas[0]
@@ -133,16 +135,16 @@ class _Joined(Source):
         return tuple(dataset.source.version() for dataset in self.datasets)
 
     def head(self) -> Iterator[RecordBatch]:
-        for place, dataset in enumerate(self.datasets):
-            yield from (self.marked(chunk, place) for chunk in head(dataset))
+        for index, dataset in enumerate(self.datasets):
+            yield from (self.marked(chunk, index) for chunk in head(dataset))
 
-    def marked(self, chunk: Any, place: int) -> Any:
-        """Say in the hidden columns which dataset a chunk comes from."""
-        return chunk if isinstance(chunk, dict) else number_joined(chunk, place, self.first_leaf(place))  # a batch has no such columns
+    def marked(self, chunk: Any, index: int) -> Any:
+        """Write the index of the dataset into the hidden columns of a chunk. Batches have no hidden columns and stay unchanged."""
+        return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
-    def first_leaf(self, place: int) -> int:
-        """Count the leaf sources of the datasets before one."""
-        return self._first_leaves[place]
+    def first_leaf(self, index: int) -> int:
+        """Return the index of the first leaf source of a dataset, counted over all joined datasets."""
+        return self._first_leaves[index]
 
     @cached_property
     def _first_leaves(self) -> tuple[int, ...]:
@@ -161,10 +163,10 @@ class _Concat(_Joined):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         first, cursor = position or (0, None)
-        for place in range(first, len(self.datasets)):
-            with closing(run(self.datasets[place], start(epoch, cursor))) as chunks:
+        for index in range(first, len(self.datasets)):
+            with closing(run(self.datasets[index], start(epoch, cursor))) as chunks:
                 for chunk, cursor in chunks:
-                    yield self.marked(chunk, place), (place, cursor)
+                    yield self.marked(chunk, index), (index, cursor)
             cursor = None
 
     def costly(self) -> bool:
@@ -175,14 +177,14 @@ class _Concat(_Joined):
 
     def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
         ends = np.cumsum([row_count(dataset) for dataset in self.datasets])
-        places = np.searchsorted(ends, indices, side="right")
-        order = np.argsort(places, kind="stable")
-        asked = np.unique(places).tolist() or [0]
+        owners = np.searchsorted(ends, indices, side="right")
+        order = np.argsort(owners, kind="stable")
+        needed = np.unique(owners).tolist() or [0]
         starts = np.concatenate([[0], ends])
-        parts = tuple(row_task(self.datasets[p], epoch, indices[order][places[order] == p] - starts[p]) for p in asked)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return _Gathered(parts, tuple(asked), tuple(map(self.first_leaf, asked)), back)
+        parts = tuple(row_task(self.datasets[p], epoch, indices[order][owners[order] == p] - starts[p]) for p in needed)
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        return _Gathered(parts, tuple(needed), tuple(map(self.first_leaf, needed)), inverse)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
         return () if position is None or position[1] is None else ((self.datasets[position[0]], position[1]),)
@@ -196,30 +198,31 @@ class _Concat(_Joined):
 
 @frozen(eq=False)
 class _Gathered(Task):
-    """Rows of several datasets, in another order."""
+    """Task that reads rows from several datasets and sorts these rows."""
 
     parts: tuple[Task, ...]
-    places: tuple[int, ...]  # which of the datasets each part is of
-    leaves: tuple[int, ...]  # the number of its first leaf source
-    order: Indices  # of the rows of all parts, one after the other
+    owners: tuple[int, ...]  # dataset index of each part
+    leaves: tuple[int, ...]  # index of the first leaf source of each part
+    order: Indices  # final order of the concatenated rows
 
     @property
     def rows(self) -> int:
         return len(self.order)
 
     def read(self) -> RecordBatch:
-        parts = zip(self.parts, self.places, self.leaves, strict=True)
-        return concat_chunks([number_joined(part.read(), place, leaf) for part, place, leaf in parts]).take(pa.array(self.order))
+        parts = zip(self.parts, self.owners, self.leaves, strict=True)
+        return concat_chunks([number_joined(part.read(), index, leaf) for part, index, leaf in parts]).take(pa.array(self.order))
 
     def sent_to(self, workers: str) -> Task:
-        return _Gathered(tuple(part.sent_to(workers) for part in self.parts), self.places, self.leaves, self.order)
+        return _Gathered(tuple(part.sent_to(workers) for part in self.parts), self.owners, self.leaves, self.order)
 
 
 @frozen(repr=False)
 class Mix(_Joined):
-    """Every item has a due time: what its dataset gave before it, divided by its weight. Items come in the order of their times.
+    """Source that merges datasets by the due times of the items.
 
-    So the order is a sort, done for many rows at once: of the rows at hand, those due before any dataset could run out of them.
+    The due time of an item is the number of items (or tokens) emitted by its dataset before, divided by the weight of the dataset. The
+    items due before any dataset needs its next chunk are sorted at once.
     """
 
     weights: tuple[float, ...]
@@ -228,118 +231,127 @@ class Mix(_Joined):
 
     @property
     def traits(self) -> SourceTraits:
-        """An epoch has no end if datasets start again, or if those that the mixture waits for have none."""
-        held = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
-        return evolve(super().traits, endless=self.stop == "restart" or (all if self.stop == "first" else any)(held))
+        """Traits: endless if datasets restart, if all datasets are endless (`stop="first"`), or if any is endless (`stop="all"`)."""
+        endless = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
+        return evolve(super().traits, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
 
     def schema(self) -> Schema:
-        """Return the schema that the datasets share."""
+        """Return the common schema of the datasets."""
         schema = super().schema()
         if self.by == "tokens" and "input_ids" not in schema.names:
             raise SchemaError(f'mix(by="tokens") counts the column input_ids, which is not there. Columns: {columns_text(schema)}.')
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Positions are (what each gave as `by` counts it, items that each gave, passes or -1 if it has ended, cursors)."""
+        """Read items in the order of their due times.
+
+        A position has four tuples, with an entry per dataset: items or tokens emitted (depending on `by`), items emitted, completed
+        passes (-1 for an ended dataset), and cursors.
+        """
         marks: list[_Mark] = list(zip(*position, strict=True)) if position else [(0, 0, 0, None)] * len(self.datasets)
         with ExitStack() as stack:
             readers = {
-                place: _Reader(self, place, epoch, mark)
-                for place, (weight, mark) in enumerate(zip(self.weights, marks, strict=True))
+                index: _Reader(self, index, epoch, mark)
+                for index, (weight, mark) in enumerate(zip(self.weights, marks, strict=True))
                 if weight and mark[2] >= 0
             }
             for reader in readers.values():
                 stack.callback(reader.close)
             while True:
-                ended = [place for place, reader in readers.items() if not reader.fill()]
-                if self.stop != "first":  # else it stays, holds nothing, and no item due after its end comes out
-                    for place in ended:
-                        reader = readers.pop(place)
+                ended = [index for index, reader in readers.items() if not reader.fill()]
+                # With stop="first", an ended dataset stays in `readers`, and no item with a later due time is emitted.
+                if self.stop != "first":
+                    for index in ended:
+                        reader = readers.pop(index)
                         reader.close()
-                        marks[place] = (reader.given, reader.items, -1, None)
+                        marks[index] = (reader.given, reader.items, -1, None)
                 due = self._due(readers) if readers else None
                 if due is None:
                     return
-                marks = [readers[place].mark if place in readers else mark for place, mark in enumerate(marks)]
+                marks = [readers[index].mark if index in readers else mark for index, mark in enumerate(marks)]
                 yield due, tuple(zip(*marks, strict=True))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the datasets that have begun, each with its cursor."""
+        """Return the started datasets and their cursors."""
         cursors = position[3] if position else ()
         return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return what each dataset had given at a position, as `by` counts it and in items: int64[2, N]."""
+        """Return the totals of each dataset before a position: int64[2, N].
+
+        Row 0 counts items or tokens (depending on `by`), row 1 items.
+        """
         return np.array(position[:2] if position else np.zeros((2, len(self.weights))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return what each dataset gives in a chunk, counted likewise: int64[2, N]."""
+        """Return the totals of each dataset in a chunk: int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
         owners, costs = self.owners(chunk), self.costs(chunk)
         return np.array([np.bincount(owners, weights, len(self.weights)) for weights in (costs, None)], np.int64)
 
     def costs(self, chunk: Any) -> Indices:
-        """Say what each item of a chunk counts, as `by` says: int64[N]."""
+        """Return the cost of each item in a chunk: the number of tokens with `by="tokens"`, else 1: int64[N]."""
         if self.traits.level != "examples":
             return np.ones(1, np.int64)
         if self.by == "examples":
             return np.ones(chunk.num_rows, np.int64)
         lengths: Indices = np.diff(read_lists(chunk.column("input_ids"))[1])
-        return lengths.clip(1)  # an empty row counts as one token, or a dataset of them would never fall due
+        return lengths.clip(1)  # An empty row counts as one token. Otherwise a dataset of empty rows would fill the whole mixture.
 
     def owners(self, chunk: RecordBatch) -> Indices:
-        """Say which of the datasets each row is of: int64[N]."""
+        """Return the index of the source dataset of each row: int64[N]."""
         return np.searchsorted(self._first_leaves[1:], source_rows(chunk) >> LEAF_BITS, side="right")
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
-        """Take the items that are due before any reader runs out of what it holds, or None if there are none."""
-        horizon, first = min((reader.times[-1], place) for place, reader in readers.items())
+        """Remove and return the buffered items due before any reader needs its next chunk. Return None if there are none."""
+        horizon, first = min((reader.times[-1], index) for index, reader in readers.items())
+        # Items with equal due times come in the order of the datasets.
         counts = {
-            place: int(np.searchsorted(reader.times[:-1], horizon, side="right" if place < first else "left"))  # at one time, in order
-            for place, reader in readers.items()
+            index: int(np.searchsorted(reader.times[:-1], horizon, side="right" if index < first else "left"))
+            for index, reader in readers.items()
         }
         if not any(counts.values()):
             return None
         if self.traits.level != "examples":
-            place = min((place for place in readers if counts[place]), key=lambda place: (readers[place].times[0], place))
-            return readers[place].take(1)
-        times = np.concatenate([readers[place].times[:count] for place, count in counts.items()])
-        rows = concat_chunks([readers[place].take(count) for place, count in counts.items() if count])
+            index = min((index for index in readers if counts[index]), key=lambda index: (readers[index].times[0], index))
+            return readers[index].take(1)
+        times = np.concatenate([readers[index].times[:count] for index, count in counts.items()])
+        rows = concat_chunks([readers[index].take(count) for index, count in counts.items() if count])
         return rows.take(pa.array(np.argsort(times, kind="stable")))
 
 
 class _Reader:
-    """One dataset of a mixture while it runs: the rows at hand and their due times. Running machinery, never part of a value."""
+    """Reader of a dataset in a mixture, with buffered items and their due times. Mutable, never part of a dataset."""
 
-    def __init__(self, mixture: Mix, place: int, epoch: int, mark: _Mark) -> None:
-        self._mixture, self._place, self._epoch = mixture, place, epoch
+    def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
+        self._mixture, self._index, self._epoch = mixture, index, epoch
         self.given, self.items, self.passes, self.cursor = mark
-        self.times: Times = np.array([self.given / mixture.weights[place]])  # of the items at hand, then of the one after them
+        # Due times of the buffered items, followed by the due time of the next item.
+        self.times: Times = np.array([self.given / mixture.weights[index]])
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)
 
     def _run(self, cursor: Cursor | None) -> Any:
         passes = FOREVER if self._mixture.stop == "restart" else 1
-        return run(self._mixture.datasets[self._place], start(self._epoch * passes + self.passes, cursor))
+        return run(self._mixture.datasets[self._index], start(self._epoch * passes + self.passes, cursor))
 
     @property
     def mark(self) -> _Mark:
-        """Where it stands, as the position says it."""
+        """Progress of this reader: totals, passes and cursor."""
         return self.given, self.items, self.passes, self.cursor
 
     def fill(self) -> bool:
-        """Hold at least one item; False when the dataset has ended for good."""
+        """Buffer at least one item. Return False if the dataset has ended and does not restart."""
         while self._chunk is None:
             item = next(self._chunks, None)
             if item is not None:
-                self._hold(self._mixture.marked(item[0], self._place), item[1])
+                self._hold(self._mixture.marked(item[0], self._index), item[1])
             elif self._mixture.stop != "restart":
                 return False
-            elif self._after is None:  # a whole pass gave nothing
+            elif self._after is None:  # A complete pass over the dataset gave no items.
                 raise DataError(
-                    "A mixture that restarts would go on without one of its datasets: an epoch of "
-                    f"{self._mixture.datasets[self._place]!r} has no items. "
-                    'Look at what it reads; leave it out, give it the weight 0, or end the mixture with stop="all" or "first".'
+                    f"mix cannot restart a dataset without items: an epoch of {self._mixture.datasets[self._index]!r} has no items. "
+                    'Check its source, give it the weight 0, or use stop="all" or stop="first".'
                 )
             else:
                 self.passes, self.cursor, self._after = self.passes + 1, None, None
@@ -347,30 +359,29 @@ class _Reader:
         return True
 
     def take(self, count: int) -> Any:
-        """Give the first items that are held."""
+        """Remove and return the first `count` buffered items."""
         if self._mixture.traits.level != "examples":
-            taken, rest = self._chunk, None
+            items, rest = self._chunk, None
         else:
-            taken = self._chunk.slice(0, count)
+            items = self._chunk.slice(0, count)
             rest = self._chunk.slice(count) if count < self._chunk.num_rows else None
-        costs = self._mixture.costs(taken)
+        costs = self._mixture.costs(items)
         self.given, self.items = self.given + int(costs.sum()), self.items + len(costs)
         self._hold(rest, self._after)
-        return taken
+        return items
 
     def close(self) -> None:
-        """Stop reading."""
         self._chunks.close()
 
     def _hold(self, chunk: Any, after: Cursor | None) -> None:
         self._chunk, self._after = chunk, after
         if chunk is None:
-            self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._place]])
+            self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._index]])
             return
         if after is not None and self._mixture.traits.level == "examples":
-            self.cursor = after.back(chunk.num_rows)  # the rows at hand are still to come
+            self.cursor = after.back(chunk.num_rows)  # The cursor must not skip rows still in the buffer.
         costs = self._mixture.costs(chunk)
-        self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._place]
+        self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._index]
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -1,4 +1,4 @@
-"""Permutations by number: where row `i` of a shuffled dataset comes from, computed for the rows that are asked for."""
+"""Random permutations with random access: the position of row `i` before the shuffle, computed only for requested rows."""
 
 from functools import lru_cache
 from math import isqrt
@@ -8,16 +8,16 @@ import numpy as np
 from mlxfp.core.chunks import Indices
 from mlxfp.support.randomness import fold_in, fold_in_rows, generator
 
-_LISTED = 2**20  # up to here the permutation is drawn and kept (8 MB); beyond, it is computed from the key in constant memory
-_ROUNDS = 4  # each round changes both halves; four are enough for a pseudorandom permutation (Luby and Rackoff, 1988)
+_LISTED = 2**20  # Up to 2**20 rows, the permutation is stored (8 MB). Larger permutations are computed in constant memory.
+_ROUNDS = 4  # Each round changes both halves. Four rounds give a pseudorandom permutation (Luby and Rackoff, 1988).
 
 
 def permute(indices: Indices, *, count: int, key: int) -> Indices:
-    """Return where the rows `indices` of a permutation of `count` rows come from: int64[N].
+    """Return the source indices of the rows `indices` under a random permutation of `count` rows: int64[N].
 
-    Up to 2**20 rows, the permutation is uniform over all of them (Fisher-Yates, numpy's Philox). Beyond, it is a Feistel network over
-    the pairs (i // b, i % b) with b near the square root, walked again where it leaves the range (Black and Rogaway, "Ciphers with
-    arbitrary finite domains", 2002): no memory, any row on its own.
+    Up to 2**20 rows, the permutation is uniform (Fisher-Yates with NumPy's Philox generator). For more rows, a Feistel network permutes the
+    pairs (i // b, i % b) with b near the square root of `count`, repeated while the result is out of range (cycle walking; Black and
+    Rogaway, "Ciphers with arbitrary finite domains", 2002). The network needs no memory and computes any single row.
     """
     return _listed(count, key)[indices] if count <= _LISTED else _walked(indices, count, key)
 
@@ -30,20 +30,20 @@ def _listed(count: int, key: int) -> Indices:
 
 
 def _walked(indices: Indices, count: int, key: int) -> Indices:
-    found = _feistel(indices, count, key)
-    while (outside := found >= count).any():
-        found[outside] = _feistel(found[outside], count, key)
-    return found
+    result = _feistel(indices, count, key)
+    while (outside := result >= count).any():
+        result[outside] = _feistel(result[outside], count, key)
+    return result
 
 
 def _feistel(indices: Indices, count: int, key: int) -> Indices:
     width = isqrt(count - 1) + 1
     height = -(-count // width)
-    left, right = indices // width, indices % width
-    for turn in range(_ROUNDS):
-        left = (left + _hashed(right, fold_in(key, turn, "left"), height)) % height
-        right = (right + _hashed(left, fold_in(key, turn, "right"), width)) % width
-    return left * width + right
+    major, minor = indices // width, indices % width
+    for round_ in range(_ROUNDS):
+        major = (major + _hashed(minor, fold_in(key, round_, "left"), height)) % height
+        minor = (minor + _hashed(major, fold_in(key, round_, "right"), width)) % width
+    return major * width + minor
 
 
 def _hashed(values: Indices, key: int, below: int) -> Indices:

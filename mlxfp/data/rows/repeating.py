@@ -1,4 +1,4 @@
-"""Going through a dataset again."""
+"""Repetition of a dataset over several epochs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,14 +16,14 @@ from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
 
-FOREVER = 2**32  # epochs of an endless repeat: a repeat around it starts its next pass with other keys
+FOREVER = 2**32  # Number of epochs of an endless repeat. An outer repeat then starts the next pass with new row keys.
 
 
 @explain_call
 def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Go through the dataset `epochs` times, or for ever with None; every epoch is shuffled and augmented differently.
+    """Repeat the dataset for `epochs` epochs, or endlessly with None. Each epoch is shuffled and augmented differently.
 
-    Warns (`RuntimeWarning`) where every epoch has other rows, because `take`, `skip` or `select` stands behind a `shuffle`.
+    Warns (`RuntimeWarning`) if the epochs have different rows, because `take`, `skip` or `select` follows a `shuffle`.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.repeat(2)))
@@ -36,7 +36,7 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
 
 def _repeat(dataset: Dataset[Any], epochs: int | None) -> Source:
     if epochs != 1:
-        warn_redrawn(dataset, stacklevel=5)  # the line with pipe
+        warn_redrawn(dataset, stacklevel=5)  # The warning refers to the line that calls `pipe`.
     return _Repeat(dataset, epochs)
 
 

@@ -1,4 +1,4 @@
-"""Views by number: sources whose row i is another row of the dataset that they hold."""
+"""Views: sources with the rows of another dataset in another order or selection, read by index."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -18,74 +18,82 @@ from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
 from mlxfp.core.stages import Stage
 
-_BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
-_FIRST_ROWS = 4  # read to see how large rows are; also the fewest, as what several rows share counts for each chunk in full
-_PLACES_AT_ONCE = 1 << 15  # a place is 16 bytes; each chunk of them costs 150 us, 5 % of batches of 256 small rows with 4,096
-_GROWTH = 4  # at most so many times the rows of the chunk before: rows that become larger on the way are noticed in time
-_MEASURED_ONCE_IN = 16  # chunks: until one is measured, workers cannot begin the next
+_BYTES_AT_ONCE = 16 << 20  # Target size of a chunk: 4,096 rows of 4 KB, or 160 photographs of 100 KB.
+# Rows in the first chunk, used to measure the row size. Also the minimum per chunk, because data shared by several rows counts in full.
+_FIRST_ROWS = 4
+# Number of references to table rows (16 bytes each) in a chunk. With 4,096, the 150 us per chunk take 5 % of the time for small rows.
+_REFERENCES_AT_ONCE = 1 << 15
+_GROWTH = 4  # Limit on the growth of consecutive chunks: an increasing row size is noticed in time.
+_MEASURED_ONCE_IN = 16  # Only each 16th chunk is measured, because workers cannot start the next chunk during a measurement.
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
-    """Return how many rows are to be read at once, of which `count` hold so many bits: few where they are large, as images and sounds."""
+    """Return the number of rows to read at once, if `count` rows take `content` bits.
+
+    The number is small for large rows, such as images.
+    """
     return max(_FIRST_ROWS, min(most, 8 * _BYTES_AT_ONCE * count // max(1, content)))
 
 
 def _rows_like(chunk: RecordBatch, most: int) -> int:
-    """Return how many rows like those of a chunk are to be read at once: a power of two, so that few batches lie across two chunks."""
+    """Return the number of rows to read at once, if rows are as large as those of a chunk.
+
+    The number is a power of two: few batches then need rows of two chunks.
+    """
     return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
 
 @frozen(repr=False)
 class View(Wrapper):
-    """A wrapper that is indexable where its dataset is, and is then read by number: it resumes at any row at once."""
+    """Source that reads a dataset by row index if the dataset has random access. Reading can then resume at any row."""
 
     @abstractmethod
     def rows(self, indices: Indices, epoch: int) -> Indices:
-        """Return which rows of the dataset the rows `indices` of this view are, int64[N]."""
+        """Return the index in the wrapped dataset for each row index of this view: int64[N]."""
 
     def streamed(self) -> Stage | None:
-        """Return the stage that gives the rows of this view where the dataset has no random access; None: see `in_order`."""
+        """Return a stage that gives the rows of this view on a stream. Return None if `in_order` reads the stream."""
         return None
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """What is read of a dataset that has no random access."""
+        """Wrapped dataset with the stage of `streamed`, read if the dataset has no random access."""
         stage = self.streamed()
         return self.dataset if stage is None else stage(self.dataset)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Read a dataset that has no random access."""
+        """Read a dataset without random access."""
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return what is read of the dataset, with its cursor in the position."""
+        """Return the streamed dataset and the cursor."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     @property
     def indexable(self) -> bool:
-        """Whether the dataset that is held is."""
+        """True if the wrapped dataset has random access."""
         return self.dataset.indexable
 
     @property
     def traits(self) -> SourceTraits:
-        """The costs of the dataset that is held, and the table that it is in."""
+        """Traits with the cost and the in-memory table of the wrapped dataset."""
         return evolve(super().traits, costly=self.costly, task=self.task, in_table=self.in_table)
 
     def costly(self) -> bool:
-        """Return whether the dataset's source is costly, or the stages after it; what is read in order has its own workers."""
+        """Return True if reading by index is expensive enough for workers. A dataset read in order has its own workers."""
         return self.indexable and bool(self.dataset.plan.costly)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Read by number where that is possible; the position is then (the number of the next row, how many to read at once)."""
-        return read_tasks(self.by_number(epoch, position or (0, self.first_rows))) if self.indexable else self.in_order(epoch, position)
+        """Read by row index if possible. The position is then (index of the next row, rows per chunk)."""
+        return read_tasks(self.by_index(epoch, position or (0, self.first_rows))) if self.indexable else self.in_order(epoch, position)
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield tasks of rows by number where that is possible."""
-        return self.by_number(epoch, position or (0, self.first_rows)) if self.indexable else super().tasks(epoch, position)
+        """Yield tasks by row index if possible."""
+        return self.by_index(epoch, position or (0, self.first_rows)) if self.indexable else super().tasks(epoch, position)
 
     @property
     def first_rows(self) -> int:
-        """How many rows to read at first: few, unless a table in memory tells how large they are."""
+        """Number of rows in the first chunk: few rows, unless an in-memory table shows their size."""
         table = self.in_table()
         chunks = () if table is None else table.holder.rows.chunks
         return _rows_like(chunks[0](), CHUNK_ROWS) if chunks else _FIRST_ROWS
@@ -95,71 +103,76 @@ class View(Wrapper):
         return self.task(epoch, indices).read()
 
     def task(self, epoch: int, indices: Indices) -> Task:
-        """Return the task of taking the rows at `indices`, int64[N]."""
+        """Return the task that reads the rows at `indices`, int64[N]."""
         return row_task(self.dataset, epoch, self.rows(indices, epoch))
 
-    def by_number(self, epoch: int, position: tuple[int, int]) -> Tasks:
-        """Yield tasks for all rows from a position on.
+    def by_index(self, epoch: int, position: tuple[int, int]) -> Tasks:
+        """Yield the reading tasks for all rows from a position on.
 
-        The size of some rows decides how many rows each task has from there on: the rows of each task while tasks are short, then of one
-        task in 16. These rows are read before the next task is cut.
+        The number of rows per task follows from measured row sizes: first each task is measured, later only one task in 16. A measured
+        task is read before the next task is created.
         """
         first, size = position
         count = self.exact_length() or 0
         while first < count:
-            upto = min((first // size + 1) * size, count)  # not first + size: where chunks end at round numbers, so do batches
-            task = self.task(epoch, np.arange(first, upto))
+            stop = min((first // size + 1) * size, count)  # Chunks end at multiples of `size`, because batches do.
+            task = self.task(epoch, np.arange(first, stop))
             if first // size % _MEASURED_ONCE_IN == 0:
                 chunk = read_now(task)
                 task, size = ChunkTask(chunk), min(_GROWTH * size, rows_at_once(content_bits(chunk), chunk.num_rows))
-            yield task, (upto, size)
-            first = upto
+            yield task, (stop, size)
+            first = stop
 
     def in_table(self) -> InTable | None:
-        """Return the table of the dataset, if its rows come unchanged from the table, with a source that reads the places of this view."""
-        held = self.dataset
-        unchanged = self.indexable and type(self).task is View.task and held.hooks == NO_HOOKS and not held.plan.steps
-        table = held.plan.source.traits.in_table() if unchanged else None
+        """Return the in-memory table of the dataset, or None if the view changes rows or the dataset is not in a table.
+
+        The returned `InTable` contains a source of references to table rows, in the order of this view.
+        """
+        dataset = self.dataset
+        unchanged = self.indexable and type(self).task is View.task and dataset.hooks == NO_HOOKS and not dataset.plan.steps
+        table = dataset.plan.source.traits.in_table() if unchanged else None
         if table is None:
             return None
-        inner = table.places
-        return InTable(table.holder, lambda epoch, indices: inner(epoch, self.rows(indices, epoch)), _Places(self.dataset, self))
+        references = table.places
+        return InTable(
+            table.holder, lambda epoch, indices: references(epoch, self.rows(indices, epoch)), _RowReferences(self.dataset, self)
+        )
 
 
 @frozen(repr=False)
-class _Places(Wrapper):
-    """Reads the places of the rows of a view."""
+class _RowReferences(Wrapper):
+    """Source of references to the table rows behind a view. A reference is a pair (`__row__`, `__epoch__`)."""
 
     view: View
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         table = self.view.in_table()
-        assert table is not None  # else this source was not made
-        held = table.holder.rows
-        # A run that resumes makes the batches of one chunk again.
-        size = _rows_like(held.chunks[0](), _PLACES_AT_ONCE) if held.chunks else CHUNK_ROWS
+        assert table is not None  # `in_table` creates this source only for a view with a table
+        rows = table.holder.rows
+        # Chunks stay small, because a resumed run computes the batches of a chunk again.
+        size = _rows_like(rows.chunks[0](), _REFERENCES_AT_ONCE) if rows.chunks else CHUNK_ROWS
         first, size = position or (0, size)
         count = exact_length(self.view) or 0
         while first < count:
-            upto = min((first // size + 1) * size, count)
-            yield table.places(epoch, np.arange(first, upto)), (upto, size)
-            first = upto
+            stop = min((first // size + 1) * size, count)
+            yield table.places(epoch, np.arange(first, stop)), (stop, size)
+            first = stop
 
     def __repr__(self) -> str:
         return repr(self.view)
 
 
 @frozen(repr=False)
-class ByPlace(View):
-    """A view of rows that are chosen by their place alone: behind a shuffle these are other rows in each epoch."""
+class ByPosition(View):
+    """View that selects rows by their position. After a shuffle, the selected rows differ in each epoch."""
 
-    redraw: bool = field(default=False, eq=False, kw_only=True)  # that they are is meant
+    redraw: bool = field(default=False, eq=False, kw_only=True)  # True states that different rows in each epoch are intended.
 
     @property
     def traits(self) -> SourceTraits:
-        """Each epoch has other rows behind a shuffle, unless `redraw` says that this is meant."""
+        """Traits: after a shuffle, rows differ between epochs, unless `redraw` states the intention."""
         return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:
-        """Say that each epoch has other rows."""
-        return ("behind a shuffle: other rows in each epoch; for parts that stay apart use split",) if self.dataset.reorders else ()
+        """Return a note on rows that differ between epochs."""
+        return ("after a shuffle: other rows in each epoch; use split for disjoint parts",) if self.dataset.reorders else ()

@@ -1,4 +1,4 @@
-"""Parts of a dataset: by number, at random, and for training, validation and test."""
+"""Parts of a dataset: by index, at random, and for training, validation and test."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -17,7 +17,7 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.row_views import ByPlace, View
+from mlxfp.data.rows.row_views import ByPosition, View
 from mlxfp.support.checks import check_columns, check_integer, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
@@ -25,9 +25,9 @@ from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
 
 @explain_call
 def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Take the examples with these numbers, in this order; a number may come twice. Needs random access. For `redraw` see `take`.
+    """Select examples by index, in the given order. An index may occur twice. Needs random access. For `redraw` see `take`.
 
-    Raises `ArgumentError` for a negative number, and at the first use for one beyond the last row.
+    Raises `ArgumentError` for a negative index, and at the first read for an index beyond the last row.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.select([3, 0, 3])))
@@ -35,11 +35,11 @@ def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callabl
     """
     numbers = np.asarray(indices)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise ArgumentTypeError(f"indices must be one row of whole numbers, got {numbers.dtype}{list(numbers.shape)}: {numbers!r:.60}.")
+        raise ArgumentTypeError(f"indices must be a flat sequence of integers, got {numbers.dtype}{list(numbers.shape)}: {numbers!r:.60}.")
     if not numbers.size:
         raise ArgumentError("select needs at least one index, got none.")
     if numbers.min() < 0:
-        raise ArgumentError(f"indices count from 0, got {numbers.min()}. Count from the end with length(dataset) - n.")
+        raise ArgumentError(f"indices must be at least 0, got {numbers.min()}. The n-th row from the end is length(dataset) - n.")
     return _Selecting(numbers.astype(np.int64), redraw)
 
 
@@ -47,13 +47,13 @@ def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callabl
 def split(
     fractions: Sequence[float], *, seed: int, stratify: str | None = None, group: str | None = None
 ) -> Callable[[Dataset[Example]], tuple[Dataset[Example], ...]]:
-    """Cut a dataset at random into disjoint parts that cover it, in proportion to `fractions`; each keeps the order of the rows.
+    """Split a dataset at random into disjoint parts in proportion to `fractions`. Each part keeps the order of the rows.
 
-    A row is in the same part in every epoch: behind a `shuffle`, the rows are cut first, and each part is shuffled by itself.
+    A row is in the same part in every epoch. After a `shuffle`, the original rows are split, and each part is then shuffled separately.
 
-    With random access, sizes are exact: n times the fraction, rounded so that they add up. On a stream, each row goes to a part by the
-    hash of its number, so sizes are right on average, and every part reads the whole stream. `stratify` names a column of which each
-    value is cut in the same proportions; it needs random access. `group` names a column of which each value stays in one part.
+    With random access, part sizes are exact: rows times fraction, rounded to the correct total. On a stream, a hash of the row number
+    selects the part, so part sizes are approximate and every part reads the whole stream. `stratify` names a column; each of its values is
+    split in the same proportions (needs random access). `group` names a column; rows with equal values stay in the same part.
 
     >>> import mlxfp as fp
     >>> train, valid = fp.pipe(fp.from_examples([{"x": i} for i in range(10)]), fp.split([0.8, 0.2], seed=0))
@@ -63,18 +63,18 @@ def split(
     check_integer(seed=seed)
     check_text(**{name: value for name, value in (("stratify", stratify), ("group", group)) if value is not None})
     check_types((Sequence, np.ndarray), fractions=fractions)
-    if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:  # two parts make a split
+    if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.")
     if stratify is not None and group is not None:
-        raise ArgumentError("split takes stratify or group, got both. Stratified groups are folds: see kaggle.folds.")
+        raise ArgumentError("split takes stratify or group, got both. For stratified groups use kaggle.folds.")
     return _Splitting(tuple(map(float, fractions)), seed, stratify, group)
 
 
 @frozen
 class Splits:
-    """The datasets of a task: to train on, to validate with, to test with. The last two may be None.
+    """Datasets for training, validation and test. Validation and test may be None.
 
-    Data that comes in parts needs no more than this: `Splits(from_hf(parts["train"]), valid=from_hf(parts["validation"]))`.
+    Existing parts need no further function: `Splits(from_hf(parts["train"]), valid=from_hf(parts["validation"]))`.
 
     >>> import mlxfp as fp
     >>> fp.Splits(fp.from_examples([{"x": 1}]), valid=fp.from_examples([{"x": 2}])).test is None
@@ -96,13 +96,13 @@ class Splits:
 def train_valid_test(
     data: Dataset[Any], *, seed: int, valid: float = 0.1, test: float | None = None, stratify: str | None = None
 ) -> Splits:
-    """Cut a dataset at random into parts to train on, to validate with and, if `test` is given, to test with.
+    """Split a dataset at random into parts for training, validation and, if `test` is given, test.
 
-    `valid` and `test` are shares of the examples; the rest is for training. `stratify` names a column of which each value has the same
-    share in all parts; it needs random access. Parts are disjoint, cover the data, and stay the same for one seed.
+    `valid` and `test` are fractions of the examples; training gets the rest. `stratify` names a column; each of its values has the same
+    fraction in all parts (needs random access). The parts are disjoint, cover the data, and stay the same for the same seed.
 
-    `data` is a dataset: of files by `read_csv` and the other readers, of arrays by `from_table`, of Hugging Face sets by `from_hf`, of
-    torch sets by `from_torch`. Raises `SchemaError` if `stratify` is not among its columns.
+    `data` is a dataset: `read_csv` and other readers for files, `from_table` for arrays, `from_hf` for Hugging Face datasets, `from_torch`
+    for torch datasets. Raises `SchemaError` if the column `stratify` is missing.
 
     >>> import mlxfp as fp
     >>> parts = fp.train_valid_test(fp.from_table({"x": range(20), "label": [0, 1] * 10}), seed=0, stratify="label")
@@ -113,7 +113,7 @@ def train_valid_test(
     """
     if not isinstance(data, Dataset):
         raise ArgumentTypeError(
-            f"train_valid_test takes a dataset, got {type(data).__name__}. Make one: read_csv(path) and the other readers for files, "
+            f"train_valid_test takes a dataset, got {type(data).__name__}. Create one: read_csv(path) and the other readers for files, "
             "from_table({...}) for arrays, from_hf for Hugging Face sets, from_torch for torch sets, from_examples for a list of dicts."
         )
     check_types((int, float), valid=valid)
@@ -131,21 +131,21 @@ def train_valid_test(
 
 
 @frozen(repr=False)
-class _Select(ByPlace):
+class _Select(ByPosition):
     indices: Indices = field(eq=fingerprint)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
-        found: Indices = self.indices[indices]
+        selected: Indices = self.indices[indices]
         count = row_count(self.dataset)
-        if found.size and found.max() >= count:
-            raise ArgumentError(f"{self!r} asks for row {found.max()} of a dataset with {count} rows, in {self.dataset!r}.")
-        return found
+        if selected.size and selected.max() >= count:
+            raise ArgumentError(f"{self!r} asks for row {selected.max()} of a dataset with {count} rows, in {self.dataset!r}.")
+        return selected
 
     def size(self, count: int) -> int:
         return len(self.indices)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        raise PipelineError(f"{self!r} needs random access.")  # refused when the pipeline was built
+        raise PipelineError(f"{self!r} needs random access.")  # The pipeline check has already raised this error.
 
     def __repr__(self) -> str:
         return f"select({len(self.indices):,} indices)"
@@ -176,7 +176,8 @@ class _Splitting:
         check_level(dataset, self, frozenset({"examples"}))
         source = dataset.source
         if isinstance(source, Wrapper) and getattr(source, "permutes", False) and dataset.indexable:
-            inner = source.dataset  # rows have other places in each epoch: cut before that, with the columns that come after
+            # A shuffle changes the order in each epoch, so the dataset is split before the shuffle. Later stages apply to each part.
+            inner = source.dataset
             parts = self(attrs.evolve(inner, stages=(*inner.stages, *dataset.stages)))
             return tuple(attrs.evolve(dataset, source=attrs.evolve(source, dataset=part), stages=()) for part in parts)
         if self.stratify is not None:
@@ -184,8 +185,8 @@ class _Splitting:
             check_indexable(dataset, repr(self))
             if dataset.reorders and dataset.indexable:
                 raise PipelineError(
-                    f"{self!r} cuts each value by the places of its rows, which are others in each epoch, in {dataset!r}. "
-                    "Put shuffle behind it."
+                    f"{self!r} needs a fixed row order, but the rows have another order in each epoch, in {dataset!r}. "
+                    "Put shuffle behind split."
                 )
         return tuple(Dataset(_Split(dataset, part, **attrs.asdict(self))) for part in range(len(self.fractions)))
 
@@ -204,7 +205,8 @@ class _Split(View):
 
     @property
     def indexable(self) -> bool:
-        return self.dataset.indexable and not self.dataset.reorders  # else a row is known by its number in the source, as on a stream
+        # On a stream or a reordered dataset, rows are identified by their source row number.
+        return self.dataset.indexable and not self.dataset.reorders
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -212,12 +214,12 @@ class _Split(View):
         check_columns(by, schema.names, "split")
         for name in by:
             if pa.types.is_nested(kind := schema.field(name).type):
-                raise SchemaError(f"split compares numbers, texts and the like, got {kind} for {name!r}. Make a key of it with map.")
+                raise SchemaError(f"split needs a column of numbers or texts, got {kind} for {name!r}. Create such a column with map.")
         return schema
 
     @cached_property
     def members(self) -> Indices:
-        """The rows of this part in order, int64[N]."""
+        """Sorted row indices of this part: int64[N]."""
         values = None
         if self.stratify or self.group:
             column = select_columns([self.stratify or self.group or ""])(self.dataset)
@@ -225,8 +227,8 @@ class _Split(View):
         return np.flatnonzero(self._parts(values) == self.part)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
-        found: Indices = self.members[indices]
-        return found
+        selected: Indices = self.members[indices]
+        return selected
 
     def size(self, count: int) -> int | None:
         return len(self.members) if self.indexable else None
@@ -236,18 +238,18 @@ class _Split(View):
 
     def streamed(self) -> Stage:
         if self.stratify is not None:
-            raise PipelineError(f"{self!r} needs random access.")  # refused when the pipeline was built
+            raise PipelineError(f"{self!r} needs random access.")  # The pipeline check has already raised this error.
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
-        """Say for every row which part it is in."""
+        """Return the index of the part for each row."""
         if self.group is not None:
-            assert values is not None  # read above
+            assert values is not None  # `members` reads the values for `group`
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
         kinds = np.zeros(count, np.uint64) if values is None else values
-        order = order[np.argsort(kinds[order], kind="stable")]  # each kind in random order, one kind after another
+        order = order[np.argsort(kinds[order], kind="stable")]  # Rows are sorted by value, in random order within each value.
         sizes = (_sizes(int(size), self.fractions) for size in np.unique(kinds, return_counts=True)[1])
         parts = np.empty(count, np.int64)
         parts[order] = np.concatenate([np.repeat(np.arange(len(self.fractions)), part) for part in sizes] or [parts])
@@ -267,7 +269,7 @@ class _HashedPart(Stage):
 
 
 def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
-    """Round the sizes of the parts so that they add up: the largest remainders are rounded up."""
+    """Return integer part sizes that add up to `count`. The sizes with the largest remainders are rounded up."""
     exact = np.asarray(fractions) * count
     sizes = np.floor(exact + 1e-9).astype(np.int64)
     sizes[np.argsort(sizes - exact, kind="stable")[: count - sizes.sum()]] += 1
@@ -275,15 +277,15 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
-    """Send each value to a part by its hash."""
-    places = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
-    return np.searchsorted(np.cumsum(fractions)[:-1], places, side="right")
+    """Return the index of the part for each value, chosen by a hash of the value."""
+    uniform = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
+    return np.searchsorted(np.cumsum(fractions)[:-1], uniform, side="right")
 
 
 def _codes(chunk: RecordBatch) -> Keys:
-    """Hash the values of the first column: equal values, equal codes, in every chunk and process."""
+    """Return hashes of the values in the first column. Equal values have equal hashes in every chunk and process."""
     column = visible(chunk).column(0).dictionary_encode()
     known = np.array([fold_in(0, fingerprint(value)) for value in column.dictionary.to_pylist()] + [0], np.uint64)
-    places = column.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
-    codes: Keys = known[places]
+    indices = column.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
+    codes: Keys = known[indices]
     return codes

@@ -1,4 +1,4 @@
-"""Sharding: every rank reads its own rows, and the global batches are the same for any number of ranks."""
+"""Sharding: each rank reads its own rows, and the global batches do not depend on the number of ranks."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -24,10 +24,10 @@ Ends = Literal["uneven", "drop", "pad"]
 
 @frozen
 class World:
-    """How ranks share the work: `size` processes, of which groups of `tensor * pipeline` hold one copy of the model.
+    """Division of `size` processes into model copies of `tensor * pipeline` processes each.
 
-    Ranks are numbered with the tensor-parallel ones next to each other, then the pipeline stages, then the data-parallel copies (as
-    Megatron-LM does). Ranks of one copy read the same rows; different copies disjoint ones: `shard(world.copy, world.copies)`.
+    Tensor-parallel ranks are adjacent, then pipeline stages, then data-parallel copies, as in Megatron-LM. All ranks of a copy read the
+    same rows, and different copies read disjoint rows: `shard(world.copy, world.copies)`.
 
     >>> [(World(rank, 4, tensor=2).copy, World(rank, 4, tensor=2).copies) for rank in range(4)]
     [(0, 2), (0, 2), (1, 2), (1, 2)]
@@ -48,23 +48,24 @@ class World:
 
     @property
     def copies(self) -> int:
-        """The number of copies of the model: how many shards the data is cut into."""
+        """Number of model copies, equal to the number of data shards."""
         return self.size // (self.tensor * self.pipeline)
 
     @property
     def copy(self) -> int:
-        """The number of this rank's copy: which shard it reads."""
+        """Index of the model copy of this rank, equal to the shard index."""
         return self.rank // (self.tensor * self.pipeline)
 
 
 @explain_call
 def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Keep every `count`-th example, from number `index` on: the rows i with i % count == index.
+    """Keep every `count`-th example, starting at `index`: the rows i with i % count == index.
 
-    Put it after `shuffle` and before `batch`. With batches of size b on each of `count` ranks, the global batches of b * count rows are
-    the same sets of rows for any `count`, so each epoch may run on another number of ranks. If the rows do not divide evenly, the first
-    ranks get one row more (`ends="uneven"`); or the last incomplete round is left out ("drop"); or ranks without a row repeat the last
-    one ("pad"), and a column `weight` (float32) is added, 0 for such rows and 1 for all others.
+    Use `shard` after `shuffle` and before `batch`. With batches of size b on each of `count` ranks, the global batches of b * count rows
+    contain the same rows for any `count`, so the number of ranks may change between epochs.
+
+    `ends` treats a row count not divisible by `count`. `"uneven"`: the first ranks get one more row. `"drop"`: the incomplete last round is
+    dropped. `"pad"`: ranks without a row in the last round repeat the last row; the column `weight` (float32) is 0 for these rows, else 1.
 
     >>> import mlxfp as fp
     >>> [row["x"] for row in fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.shard(1, 2))]
@@ -89,7 +90,7 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1))
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # of a stream, the position holds rows
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # On a stream, the position contains buffered rows.
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -137,7 +138,10 @@ class _Weighted(Task):
 
 @frozen(repr=False)
 class _EveryNth(Stage):
-    """The state is (rows seen, own row of the last round if that is not complete, last row)."""
+    """Stage that keeps every `count`-th row.
+
+    The state is (rows seen, row of this rank in an incomplete last round, last row).
+    """
 
     index: int
     count: int
@@ -147,16 +151,16 @@ class _EveryNth(Stage):
         return 0, None, None
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
-        seen, held, _ = state
+        seen, incomplete, _ = state
         first = (self.index - seen) % self.count
-        own = chunk.take(pa.array(np.arange(first, chunk.num_rows, self.count)))
+        selected = chunk.take(pa.array(np.arange(first, chunk.num_rows, self.count)))
         seen, last = seen + chunk.num_rows, chunk.slice(max(0, chunk.num_rows - 1))
         if self.ends == "uneven":
-            return (seen, None, None), (own,)
+            return (seen, None, None), (selected,)
         if self.ends == "pad":
-            return (seen, None, last if chunk.num_rows else state[2]), (_weighted(own, np.ones(own.num_rows, bool)),)
-        rows = own if held is None else concat_chunks([held, own])
-        pending = seen % self.count > self.index  # this rank's row of a round that may stay incomplete
+            return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
+        rows = selected if incomplete is None else concat_chunks([incomplete, selected])
+        pending = seen % self.count > self.index  # The last round may stay incomplete, although this rank already has its row of the round.
         whole = rows.num_rows - pending
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 

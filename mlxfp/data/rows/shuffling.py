@@ -22,17 +22,18 @@ from mlxfp.support.randomness import fold_in
 
 @explain_call
 def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Put the examples in random order, another one each epoch, the same for the same seed and epoch.
+    """Return the examples in random order. The order depends only on the seed and the epoch.
 
-    Without `buffer`, every order of all examples is as likely as any other. Where rows can be taken by number (tables, Arrow files, and
-    row-wise stages after them), they are read in the new order; other data is first gathered in memory, which `explain` states.
-    With `buffer=n`, for streams: n rows are held, and each row that comes in takes the place of a random one of them, which comes out;
-    a row moves backward by at most n places, and forward by any number.
+    Without `buffer`, all orders are equally likely. Datasets with random access (tables, Arrow files, and row-wise stages after them) are
+    read in the new order. Other datasets are first loaded into memory; `explain` reports this.
 
-    A buffer alone keeps rows of one file together. With `files=k` as well, the files of a reader (`read_jsonl`, `read_csv`, `read_text`,
-    `read_parquet`, `read_arrow`, `read_tar`) come in another order in each epoch; k of them are open at a time and give one row each
-    in turn, and the buffer takes these rows. Before it, there may be stages that work on each row alone, such as `map`, `filter`
-    and `tokenize`; `PipelineError` for others, and for data that is in no such files.
+    With `buffer=n`, at most n rows of a stream are in memory. Each incoming row replaces a random row of the buffer, and the replaced row
+    is emitted. A row can come out much later than it came in, but at most n positions earlier.
+
+    `buffer` alone keeps rows of the same file together. `files=k` also shuffles the order of the files, keeps k files open and takes one
+    row from each in turn before the buffer. `files` needs a file reader (`read_jsonl`, `read_csv`, `read_text`, `read_parquet`,
+    `read_arrow`, `read_tar`), followed only by stages that treat each row alone, such as `map`, `filter` and `tokenize`. Anything else
+    raises `PipelineError`.
 
     >>> import mlxfp as fp
     >>> [row["x"] for row in fp.pipe(fp.from_examples([{"x": i} for i in range(6)]), fp.shuffle(seed=1))]
@@ -42,8 +43,8 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
     if buffer is None:
         if files is not None:
             raise ArgumentError(
-                f"files=k mixes what k files give in turn, and a buffer shuffles it: got files={files!r} without buffer. Give both, or "
-                "neither for an exact shuffle of all rows."
+                f"shuffle(files={files!r}) needs a buffer for the rows of the open files. Add buffer=n, or remove files= for an exact "
+                "shuffle of all rows."
             )
         return Combinator(_Shuffle, {"seed": seed}, frozenset({"examples"}))
     check_positive(buffer=buffer)
@@ -56,11 +57,11 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    permutes = True  # all rows of the dataset come out unchanged, in another order: `split` and notebooks look inside
+    permutes = True  # `split` and the notebook views treat a source that only reorders rows like its dataset.
 
     @property
     def traits(self) -> SourceTraits:
-        advice = "load() or cache(path) before it makes rows quick to take by number."
+        advice = "load() or cache(path) before shuffle gives fast random access."
         return evolve(super().traits, gathers=True, keeps_rows=True, reorders=True, advice=advice)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
@@ -68,8 +69,8 @@ class _Shuffle(View):
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         with closing(read_all(self.dataset, epoch=epoch, reader="shuffle")) as chunks:
-            held = list(large_chunks(chunks)) or [no_rows(self.schema())]
-        gathered = rows_in(held[0].schema, held)
+            batches = list(large_chunks(chunks)) or [no_rows(self.schema())]
+        gathered = rows_in(batches[0].schema, batches)
         count = int(gathered.starts[-1])
         for first in range(position or 0, count, CHUNK_ROWS):
             stop = min(first + CHUNK_ROWS, count)
@@ -77,10 +78,10 @@ class _Shuffle(View):
 
     def notes(self) -> tuple[str, ...]:
         if self.indexable:
-            held = self.dataset.source
-            while isinstance(held, View):
-                held = held.dataset.source
-            return (f"takes the rows of {held!r} in the new order",)
+            source = self.dataset.source
+            while isinstance(source, View):
+                source = source.dataset.source
+            return (f"takes the rows of {source!r} in the new order",)
         return ("gathers all rows in memory, and again when resumed; load() before it keeps them",)
 
     def _order(self, indices: Indices, count: int, epoch: int) -> Indices:

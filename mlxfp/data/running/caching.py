@@ -1,4 +1,4 @@
-"""Keeping rows: `load` in memory, `cache` in memory-mapped Arrow files."""
+"""Stored rows: `load` keeps rows in memory, `cache` in memory-mapped Arrow files."""
 
 import os
 import struct
@@ -48,18 +48,18 @@ from mlxfp.support.randomness import fold_into_rows
 
 Item = TypeVar("Item")
 
-_FEWEST = 64  # rows looked at, of which a chunk has as many as are to be read at once
-_MAGIC_BYTES = 8  # of an Arrow file, before its first message
-_ITEMS = 256  # batches in a file
+_FEWEST = 64  # number of rows measured to choose the chunk size
+_MAGIC_BYTES = 8  # An Arrow file begins with 8 magic bytes, followed by the first message.
+_ITEMS = 256  # batches per file
 
 
 @explain_call
 def load() -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Keep all rows in memory, as Arrow columns: everything before it runs once, and rows can be taken by number.
+    """Store all rows in memory as Arrow columns. All earlier stages run only once, and the result has random access.
 
-    Rows are loaded at the first use and kept as long as the dataset. Random stages before `load` draw once, as in epoch 0; those after
-    it draw again in every epoch. After `batch` it keeps the groups, after `collate` the finished batches: both are the same in every epoch.
-    Raises `PipelineError` for data that is known to have no end.
+    Rows are loaded at the first use and kept as long as the dataset exists. Random stages before `load` draw once, as in epoch 0. Random
+    stages after `load` draw again in every epoch. After `batch`, groups are stored; after `collate`, finished batches. Stored groups and
+    batches are the same in every epoch. Raises `PipelineError` for an endless dataset.
 
     >>> import mlxfp as fp
     >>> even = fp.pipe(fp.from_examples([{"x": i} for i in range(9)]), fp.filter(lambda row: row["x"] % 2 == 0), fp.load())
@@ -77,15 +77,19 @@ def _load(dataset: Dataset[Any]) -> "_Load | _LoadItems":
 
 @explain_call
 def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Keep all rows in Arrow files in the folder `path`, memory-mapped: fast random access to more than memory holds, for every run.
+    """Store all rows in memory-mapped Arrow files in the folder `path`, with fast random access. Later runs reuse the files.
 
-    The rows are in a folder of their own, named by the fingerprint of everything before it and by the sizes and times of the files read, so
-    a changed stage or source makes a new one. It is written at the first use, as `write` does: a run that was killed goes on where it was,
-    and of several processes one writes, while the others wait. Random stages before `cache` draw once, as in epoch 0. After `batch` it
-    keeps the groups, after `collate` the finished batches, each a row with a tensor for every array, in Arrow's layout
-    `variable_shape_tensor`: these need the same names, dtypes and numbers of axes, else `ArgumentError`. Raises
-    `FingerprintError` if a function or value before it has no stable content, and says how to give it a name, and `PipelineError` for data
-    that is known to have no end. Old folders are yours to delete.
+    The data may be larger than memory. The rows are in a subfolder named by a fingerprint of all earlier stages and of the sizes and times
+    of the source files, so a changed stage or source gets a new subfolder. mlxfp never deletes old subfolders.
+
+    Files are written at the first use, as by `write`: a killed run continues, and if several processes use the same cache, one process
+    writes while the others wait. Random stages before `cache` draw once, as in epoch 0.
+
+    After `batch`, groups are stored. After `collate`, finished batches are stored: a row per batch, with a tensor per array in the Arrow
+    layout `variable_shape_tensor`. All batches need the same names, dtypes and numbers of axes, else `ArgumentError` is raised.
+
+    Raises `FingerprintError` for an earlier function or value without stable content; the message explains how to name it. Raises
+    `PipelineError` for an endless dataset.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -105,7 +109,7 @@ def _cache(dataset: Dataset[Any], path: str) -> "_Cache | _CacheItems":
 
 @frozen(repr=False)
 class _Stored(Wrapper):
-    """Rows in a table with their hidden columns, as they were in epoch 0."""
+    """Source of stored rows: the rows of epoch 0 in a table, with their hidden columns."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -113,21 +117,21 @@ class _Stored(Wrapper):
             super().traits,
             gathers=True,
             same_items=True,
-            reorders=False,  # nor do rows change with the epoch, whatever stands before
+            reorders=False,  # Stored rows keep their order in all epochs, even after a shuffle.
             redraws=False,
-            taken_in=frozenset({"threads"}),  # other processes would each read all rows
+            taken_in=frozenset({"threads"}),  # With worker processes, each process would need a copy of all rows.
             in_table=lambda: InTable(self, places_as_numbered),
         )
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """The names of what is kept with the columns."""
+        """Names of the stored hidden columns."""
         return (*HIDDEN, self.dataset.hooks.changes.marks)
 
     @property
     @abstractmethod
     def table(self) -> pa.Table:
-        """The rows, with the hidden columns."""
+        """Stored rows with the hidden columns."""
 
     @property
     def indexable(self) -> bool:
@@ -136,8 +140,8 @@ class _Stored(Wrapper):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         first = position or 0
         while first < self.table.num_rows:
-            held = self.table.slice(first, max(_FEWEST, chunk_end(first) - first)).to_batches()[0]
-            chunk = held.slice(0, rows_at_once(content_bits(held), held.num_rows))
+            rows = self.table.slice(first, max(_FEWEST, chunk_end(first) - first)).to_batches()[0]
+            chunk = rows.slice(0, rows_at_once(content_bits(rows), rows.num_rows))
             first += chunk.num_rows
             yield _in_epoch(chunk, epoch), first
 
@@ -146,7 +150,7 @@ class _Stored(Wrapper):
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows, to be taken by number."""
+        """Stored rows with random access."""
         return rows_of(self.table)
 
     def exact_length(self) -> int:
@@ -158,7 +162,7 @@ class _Stored(Wrapper):
 
 @frozen(repr=False)
 class _SomeColumns(_Stored):
-    """Some columns of another stored source. The data are stored once."""
+    """Some columns of a stored source. The data are not copied."""
 
     stored: _Stored
     columns: tuple[str, ...]
@@ -182,8 +186,8 @@ class _Load(_Stored):
     @cached_property
     def table(self) -> pa.Table:
         with closing(read_all(self.dataset, reader="load")) as chunks:
-            held = list(chunks)
-        return pa.Table.from_batches(held or [number_rows(no_rows(self.schema()), 0, 0)]).combine_chunks()
+            batches = list(chunks)
+        return pa.Table.from_batches(batches or [number_rows(no_rows(self.schema()), 0, 0)]).combine_chunks()
 
     def notes(self) -> tuple[str, ...]:
         return ("holds all rows in memory from the first use on",)
@@ -195,7 +199,7 @@ class _Cache(_Stored):
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of the stored rows."""
+        """Folder of the stored rows."""
         return _folder(self.dataset, self.path)
 
     @cached_property
@@ -209,7 +213,7 @@ class _Cache(_Stored):
         return is_written(self.folder)
 
     def schema(self) -> Schema:
-        """Return the schema that was kept, else that of the dataset: what is kept need not be inferred again."""
+        """Return the schema of the stored rows if they exist, else the schema of the dataset."""
         if not self._is_written:
             return super().schema()
         return pa.schema([field for field in self.table.schema if field.name not in self.hidden])
@@ -223,7 +227,7 @@ class _Cache(_Stored):
 
 @frozen(repr=False)
 class _LoadItems(Wrapper):
-    """Groups or batches, as they were in epoch 0. Positions are the number of items before them."""
+    """Source of stored groups or batches, from epoch 0. A position is the index of the next item."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -231,7 +235,7 @@ class _LoadItems(Wrapper):
 
     @cached_property
     def items(self) -> Sequence[Any]:
-        """All of them."""
+        """All stored items."""
         return self._all()
 
     def _all(self) -> Sequence[Any]:
@@ -239,9 +243,9 @@ class _LoadItems(Wrapper):
             return tuple(items)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        for place in range(position or 0, len(self.items)):
-            item = self.items[place]
-            yield dict(item) if isinstance(item, dict) else _in_epoch(item, epoch), place + 1
+        for index in range(position or 0, len(self.items)):
+            item = self.items[index]
+            yield dict(item) if isinstance(item, dict) else _in_epoch(item, epoch), index + 1
 
     def exact_length(self) -> int:
         return len(self.items)
@@ -262,9 +266,9 @@ class _CacheItems(_LoadItems):
 
     @cached_property
     def items(self) -> Sequence[Any]:
-        """Each is read when it is asked for."""
+        """Stored items, read on access."""
         if self.dataset.level == "batches" and not self.dataset.hooks.changes.collates:
-            return self._all()  # the files have none of the groups that are asked for
+            return self._all()  # The files contain collated batches, but the caller needs groups.
         folder = _folder(self.dataset, self.path)
         manifest = read_manifest(folder) or _written(self.dataset, folder)
         with _named(folder):
@@ -278,42 +282,42 @@ class _CacheItems(_LoadItems):
 
 
 class _Items(Sequence[Any]):
-    """The groups in files, a record batch each, or the batches that are `restored` from them."""
+    """Sequence of stored groups (a record batch each), or of batches decoded by `restored`."""
 
     def __init__(
         self, readers: Sequence[pa.ipc.RecordBatchFileReader], folder: Path, restored: Callable[[RecordBatch], Any] | None
     ) -> None:
-        self._places = [(reader, place) for reader in readers for place in range(reader.num_record_batches)]
+        self._locations = [(reader, index) for reader in readers for index in range(reader.num_record_batches)]
         self._folder, self._restored = folder, restored
 
-    def __getitem__(self, place: Any) -> Any:
-        reader, at = self._places[place]
+    def __getitem__(self, index: Any) -> Any:
+        reader, batch_index = self._locations[index]
         with _named(self._folder):
-            item = reader.get_batch(at)
+            item = reader.get_batch(batch_index)
             return item if self._restored is None else self._restored(item)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._locations)
 
 
 @runtime_checkable
 class StoresBatches(Protocol):
-    """A stage such as `collate`, whose batches `cache` can keep."""
+    """Protocol of a stage, such as `collate`, with batches that `cache` can store."""
 
-    def stored(self, batch: Batch, like: Schema | None) -> RecordBatch:
-        """Return a batch as one row, with the schema `like` of the rows before it; raise if that is not possible."""
+    def stored(self, batch: Batch, schema: Schema | None) -> RecordBatch:
+        """Return a batch as a record batch of one row. `schema` is the schema of earlier rows; a different schema raises an error."""
 
     def restored(self, row: RecordBatch) -> Batch:
-        """Return the batch of such a row."""
+        """Return the batch stored in a row."""
 
 
 def _storing(dataset: Dataset[Any]) -> StoresBatches:
-    """Return the stage that makes the batches of a dataset, or of its first child dataset."""
+    """Return the stage that creates the batches of a dataset. Descends into the first child dataset if necessary."""
     maker = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
     if maker is None:
         return _storing(inner_parts(dataset.source)[0])
     if not isinstance(maker, StoresBatches):
-        raise PipelineError(f"cache cannot keep the batches of {maker!r}. Put cache before it, or use load(), which keeps them in memory.")
+        raise PipelineError(f"cache cannot store the batches of {maker!r}. Put cache before this stage, or use load().")
     return maker
 
 
@@ -322,7 +326,7 @@ def _folder(dataset: Dataset[Any], path: str) -> Path:
 
 
 def _opened(folder: Path, manifest: Manifest) -> list[pa.ipc.RecordBatchFileReader]:
-    """Open the files of a cache, memory-mapped."""
+    """Open the files of a cache as memory maps."""
     return [_open(folder / file.name, file.bytes) for file in manifest.files]
 
 
@@ -333,21 +337,21 @@ def _open(file: Path, size: int) -> pa.ipc.RecordBatchFileReader:
     reader = pa.ipc.open_file(mapped)
     mapped.seek(_MAGIC_BYTES)
     if is_compressed(mapped):
-        raise pa.ArrowInvalid(f"{file.name} is compressed, which a cache never is, and could fill the memory")
+        raise pa.ArrowInvalid(f"{file.name} is compressed, unlike all files of a cache, and could fill the memory")
     return reader
 
 
 @contextmanager
 def _named(folder: Path) -> Iterator[None]:
-    """Say in errors which cache cannot be read."""
+    """Turn read errors into a `DataError` with the folder of the cache."""
     try:
         yield
-    except (ValueError, OSError, struct.error) as error:  # ArrowInvalid is a ValueError, as is a shape that does not fit
-        raise DataError(f"The cache {folder} cannot be read: {error}. Delete it: it is made again at the next use.") from error
+    except (ValueError, OSError, struct.error) as error:  # ArrowInvalid and shape errors are ValueErrors.
+        raise DataError(f"The cache {folder} cannot be read: {error}. Delete this folder; the next run creates the cache again.") from error
 
 
 def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
-    """Write the files, or what is missing of them, unless all are there: they count once the manifest is."""
+    """Write missing files of a cache. The cache is complete once its manifest exists."""
     out = WrittenFolder(
         folder,
         FORMATS["arrow"] if dataset.level == "examples" else ITEMS,
@@ -361,7 +365,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # a corrected pipeline has another fingerprint, so these files are of no use
+            out.clear()  # These files are useless, because a corrected pipeline has another fingerprint.
             raise
 
 
@@ -370,15 +374,15 @@ def _as_chunks(dataset: Dataset[Any]) -> AsChunks:
 
 
 def _rows_of_batches(maker: StoresBatches, batches: Iterator[tuple[Any, Cursor]]) -> Iterator[tuple[RecordBatch, Cursor]]:
-    like = None
+    schema = None
     for batch, cursor in batches:
-        row = maker.stored(batch, like)
-        like = row.schema
+        row = maker.stored(batch, schema)
+        schema = row.schema
         yield row, cursor
 
 
 def _in_epoch(chunk: RecordBatch, epoch: int) -> RecordBatch:
-    """Give the rows the keys of an epoch: those of epoch 0 are stored."""
+    """Return a chunk with the row keys of an epoch. Stored rows have the keys of epoch 0."""
     return (
         chunk
         if epoch == 0 or KEY not in chunk.schema.names

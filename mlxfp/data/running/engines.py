@@ -1,4 +1,4 @@
-"""Workers on the machines of a cluster: Ray and Spark. Jobs travel as bytes, with their rows as Arrow IPC."""
+"""Workers on a cluster: Ray and Spark. Jobs are sent as bytes, with rows as Arrow IPC."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
@@ -16,12 +16,12 @@ from mlxfp.support.optional import optional
 
 
 class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed
-    """The tasks of a Ray cluster. Ray runs a task again whose machine was lost."""
+    """Pool of Ray tasks. Ray repeats the tasks of a lost machine."""
 
     kind = "processes"
 
     def __init__(self, workers: int | None) -> None:
-        """Connect to the cluster that Ray was told of, or start Ray on this machine."""
+        """Connect to the configured Ray cluster, or start Ray on this machine."""
         self._ray: Any = optional("ray", extra="ray", needed_by="runners.ray")
         self._is_ours = not self._ray.is_initialized()
         if self._is_ours:
@@ -30,7 +30,6 @@ class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed
         self._done = self._ray.remote(num_cpus=1)(done)
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Give a job to the cluster."""
         received: Future[Result] = Future()
         received.set_running_or_notify_cancel()
         sent = self._done.remote(_as_bytes(job)).future()
@@ -38,60 +37,58 @@ class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed
         return received
 
     def close(self) -> None:
-        """End Ray, if it was started here."""
+        """Shut Ray down if this pool started it."""
         if self._is_ours:
             self._ray.shutdown()
 
     def _receive(self, received: "Future[Result]", sent: "Future[bytes]") -> None:
         try:
-            received.set_result(pickle.loads(sent.result()))  # noqa: S301  # of our own workers
+            received.set_result(pickle.loads(sent.result()))  # noqa: S301  # written by our workers
         except (
             self._ray.exceptions.WorkerCrashedError,
             self._ray.exceptions.OutOfMemoryError,
             self._ray.exceptions.RaySystemError,
         ) as error:
-            received.set_exception(
-                WorkerError(f"A Ray worker has ended, again and again: {error}. Use smaller rows_per_file, or fewer workers.")
-            )
-        except BaseException as error:  # noqa: BLE001  # of the job: it is done again by who waits, where it is raised as it is
+            received.set_exception(WorkerError(f"Ray workers end repeatedly: {error}. Use a smaller rows_per_file, or fewer workers."))
+        except BaseException as error:  # noqa: BLE001  # the parent process repeats the job and raises its error
             received.set_exception(error)
 
 
 class SparkPool(Pool):
-    """The tasks of a Spark session, or of Sail, which speaks the same: each job is a frame of one row."""
+    """Pool of Spark tasks. Works with Sail as well, which has the same interface. Each job is a data frame of one row."""
 
     kind = "processes"
 
     def __init__(self, session: Any, workers: int) -> None:
-        """Use a session."""
+        """Use an existing session."""
         super().__init__(workers)
         self._session = session
         self._threads = ThreadPoolExecutor(workers, "mlxfp-spark")
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Give a job to the session, in a thread that waits for it."""
+        """Run a job in the session. A thread waits for the result."""
         return self._threads.submit(self._run, _as_bytes(job))
 
     def close(self) -> None:
-        """End the threads. The session stays."""
+        """Shut the threads down. The session stays open."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, job: bytes) -> Result:
         frame = self._session.createDataFrame([(job,)], "job binary").mapInArrow(all_done, "work binary")
-        result: Result = pickle.loads(bytes(frame.collect()[0][0]))  # noqa: S301  # of our own workers
+        result: Result = pickle.loads(bytes(frame.collect()[0][0]))  # noqa: S301  # written by our workers
         return result
 
 
-# --- in workers
+# --- functions that run in workers
 
 
 def done(job: bytes) -> bytes:
-    """Run a pickled job; return the pickled result."""
-    return _as_bytes(timed(pickle.loads(job)))  # noqa: S301  # of who writes
+    """Run a pickled job and return the pickled result."""
+    return _as_bytes(timed(pickle.loads(job)))  # noqa: S301  # written by the parent process
 
 
 def all_done(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Do the jobs of a frame."""
+    """Run the jobs in a data frame."""
     for frame in frames:
         yield pa.record_batch({"work": pa.array([done(job.as_py()) for job in frame.column(0)], pa.binary())})
 

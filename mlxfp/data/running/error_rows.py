@@ -1,4 +1,4 @@
-"""Skipping failed rows, with an exact list."""
+"""Skipping of failed rows, with an exact list of the skipped rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -25,21 +25,22 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-FORGIVEN = 10  # rows that may fail whatever the rate: two bad rows among the first hundred say little about a million
+FORGIVEN = 10  # At least 10 rows may fail at any rate: two failures in the first hundred rows say little about a million rows.
 
 
 @explain_call
 def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Leave out the rows on which a stage before this one fails (`"skip"`), instead of stopping at the first (`"raise"`).
+    """Skip rows on which an earlier stage fails (`"skip"`), or stop at the first failed row (`"raise"`).
 
-    Each is remembered, with the stage and the reason, and `skipped_rows` lists them. Any exception counts, in your functions and in the
-    stages of this package; rows are tried again in smaller chunks to find the ones that fail, so functions must be pure. When more than
-    `max_rate` of the rows so far were left out, and more than 10, a `DataError` says so. Malformed records of CSV, JSON lines and text are
-    skipped too, and their reason names file and line; a quote that is never closed takes the rest of its file along. Of a source with
-    random access (a dataset of another library, say), rows that cannot be read are skipped.
+    `skipped_rows` lists the skipped rows with the stage and the reason. Any exception counts, in user functions and in stages of mlxfp. A
+    failed chunk runs again in smaller chunks to find the failed rows, so functions must be pure. Raises `DataError` when more than
+    `max_rate` of the rows so far, and more than 10 rows, were skipped.
 
-    It works on everything before it, through shuffling, joining and loading, so one is enough, and a second one is refused. Put it after
-    `shuffle` and before `batch`: what comes out has no random access, for its length is known only by reading.
+    Malformed records in CSV, JSON lines and text files are skipped too, with file and line in the reason. An unclosed quote skips the rest
+    of its file. With random access (for example a dataset of another library), unreadable source rows are skipped.
+
+    `on_error` covers all earlier stages, including those before a shuffle, mixture or `load`, so a second `on_error` raises
+    `PipelineError`. Put it after `shuffle` and before `batch`. Its output has no random access, because its length is unknown until read.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
@@ -55,7 +56,7 @@ def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Ex
 
 @frozen
 class SkippedRow:
-    """A skipped row: its origin, the failed stage, and the error.
+    """Skipped row: origin, failed stage and error.
 
     >>> import mlxfp as fp
     >>> origin = fp.inspect.Origin(fp.from_examples([{"x": "two"}]).source, 0)
@@ -70,11 +71,11 @@ class SkippedRow:
 
 @explain_call
 def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...]:
-    """Return the rows that `on_error("skip")` had left out when the run came to the cursor, in that order; at its end, all of them.
+    """Return the rows skipped by `on_error("skip")` up to the cursor, in order. The last cursor of a run gives all skipped rows.
 
-    They are part of the cursor, also after `Cursor.to_bytes`; those of the source chunk in hand are found by feeding it again. Where
-    `repeat` follows, they are those of the current pass. Raises `PipelineError` if the dataset has no `on_error`, or if a stage after it
-    reads everything at once and so keeps no list (`load`, `cache`, a `shuffle` in memory): put `on_error` behind that.
+    Skipped rows are stored in the cursor, also by `Cursor.to_bytes`. Rows skipped in the current source chunk are recomputed. Before a
+    `repeat`, the list covers the current pass. Raises `PipelineError` if the dataset has no `on_error`, or if a later stage reads the whole
+    dataset at once and drops the list (`load`, `cache`, or `shuffle` in memory). Put `on_error` behind such a stage.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
@@ -85,30 +86,30 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     """
     check_dataset(dataset, skipped_rows)
     runs = list(reached(dataset, cursor))[::-1]
-    found = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
-    if not found and not lists_all(dataset):  # else no item has come out
+    lists = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
+    if not lists and not lists_all(dataset):  # Before the first item, `on_error` has no state yet.
         raise PipelineError(
-            'There is no list of skipped rows: the pipeline has no on_error("skip"), or a stage after it reads everything at once. '
-            f"Put it behind load, cache and shuffle, in {dataset!r}."
+            'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
+            f'Put on_error("skip") behind load, cache and shuffle, in {dataset!r}.'
         )
-    return tuple(SkippedRow(locate(owner, row), stage, reason) for owner, entries in found for row, stage, reason in entries)
+    return tuple(SkippedRow(locate(owner, row), stage, reason) for owner, entries in lists for row, stage, reason in entries)
 
 
 def skips_rows(dataset: Dataset[Any]) -> bool:
-    """Return whether a pipeline has an `on_error`."""
+    """Return True if a pipeline contains `on_error`."""
     return any(isinstance(part, OnError) for part in _parts(dataset))
 
 
 def lists_all(dataset: Dataset[Any]) -> bool:
-    """Return whether the cursor at the end holds the whole list of `on_error`: nothing after it gathers an epoch, or joins datasets."""
-    held = children(dataset.source)
-    inside = len(held) == 1 and not dataset.source.traits.gathers and lists_all(held[0])
+    """Return True if the final cursor contains the complete list of `on_error`. No later source gathers an epoch or joins datasets."""
+    datasets = children(dataset.source)
+    inside = len(datasets) == 1 and not dataset.source.traits.gathers and lists_all(datasets[0])
     return inside or any(isinstance(stage, OnError) for stage in dataset.stages)
 
 
 @frozen
 class _Skipping:
-    """What `on_error` returns."""
+    """Combinator returned by `on_error`."""
 
     policy: Policy
     max_rate: float
@@ -119,16 +120,13 @@ class _Skipping:
             return dataset
         parts = list(_parts(dataset))
         if skips_rows(dataset):
-            raise PipelineError(
-                f"on_error works on everything before it, so one is enough, got a second one after {dataset!r}. Leave one out."
-            )
+            raise PipelineError(f"on_error covers all earlier stages, got a second on_error after {dataset!r}. Remove one of the two.")
         if not any(isinstance(part, Stage | LineSource) or part.indexable for part in parts):
             raise PipelineError(
-                f"{self!r} skips rows on which a stage before it fails, and there is no stage: got {dataset!r}. Put it after map and the "
-                "other stages."
+                f"{self!r} needs an earlier stage that can fail, got {dataset!r}. Put on_error after map and the other stages."
             )
-        marked = with_hooks(dataset, lambda held: MarkFailed(held.hooks))
-        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # the stages before `on_error` only
+        marked = with_hooks(dataset, lambda child: MarkFailed(child.hooks))
+        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # Only the stages before `on_error` are watched.
         return attrs.evolve(marked, hooks=watched, stages=(*dataset.stages, OnError(self.policy, self.max_rate)))
 
     def __repr__(self) -> str:
@@ -143,43 +141,47 @@ def _parts(dataset: Dataset[Any]) -> Iterator[Any]:
 
 @frozen(repr=False)
 class OnError(Stage):
-    """Takes out the rows that `MarkFailed` has marked. The state is (rows seen, (source row, stage, reason) of each row left out)."""
+    """Stage that removes the rows marked by `MarkFailed`.
+
+    The state is (rows seen, (source row, stage, reason) of each removed row).
+    """
 
     policy: Policy
     max_rate: float = 0.001
 
     def start(self, epoch: int) -> State:
-        """Return the state before the first row."""
         return 0, ()
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        """Take the failed rows out; raise `DataError` when they are too many."""
+        """Remove failed rows. Raises `DataError` if too many rows have failed."""
         seen, entries = state
-        well, failed = split_failed(chunk, repr(self))
+        valid, failed = split_failed(chunk, repr(self))
         if failed is not None:
-            places = np.flatnonzero(chunk.column(ERROR).is_valid().to_numpy(zero_copy_only=False))
-            found = zip(source_rows(failed).tolist(), failed.column(ERROR).to_pylist(), strict=True)
-            entries += tuple((row, each["stage"], each["reason"]) for row, each in found)
-            self._check(seen + places + 1, entries)
-        return (seen + chunk.num_rows, entries), (well,)
+            positions = np.flatnonzero(chunk.column(ERROR).is_valid().to_numpy(zero_copy_only=False))
+            errors = zip(source_rows(failed).tolist(), failed.column(ERROR).to_pylist(), strict=True)
+            entries += tuple((row, error["stage"], error["reason"]) for row, error in errors)
+            self._check(seen + positions + 1, entries)
+        return (seen + chunk.num_rows, entries), (valid,)
 
     @property
     def traits(self) -> Traits:
-        """A note on the rows that are left out."""
-        return Traits(longest_row=identity, notes=lambda: (f"skips rows that fail before it, up to {self.max_rate:.2%} of them",))
+        """Traits with a note on skipped rows."""
+        return Traits(
+            longest_row=identity, notes=lambda: (f"skips rows on which earlier stages fail, up to {self.max_rate:.2%} of the rows",)
+        )
 
     def _check(self, seen: NDArray[np.int64], entries: tuple[Any, ...]) -> None:
-        """Raise if at one of the last rows, the `seen`-th ones, too many had been left out."""
+        """Raise `DataError` if too many rows had failed at any of the row counts `seen`."""
         counts = np.arange(len(entries) - len(seen), len(entries)) + 1
         beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.max_rate * seen))
         if len(beyond):
             count, rows = int(counts[beyond[0]]), int(seen[beyond[0]])
-            whys = [(stage, reason) for _, stage, reason in entries[:count]]
-            said = "; ".join(
-                f"{times:,} times {why[1]} in {why[0]}, first for source row {row_name(entries[whys.index(why)][0])}"
-                for why, times in Counter(whys).most_common(3)
+            causes = [(stage, reason) for _, stage, reason in entries[:count]]
+            summary = "; ".join(
+                f"{times:,} times {cause[1]} in {cause[0]}, first for source row {row_name(entries[causes.index(cause)][0])}"
+                for cause, times in Counter(causes).most_common(3)
             )
             raise DataError(
                 f"Too many rows fail: {count:,} of the first {rows:,} ({count / rows:.2%}), above max_rate={self.max_rate} of on_error. "
-                f"Most often: {said}. Fix the data or the stage, or allow more."
+                f"Most often: {summary}. Fix the data or the stage, or increase max_rate."
             )

@@ -1,8 +1,8 @@
-"""Rows that fail, as data: hooks that keep a row that fails in its place, marked.
+"""Hooks that keep failed rows in place and mark them in a hidden column.
 
-Every chunk has a hidden column `__error__`, which says for each row which stage failed on it and why; where it is not null, the row's
-other values mean nothing. Failed rows pass by the stages that work on rows; the ones that fail are found by halving the chunk. In between,
-a failed row is a row like any other: shuffled, counted, kept by `load`, taken by number. `on_error` takes the marked rows out.
+The hidden column `__error__` contains the failed stage and the reason, or null for a valid row. Other values of a failed row have no
+meaning. Later row-wise stages skip failed rows. Halving a failed chunk finds its failed rows. Between stages, a failed row is treated
+like any other row: shuffled, counted, stored by `load`, and read by index. `on_error` removes the marked rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,22 +23,25 @@ from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import PipelineError, SchemaError
 
 _LONGEST_REASON = 200  # characters
-_ROWS_RETRIED = 256  # rows taken by number at a time once a source has failed: they may be large
+_ROWS_RETRIED = 256  # Number of rows read by index at once after the source has failed. Rows may be large.
 
 
 @frozen
 class MarkFailed(Hooks):
-    """Marks failed rows in place. Positions are (position of the source, number of the next row, true if rows are read by number)."""
+    """Hooks that mark failed rows in place.
 
-    as_written: int = ALL_STAGES  # number of watched stages; these run as written, so the failed stage is known
+    A position is (position of the source, index of the next row, True if rows are read by index).
+    """
+
+    as_written: int = ALL_STAGES  # Number of watched stages. These stages run unfused, so that the failed stage is known.
 
     @property
     def changes(self) -> Changes:
-        """The watched stages run as written, and rows have a column of errors."""
+        """Changes: watched stages run unfused, and rows have an error column."""
         return evolve(super().changes, as_written=self.as_written, marks=ERROR)
 
     def source(self, source: Source) -> SourceCalls:
-        """Mark failed rows of a source without child datasets: records that cannot be parsed, and rows that cannot be taken."""
+        """Mark failed rows of a source without child datasets: malformed records and unreadable rows."""
         marking = marked(source)
         calls = super().source(marking)
         if children(source):
@@ -53,7 +56,7 @@ class MarkFailed(Hooks):
         )
 
     def _reading(self, source: Source, calls: SourceCalls) -> Read:
-        """Return a function that reads rows. If a source with random access fails, read rows by number, and mark unreadable rows."""
+        """Return a read function. If a source with random access fails, rows are read by index, and unreadable rows are marked."""
 
         def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
             _check_reserved(source)
@@ -66,9 +69,7 @@ class MarkFailed(Hooks):
                         yield _as_marked(numbered), (after, at, False)
                 except Exception as error:
                     if not source.indexable:
-                        error.add_note(
-                            "on_error cannot skip this: where the next row of a source without random access begins is not known"
-                        )
+                        error.add_note("on_error cannot skip this error: without random access, the start of the next row is unknown")
                         raise
                 else:
                     return
@@ -80,7 +81,7 @@ class MarkFailed(Hooks):
         return read
 
     def take(self, source: Source) -> Any:
-        """Return a function that takes rows of a source without child datasets, and marks the rows that cannot be taken."""
+        """Return a take function for a source without child datasets. Unreadable rows are marked."""
         _check_reserved(source)
         inner = source.take
 
@@ -102,7 +103,7 @@ class MarkFailed(Hooks):
         return take
 
     def infer(self, stage: Stage, place: int) -> Any:
-        """Infer a schema from the rows that do not fail, before the stage or on it."""
+        """Infer a schema from the rows that neither earlier stages nor this stage fail on."""
         inner = super().infer(stage, place)
         if place >= self.as_written:
             return inner
@@ -113,13 +114,13 @@ class MarkFailed(Hooks):
 
             try:
                 return inner(schema, good)
-            except Exception:  # noqa: BLE001  # whatever a user's function raises
+            except Exception:  # noqa: BLE001  # user functions raise any class
                 return inner(schema, lambda: _fitting(stage, schema, good()))
 
         return infer
 
     def step(self, step: Step) -> Any:
-        """Run a row-wise stage on the valid rows, and mark the rows on which the stage fails."""
+        """Run a row-wise stage on the valid rows, and mark rows on which the stage fails."""
         call = super().step(step)
         if not self._watches(step):
             return call
@@ -130,12 +131,12 @@ class MarkFailed(Hooks):
             return state, (concat_chunks(out),) if step.stage.traits.row_wise else out
 
         def feed(state: State, chunk: RecordBatch, out: list[RecordBatch]) -> State:
-            """Give the stage a chunk: whole, if that goes well, else one half after the other. Chunk boundaries mean nothing."""
+            """Run the stage on a whole chunk. If it fails, run it on each half. Chunk boundaries have no meaning."""
             errors = _errors(chunk, step.text)
             if not _any(errors):
                 try:
                     after, parts = call(state, chunk.drop_columns([ERROR]))
-                    made = [_well(step.schema, part) for part in parts]
+                    valid = [_well(step.schema, part) for part in parts]
                 except MemoryError:
                     raise
                 except Exception as error:
@@ -143,7 +144,7 @@ class MarkFailed(Hooks):
                         raise
                     errors = _reason(step.text, error)
                 else:
-                    out.extend(made)
+                    out.extend(valid)
                     return after
             if chunk.num_rows == 1:
                 out.append(_failed_row(step.schema, chunk, errors))
@@ -154,18 +155,18 @@ class MarkFailed(Hooks):
         return fed
 
     def finish(self, step: Step) -> Any:
-        """Mark the rows that a stage still held."""
+        """Mark the remaining rows of a stage as valid."""
         call = super().finish(step)
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 
     def _watches(self, step: Step) -> bool:
-        """Return whether a watched stage gives rows for rows; no row can be taken out of a group."""
+        """Return True for a watched stage that maps rows to rows. Single rows cannot be removed from a group."""
         return step.index < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
 @frozen(eq=False)
 class _Marked:
-    """A source whose rows that cannot be taken are marked."""
+    """Source that marks unreadable rows in the result of `take`."""
 
     hooks: MarkFailed
     source: Source
@@ -180,7 +181,7 @@ class _Marked:
 
 
 def _as_marked(chunk: RecordBatch) -> RecordBatch:
-    """Lay out a chunk of a source, whose own marks stay."""
+    """Return a source chunk with an error column. Existing marks stay."""
     if ERROR not in chunk.schema.names:
         return _well(visible(chunk).schema, chunk)
     return _with_errors(visible(chunk.drop_columns([ERROR])).schema, chunk, chunk.column(ERROR))
@@ -192,7 +193,7 @@ def _check_reserved(source: Source) -> None:
 
 
 def _fitting(stage: Stage, schema: Schema, chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Leave out the rows on which a stage cannot infer its schema."""
+    """Yield the rows on which a stage can infer its schema."""
     for chunk in chunks:
         for first in range(0, chunk.num_rows, SAMPLE_ROWS):
             yield from _fitting_part(stage, schema, chunk.slice(first, SAMPLE_ROWS))
@@ -201,7 +202,7 @@ def _fitting(stage: Stage, schema: Schema, chunks: Iterable[RecordBatch]) -> Ite
 def _fitting_part(stage: Stage, schema: Schema, part: RecordBatch) -> Iterator[RecordBatch]:
     try:
         stage.infer(schema, lambda: iter((part,)))
-    except Exception:  # noqa: BLE001  # the same
+    except Exception:  # noqa: BLE001  # user functions raise any class
         half = part.num_rows // 2
         if half:
             yield from _fitting_part(stage, schema, part.slice(0, half))
@@ -211,7 +212,7 @@ def _fitting_part(stage: Stage, schema: Schema, part: RecordBatch) -> Iterator[R
 
 
 def split_failed(chunk: RecordBatch, part: str) -> tuple[RecordBatch, RecordBatch | None]:
-    """Return the valid rows without the column of errors, and the failed rows with it, or None."""
+    """Return the valid rows without the error column, and the failed rows with it. The second value is None if no row failed."""
     errors = _errors(chunk, part)
     if not _any(errors):
         return chunk.drop_columns([ERROR]), None
@@ -219,13 +220,12 @@ def split_failed(chunk: RecordBatch, part: str) -> tuple[RecordBatch, RecordBatc
 
 
 def _errors(chunk: RecordBatch, part: str) -> pa.Array:
-    place = chunk.schema.get_field_index(ERROR)
-    if place < 0:
+    index = chunk.schema.get_field_index(ERROR)
+    if index < 0:
         raise PipelineError(
-            f"on_error cannot follow which rows failed through the stages before {part}: one of them makes new rows. "
-            "Put on_error before that one."
+            f"on_error cannot track failed rows up to {part}: an earlier stage creates new rows. Put on_error before that stage."
         )
-    return chunk.column(place)
+    return chunk.column(index)
 
 
 def _any(errors: pa.Array) -> bool:
@@ -238,14 +238,14 @@ def _well(schema: Schema, chunk: RecordBatch) -> RecordBatch:
 
 
 def _with_errors(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Order the columns of a chunk: visible columns, hidden columns, errors."""
+    """Order the columns of a chunk: visible columns, hidden columns, error column."""
     columns = [chunk.column(name) for name in (*schema.names, ROW, KEY)]
     fields = [*schema, pa.field(ROW, pa.int64()), pa.field(KEY, pa.uint64()), pa.field(ERROR, REASON)]
     return pa.RecordBatch.from_arrays([*columns, errors], schema=pa.schema(fields))
 
 
 def _failed_row(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Return one failed row: null values, hidden columns, the error."""
+    """Return a failed row: null values, hidden columns, error."""
     nulls = [pa.nulls(1, kind) for kind in schema.types]
     hidden = [chunk.column(ROW), chunk.column(KEY)]
     return _with_errors(schema, pa.RecordBatch.from_arrays([*nulls, *hidden], names=[*schema.names, ROW, KEY]), errors)

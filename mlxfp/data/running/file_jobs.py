@@ -1,4 +1,4 @@
-"""What workers are given by `write`: the tasks of a file and the steps after them, or a file that is done, to read it."""
+"""Jobs that `write` sends to workers: write a file, or check a finished file."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,47 +14,44 @@ from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """Ends the work on files: a stage that starts without a state has kept rows for the next chunk."""
+    """Raised by a file job if a stage keeps rows for the next chunk. `write` then writes the files in order."""
 
 
 @frozen(eq=False)
 class TaskSequence(Task):
-    """Tasks one after the other."""
+    """Several tasks read in sequence."""
 
     tasks: tuple[Task, ...]
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Total number of rows."""
         return sum(task.rows for task in self.tasks)
 
     def read(self) -> RecordBatch:
-        """Read the rows of all tasks."""
         return concat_chunks([task.read() for task in self.tasks])
 
     def sent_to(self, workers: str) -> Task:
-        """Return the tasks as workers of this kind can do them."""
         return TaskSequence(tuple(task.sent_to(workers) for task in self.tasks))
 
 
 @frozen(eq=False)
 class WriteFile(Job):
-    """The job of one file: read its tasks, run the steps, write the file."""
+    """Job that reads the tasks of a file, runs the steps and writes the file."""
 
     out: WrittenFolder = field(kw_only=True)
-    place: int = field(kw_only=True)
-    after: bytes = field(kw_only=True)  # the cursor at its end
+    index: int = field(kw_only=True)
+    after: bytes = field(kw_only=True)  # cursor at the end of the file
 
     def run(self) -> Result:
-        """Write the file. If a step has kept rows, there is no file, and the result is not complete."""
+        """Write the file. If a stage keeps rows, no file is written, and the result is incomplete."""
         try:
-            self.out.write_file(self.place, self._chunks(), lambda: self.after)
+            self.out.write_file(self.index, self._chunks(), lambda: self.after)
         except KeptError:
             return Result([], complete=False)
         return Result([], complete=True)
 
     def sent_to(self, workers: str) -> "WriteFile":
-        """Return the job as workers of this kind can do it."""
         return attrs.evolve(self, task=self.task.sent_to(workers))
 
     def _chunks(self) -> Iterator[RecordBatch]:
@@ -70,11 +67,10 @@ class WriteFile(Job):
 
 @frozen(eq=False)
 class CheckFile(Job):
-    """Reads a file that is done. The result is complete if the file is as it was written."""
+    """Job that reads a finished file. The result is complete if the file is undamaged."""
 
     out: WrittenFolder = field(kw_only=True)
     file: File = field(kw_only=True)
 
     def run(self) -> Result:
-        """Read the file."""
         return Result([], complete=self.file.is_whole(self.out.folder))

@@ -1,7 +1,7 @@
-"""Lift: a recipe as a function of tables, for other engines (Ray, Spark, Dask, Daft, `datasets`), which cut data as they like.
+"""`lift`: a recipe as a function of tables, for engines that partition data themselves (Ray, Spark, Dask, Daft, `datasets`).
 
-An engine gives some of the rows at a time, in any order, in any process. So the stages of a lifted recipe look at one row at a time, their
-schemas are declared, and the key of a row, which its randomness derives from, comes from the row itself or from its number.
+An engine passes arbitrary subsets of the rows, in any order and in any process. The stages of a lifted recipe must therefore treat each
+row alone and declare their schemas. Row keys, which seed the randomness, come from a key column or from row numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,31 +32,31 @@ from mlxfp.support.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.support.terminal import columns_text
 
 _UNSEEN = (
-    "A lifted recipe is given its tables later, some of the rows at a time: got one that asks for columns or the number of rows when it "
-    "is built. Leave out what works across rows, and name the columns that it needs."
+    "A lifted recipe gets its tables later, in parts, but this recipe reads columns or the number of rows while it is built. Remove "
+    "stages that combine rows, and name columns explicitly."
 )
 
 Table = TypeVar("Table")
-Numbers = tuple[NDArray[np.int64], Keys]  # of each row: `__row__` and `__key__`
+Numbers = tuple[NDArray[np.int64], Keys]  # `__row__` and `__key__` of each row
 
 
 @explain_call
 def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = None) -> "_Lifted":
-    """Make a function of tables out of a recipe: `lift(recipe)(table)` has the rows that `pipe(from_table(table), recipe)` gives.
+    """Turn a recipe into a function of tables: `lift(recipe)(table)` returns the rows of `pipe(from_table(table), recipe)`.
 
-    It is for engines that cut data into parts: `map_batches` of Ray, `mapInArrow` of Spark, `map_partitions` of Dask, `map` of `datasets`.
-    It takes a `pyarrow.Table` or `RecordBatch`, a DataFrame of pandas (whose index is left out) or polars, or a mapping of columns, and
-    returns the same kind; for a mapping, a dict of numpy arrays. It pickles, has a fingerprint, and plans once for each schema.
-    `lift(recipe).schema(schema)` is the schema of what comes out of tables of a schema, for engines that ask for it, as Spark does.
+    Use it with `map_batches` of Ray, `mapInArrow` of Spark, `map_partitions` of Dask or `map` of `datasets`. The function takes a
+    `pyarrow.Table`, a `RecordBatch`, a pandas DataFrame (without its index), a polars DataFrame or a mapping of columns, and returns the
+    same type; a mapping gives a dict of NumPy arrays. It can be pickled, has a fingerprint, and is planned once per schema.
+    `lift(recipe).schema(schema)` returns the output schema for an input schema, as Spark needs.
 
-    A stage that draws random numbers would draw the same ones in every part, so it needs to know which rows these are: by `key`, a column
-    of integers, text or bytes with another value in each row, or by the number of the first row in the whole data, as in
-    `lift(recipe)(table, offset=4096)`. An integer key is taken as the number of its row. With the numbers that the rows have in the whole
-    table, from 0 on, all parts together are exactly the rows of `pipe(from_table(whole), recipe)`, in whatever order they run.
+    A random stage must know the rows, or every subset would get the same random numbers. Either `key` names a column of integers, text or
+    bytes with a distinct value per row, or `lift(recipe)(table, offset=4096)` gives the index of the first row. An integer key serves as
+    row number. If keys or offsets number the rows of the whole table from 0, all subsets together contain exactly the rows of
+    `pipe(from_table(whole), recipe)`, in any order of execution.
 
-    Raises `PipelineError`, naming the stage, for one that looks across rows (`shuffle`, `take`, `pack`, `batch`, `cache`, `on_error`, ...)
-    and, when it is called, for one that draws without `key` and `offset`; `SchemaError` for a function without a declared schema, which
-    could differ between parts, and for a key column that is not there or of another type; `DataError` for a row whose key is null.
+    Raises `PipelineError` for a stage that combines rows (`shuffle`, `take`, `pack`, `batch`, `cache`, `on_error`, ...), and, when called,
+    for a random stage without `key` and `offset`. Raises `SchemaError` for a function without a declared schema, which could differ between
+    subsets, and for a missing key column or a key of another type. Raises `DataError` for a null key.
 
     >>> import mlxfp as fp
     >>> expensive = fp.lift(fp.compose(fp.filter_by([("fare", ">", 8)]), fp.rename_columns({"fare": "price"})))
@@ -71,7 +71,7 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     if key is not None:
         check_text(key=key)
     lifted = _Lifted(recipe, key)
-    _ = lifted.stages  # raises errors here, not inside the engine
+    _ = lifted.stages  # Invalid recipes raise errors here, not later inside the engine.
     return lifted
 
 
@@ -82,31 +82,31 @@ class _Lifted:
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of the recipe. Raises unless each looks at one row at a time."""
+        """Stages of the recipe. Raises `PipelineError` if a stage combines rows."""
         try:
-            made = self.recipe(Dataset(_Table()))
+            result = self.recipe(Dataset(_Table()))
         except MlxfpError as error:
-            error.add_note(f"while lifting {brief(self.recipe)}, before it is given a table")
+            error.add_note(f"while building the recipe {brief(self.recipe)} for lift, without a table")
             raise
-        if not isinstance(made, Dataset):
-            raise ArgumentTypeError(f"A recipe turns a dataset into another one, got {type(made).__name__} from {brief(self.recipe)}.")
-        for part in flat_parts(made):
+        if not isinstance(result, Dataset):
+            raise ArgumentTypeError(f"A recipe must return a dataset, got {type(result).__name__} from {brief(self.recipe)}.")
+        for part in flat_parts(result):
             if not isinstance(part, _Table) and not _works_by_row(part):
                 raise PipelineError(
-                    f"{part!r} does not work on one row at a time, and a lifted recipe is given some of the rows, in any order: got it in "
-                    f"{self!r}. Leave it to the engine, or to the pipeline that reads what the engine has written."
+                    f"{part!r} does not work on single rows, but a lifted recipe gets any part of the rows, in any order: {self!r}. "
+                    "Remove it from the recipe; use the engine, or the pipeline that reads the output of the engine."
                 )
-        return made.stages
+        return result.stages
 
     @cached_property
     def plans(self) -> dict[Schema, "_Ready"]:
-        """What runs for tables of a schema. Filled as tables come; not part of the value."""
+        """Plans by input schema, added at the first table of each schema. Not part of the value."""
         return {}
 
     def __call__(self, table: Table, *, offset: int | None = None) -> Table:
-        """Return the rows that come out of a table, as the same kind of table; `offset` is the number of its first row."""
-        taken, given_back = _as_table(table)
-        whole = taken if isinstance(taken, pa.Table) else _checked(taken)
+        """Return the resulting rows as the same type of table. `offset` is the index of the first row in the whole data."""
+        input_table, convert_back = _as_table(table)
+        whole = input_table if isinstance(input_table, pa.Table) else _checked(input_table)
         rows, ready = whole, self.plans.get(whole.schema)
         try:
             if ready is None or ready.cast is not None:
@@ -120,34 +120,34 @@ class _Lifted:
         except Exception as error:
             error.add_note(f"in a table of {rows.num_rows:,} rows for {self!r}; {self._rows_text(rows, offset)}")
             raise
-        made: Table = given_back(pa.Table.from_batches(chunks, schema=ready.schema))
-        return made
+        output: Table = convert_back(pa.Table.from_batches(chunks, schema=ready.schema))
+        return output
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema of what comes out of tables of this schema."""
-        made: Schema = self(schema.empty_table(), offset=0 if self.key is None else None).schema
-        return made
+        """Return the output schema for an input schema."""
+        output: Schema = self(schema.empty_table(), offset=0 if self.key is None else None).schema
+        return output
 
     def _plan(self, table: pa.Table, cast: Schema | None) -> "_Ready":
         dataset: Dataset[Any] = Dataset(_Table(table), self.stages, hooks=_Declared())
         plan = dataset.plan
-        # Without the table, which would be held as long as the plan.
+        # The plan outlives this call and must not hold the table in memory.
         return _Ready(attrs.evolve(plan, source=attrs.evolve(plan.source, table=None)), dataset.resolved.schemas[-1], cast)  # type: ignore[misc]
 
     def _numbers(self, rows: pa.Table, offset: int | None) -> Numbers:
-        """Return the number and the key of each row."""
+        """Return the row numbers and the row keys."""
         if self.key is not None:
             if offset is not None:
-                raise ArgumentError(f"Rows have one key each, got key={self.key!r} and offset={offset}. Give one of them.")
+                raise ArgumentError(f"lift numbers rows by key or by offset, got key={self.key!r} and offset={offset}. Give only one.")
             check_columns([self.key], rows.column_names, "lift(key=)")
             return _numbers_of(rows.column(self.key), self.key)
         if offset is None:
             drawing = next((stage for stage in self.stages if stage.traits.draws), None)
             if drawing is not None:
                 raise PipelineError(
-                    f"{drawing!r} draws random numbers, and would draw the same ones in every table: got one without keys and offset, in "
-                    f'{self!r}. Name a column with another value in each row, as in lift(recipe, key="id"), or give the number of the '
-                    "first row, as in lift(recipe)(table, offset=4096)."
+                    f"Without key and offset, {drawing!r} would draw the same random numbers in every table, in {self!r}. Name a column of "
+                    'distinct values, as in lift(recipe, key="id"), or give the index of the first row, as in '
+                    "lift(recipe)(table, offset=4096)."
                 )
         else:
             check_types((int, np.integer), offset=offset)
@@ -156,11 +156,11 @@ class _Lifted:
         return numbers, _keys_of(numbers)
 
     def _rows_text(self, rows: pa.Table, offset: int | None) -> str:
-        """Say what the numbers of rows in an error mean."""
+        """Return a note for errors that explains how rows are numbered."""
         if self.key is None:
             return f"its rows are counted from {offset or 0}"
         first = rows.column(self.key)[:1].to_pylist() if self.key in rows.column_names else []
-        return f"a row is named by the column {self.key!r} where that has numbers, else counted from 0; the first value is {first!r:.60}"
+        return f"rows are numbered by the column {self.key!r} if it contains integers, else from 0; the first key is {first!r:.60}"
 
     def __repr__(self) -> str:
         return f"lift({brief(self.recipe)}{'' if self.key is None else f', key={self.key!r}'})"
@@ -168,7 +168,7 @@ class _Lifted:
 
 @frozen(eq=False)
 class _Ready:
-    """The plan for tables of one schema, the resulting schema, and the schema to cast to for random access, if it differs."""
+    """Plan for one input schema, with the output schema and, if needed for random access, the schema to cast the input to."""
 
     plan: Plan
     schema: Schema
@@ -177,21 +177,21 @@ class _Ready:
 
 @frozen(repr=False)
 class _Table(Source):
-    """The input table of a lifted recipe, with the hidden columns."""
+    """Input table of a lifted recipe, with the hidden columns."""
 
     table: pa.Table = field(default=None, eq=False)
-    columns: tuple[str, ...] | None = None  # columns that the recipe needs; None selects all
+    columns: tuple[str, ...] | None = None  # columns used by the recipe; None: all columns
     indexable = True
 
     def schema(self) -> Schema:
         if self.table is None:
             raise PipelineError(_UNSEEN)
-        return pa.schema([each for each in self._needed().schema if each.name not in HIDDEN], self.table.schema.metadata)
+        return pa.schema([column for column in self._needed().schema if column.name not in HIDDEN], self.table.schema.metadata)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         table = self._needed()
         most = most_rows(table)
-        for first in range(0, table.num_rows, most):  # no short ones first: nobody waits for the first rows, and a chunk costs time
+        for first in range(0, table.num_rows, most):  # Chunks have full size from the start, because no consumer waits for the first rows.
             yield from count_rows(table.slice(first, most).to_batches(), first)
 
     def length(self) -> int:
@@ -210,24 +210,24 @@ class _Table(Source):
 
 @frozen
 class _Declared(Hooks):
-    """Refuses a schema that is inferred from rows: those of another part of the data could give another one."""
+    """Hooks that reject inferred schemas, because other rows could give another schema."""
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
         inner = super().infer(stage, place)
 
         def infer(schema: Schema, rows: Rows) -> Stage:
-            asked: list[bool] = []
+            requests: list[bool] = []
 
-            def seen() -> Iterator[RecordBatch]:
-                asked.append(True)
+            def watched_rows() -> Iterator[RecordBatch]:
+                requests.append(True)
                 return rows()
 
-            declared = inner(schema, seen)
-            if asked:
-                found = columns_text(declared.schema(schema))
+            declared = inner(schema, watched_rows)
+            if requests:
+                columns = columns_text(declared.schema(schema))
                 raise SchemaError(
-                    f"The schema of {stage!r} is not declared, and another part of the data could give another one: got {found} from the "
-                    "rows of this part. Declare it, as in map(function, schema=pa.schema({'x': pa.int64()}))."
+                    f"The schema of {stage!r} is not declared, got {columns} from these rows, but other rows could give another schema. "
+                    "Declare the schema, as in map(function, schema=pa.schema({'x': pa.int64()}))."
                 )
             return declared
 
@@ -235,30 +235,30 @@ class _Declared(Hooks):
 
 
 def _checked(table: Any) -> pa.Table:
-    """Return a table as `from_table` takes it: with its checks, and its types that rows can be taken of."""
+    """Return a table checked and converted by `from_table`, with column types that support random access."""
     return from_table(table).source.table  # type: ignore[attr-defined]
 
 
 def _works_by_row(part: Any) -> bool:
-    """Return whether a part is a stage whose rows come from one row each, whatever the other rows are."""
+    """Return True for a stage that computes its rows from one row each."""
     return isinstance(part, Stage) and part.emits is None and starts_empty(part)
 
 
 def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
-    """Return the number and the key of each row from a column of keys; rows without a number are counted from 0."""
+    """Return row numbers and row keys from a key column. Rows are numbered from 0 if the keys are not usable row numbers."""
     values = decoded(column.combine_chunks())
     if values.null_count:
-        place = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
-        raise DataError(f"The key of a row is null: row {place} of the table in the column {name!r}. Give each row a key of its own.")
-    places = np.arange(len(values))
+        row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+        raise DataError(f"The key column {name!r} is null in row {row} of the table. Give each row a distinct key.")
+    numbers = np.arange(len(values))
     if pa.types.is_integer(values.type):
-        found = values.to_numpy()
-        numbered = not len(found) or (found.min() >= 0 and found.max() < 1 << LEAF_BITS)
-        return (found.astype(np.int64) if numbered else places), _keys_of(found)
+        keys = values.to_numpy()
+        numbered = not len(keys) or (keys.min() >= 0 and keys.max() < 1 << LEAF_BITS)
+        return (keys.astype(np.int64) if numbered else numbers), _keys_of(keys)
     if not (is_text(values.type) or is_binary(values.type) or pa.types.is_fixed_size_binary(values.type)):
-        raise SchemaError(f"A key is an integer, text or bytes, got the column {name!r} of {values.type}. Cast it, or name another column.")
+        raise SchemaError(f"A key column needs integers, text or bytes, got {name!r} of {values.type}. Cast it, or name another column.")
     plain = (value.encode() if isinstance(value, str) else value for value in values.to_pylist())
-    return places, _keys_of(np.fromiter((_digest(value) for value in plain), np.uint64, len(values)))
+    return numbers, _keys_of(np.fromiter((_digest(value) for value in plain), np.uint64, len(values)))
 
 
 def _digest(value: bytes) -> int:
@@ -266,12 +266,12 @@ def _digest(value: bytes) -> int:
 
 
 def _keys_of(numbers: NDArray[np.int64] | Keys) -> Keys:
-    """Return the key of each row: that of a row with this number in epoch 0."""
+    """Return the key of each row number in epoch 0."""
     return fold_in_rows(fold_in(0, 0), numbers)
 
 
 def _as_table(given: Any) -> tuple[Any, Callable[[pa.Table], Any]]:
-    """Return what `from_table` takes, and what makes the same kind of table of a `pyarrow.Table`."""
+    """Return the input for `from_table`, and a function that converts a `pyarrow.Table` back to the type of the input."""
     library = type(given).__module__.partition(".")[0]
     if isinstance(given, pa.Table):
         return given, identity

@@ -1,4 +1,4 @@
-"""Adding up time and rows, wherever the work is done: what is counted in another process comes back with what was made."""
+"""Counters of time and rows. Worker processes return their counts with their results."""
 
 import itertools
 import threading
@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
-_numbers = itertools.count()  # of the meters of this process
+_numbers = itertools.count()  # ids of the meters in this process
 _lock = threading.Lock()
-_read: "weakref.WeakValueDictionary[int, Meter]" = weakref.WeakValueDictionary()  # the meters that are read in this process, by number
-_copies: "dict[int, Meter]" = {}  # in a worker process: copies of meters of the process that it works for
+_read: "weakref.WeakValueDictionary[int, Meter]" = weakref.WeakValueDictionary()  # meters created in this process, by id
+_copies: "dict[int, Meter]" = {}  # In a worker process: copies of the parent's meters, by id.
 
 Counts = tuple[float, int, int]
 
 
 class Meter:
-    """Seconds, rows and items that a part of a pipeline has made. Running machinery, never part of a value."""
+    """Counter of the seconds, rows and items of a part of a pipeline. Mutable, never part of a dataset."""
 
     def __init__(self) -> None:
-        """Start from nothing."""
+        """Start with zero counts."""
         self.number = next(_numbers)
         self._own = threading.Lock()
         self.reset()
@@ -30,16 +30,14 @@ class Meter:
         return _copy, (self.number,)
 
     def reset(self) -> None:
-        """Start again from nothing."""
         self.seconds, self.rows, self.items = 0.0, 0, 0
 
     def add(self, seconds: float, rows: int = 0, items: int = 0) -> None:
-        """Add to what was counted."""
         with self._own:
             self.seconds, self.rows, self.items = self.seconds + seconds, self.rows + rows, self.items + items
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Add the time of a call."""
+        """Call a function and add its run time."""
         begin = perf_counter()
         try:
             return function(*arguments)
@@ -47,7 +45,7 @@ class Meter:
             self.add(perf_counter() - begin)
 
     def pass_on(self, items: Iterable[Any], chunk_of: Callable[[Any], Any] = lambda item: item) -> Iterator[Any]:
-        """Pass items on, adding their number and the time that making them takes."""
+        """Yield items from an iterable, and count the items, their rows and the time of each `next`."""
         source, end = iter(items), object()
         while (item := self.call(next, source, end)) is not end:
             self.add(0.0, getattr(chunk_of(item), "num_rows", 0), 1)
@@ -55,16 +53,16 @@ class Meter:
 
 
 def take_counts() -> dict[int, Counts]:
-    """In a worker process: return what was counted since the last time, by the number of the meter."""
+    """Return and reset the counts of a worker process, by meter id."""
     copies = list(_copies.items())
-    found = {number: (meter.seconds, meter.rows, meter.items) for number, meter in copies if meter.items or meter.seconds}
+    counts = {number: (meter.seconds, meter.rows, meter.items) for number, meter in copies if meter.items or meter.seconds}
     for _, meter in copies:
         meter.reset()
-    return found
+    return counts
 
 
 def add_counts(counts: dict[int, Counts]) -> None:
-    """Add what a worker process has counted to the meters of this one."""
+    """Add the counts of a worker process to the meters of this process."""
     for number, (seconds, rows, items) in counts.items():
         with _lock:
             meter = _read.get(number)
@@ -77,21 +75,20 @@ def _copy(number: int) -> Meter:
 
 
 class QueueMeter:
-    """What a `prefetch` tells: how many items stood ready when one was asked for, and how busy its workers were."""
+    """Statistics of a `prefetch`: number of ready items at each request, and use of its workers."""
 
     def __init__(self) -> None:
-        """Start from nothing."""
+        """Start with zero counts."""
         self.reset()
 
     def reset(self) -> None:
-        """Start again from nothing."""
         self.asked, self.ready = 0, 0
-        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # seconds: since the workers began, of work of all workers, of which on a processor
+        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # Seconds: elapsed time, work of all workers, CPU time of all workers.
 
     def watch(self, ready: int) -> None:
-        """Add how many items stand ready when one is asked for."""
+        """Record the number of ready items at the time of a request."""
         self.asked, self.ready = self.asked + 1, self.ready + ready
 
     def worked(self, wall: float, busy: float, cpu: float) -> None:
-        """Add what workers did in a time."""
+        """Add elapsed seconds, seconds of work by all workers, and CPU seconds."""
         self.wall, self.busy, self.cpu = self.wall + wall, self.busy + busy, self.cpu + cpu

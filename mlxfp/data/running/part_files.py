@@ -1,4 +1,4 @@
-"""The files of written data: Arrow, Parquet or JSON lines, with the same bytes for the same rows, however these were cut into chunks."""
+"""Writers of Arrow, Parquet and JSON lines files. The bytes of a file depend only on its rows, not on chunk boundaries."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -15,12 +15,13 @@ from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, to_rows
 from mlxfp.support.errors import ArgumentError
 
-_BYTES = 1 << 25  # of a record batch or row group, about: taking rows costs a little for each, and one is in memory at a time
-_FIRST, _MOST = 64, 65_536  # rows in the first batch, which gives the bytes of a row; largest number of rows
+# Target size of a record batch or row group. Smaller batches slow random access down; larger batches need more memory.
+_BYTES = 1 << 25
+_FIRST, _MOST = 64, 65_536  # The row size is measured on the first 64 rows. A batch has at most 65,536 rows.
 
 
 class Format(NamedTuple):
-    """A file format: name, suffix, and a function that writes a file and returns the number of rows."""
+    """File format: name, suffix, and a function that writes a file and returns the number of rows."""
 
     name: str
     suffix: str
@@ -28,12 +29,12 @@ class Format(NamedTuple):
 
 
 def write_arrow(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
-    """Write an Arrow IPC file."""
+    """Write an Arrow IPC file. Return the number of rows."""
     return write_items(path, schema, _even(chunks))
 
 
 def write_items(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
-    """Write an Arrow IPC file with these chunks, each of which is a group or a batch."""
+    """Write an Arrow IPC file with one record batch per chunk. A chunk is a group or a batch. Return the number of rows."""
     rows = 0
     with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, schema) as writer:
         for chunk in chunks:
@@ -43,7 +44,7 @@ def write_items(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> in
 
 
 def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
-    """Write a Parquet file."""
+    """Write a Parquet file. Return the number of rows."""
     rows = 0
     with pq.ParquetWriter(path, schema) as writer:
         for chunk in _even(chunks):
@@ -53,7 +54,7 @@ def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> 
 
 
 def write_jsonl(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
-    """Write JSON lines. Raises `ArgumentError` for a value that JSON does not have: bytes, NaN, an infinite number."""
+    """Write JSON lines. Return the number of rows. Raises `ArgumentError` for values outside JSON: bytes, NaN, infinite numbers."""
     rows = 0
     with path.open("w", encoding="utf-8", newline="\n") as out:
         for chunk in chunks:
@@ -68,43 +69,43 @@ FORMATS = {
     "parquet": Format("parquet", ".parquet", write_parquet),
     "jsonl": Format("jsonl", ".jsonl", write_jsonl),
 }
-ITEMS = Format("items", ".arrow", write_items)  # of `cache`
+ITEMS = Format("items", ".arrow", write_items)  # used by `cache`
 
 
 def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Cut rows into chunks of equal numbers of rows, which the first rows tell: so they do not depend on how the rows came."""
-    held: list[RecordBatch] = []
+    """Yield chunks of equal size. The first rows determine the size, so the chunks do not depend on the input chunks."""
+    buffered: list[RecordBatch] = []
     count, size = 0, None
     for chunk in chunks:
-        held.append(chunk)
+        buffered.append(chunk)
         count += chunk.num_rows
         if size is None and count >= _FIRST:
-            held = [concat_chunks(held)]
-            bits = content_bits(_copied(held[0].slice(0, _FIRST)))
+            buffered = [concat_chunks(buffered)]
+            bits = content_bits(_copied(buffered[0].slice(0, _FIRST)))
             size = min(_MOST, max(_FIRST, 8 * _BYTES * _FIRST // max(1, bits)))
         if size is not None and count >= size:
-            joined = concat_chunks(held)
+            joined = concat_chunks(buffered)
             whole = count - count % size
             for first in range(0, whole, size):
                 yield _copied(joined.slice(first, size))
-            held, count = [joined.slice(whole)], count - whole
+            buffered, count = [joined.slice(whole)], count - whole
     if count:
-        yield _copied(concat_chunks(held))
+        yield _copied(concat_chunks(buffered))
 
 
 def _copied(chunk: RecordBatch) -> RecordBatch:
-    """Copy rows: a slice would write bits of other rows, too, and of any rows what lies under nulls."""
+    """Copy rows. A slice would also write bits of other rows, and arbitrary bytes under nulls."""
     return chunk.take(number_array(np.arange(chunk.num_rows)))
 
 
-def _as_json(row: dict[str, Any], place: int) -> str:
+def _as_json(row: dict[str, Any], row_number: int) -> str:
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
         name = next((name for name, value in row.items() if not _fits(value)), "a column")
         raise ArgumentError(
-            f"JSON has no value for {row[name]!r:.60} in {name!r}: {error}, in row {place} of the file. Write the data with format='arrow' "
-            "or 'parquet', or change the column with map."
+            f"JSON has no value for {row[name]!r:.60} in {name!r}: {error}, in row {row_number} of the file. Write the data with "
+            "format='arrow' or 'parquet', or change the column with map."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Runners: jobs in the threads of this process, or in other processes, in order and with a bounded number in flight."""
+"""Pools: run jobs in threads or processes, yield results in order, and limit the number of jobs in flight."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -20,36 +20,36 @@ from mlxfp.core.sources import ChunkTask, Position, Task
 from mlxfp.data.rows.calling import context_until
 from mlxfp.support.errors import WorkerError
 
-_FIRST_ROWS = 16  # of the first pieces, as long as it is not known how much work a row is
-_SECONDS = 0.03  # of work in a piece: handing it over costs little in comparison, and workers end together
-_UNREAD_BYTES = 256 << 20  # of results that have not been read yet, above which only the job that is next is worked on
+_FIRST_ROWS = 16  # rows per piece of a job until the time per row is known
+_SECONDS = 0.03  # Target work per piece of a job. Transfers cost little in comparison, and all workers finish at about the same time.
+_UNREAD_BYTES = 256 << 20  # If unread results exceed this size, workers process only the next job.
 
 
 class Pool(ABC):
-    """Workers, and the order of their results. Running machinery, never part of a value.
+    """Pool of workers with results in order. Mutable, never part of a dataset.
 
-    A job of many rows is cut into pieces, so that all workers have a part of it: chunk boundaries mean nothing before rows are grouped.
-    The size of the pieces depends on the time that the last pieces took; the result of the job does not.
+    A job with many rows is cut into pieces for several workers, because chunk boundaries have no meaning before rows are grouped. The
+    time of recent pieces determines the piece size. The result does not depend on the pieces.
     """
 
     kind: ClassVar[str]
 
     def __init__(self, workers: int) -> None:
-        """Start with nothing."""
+        """Start without any measured work."""
         self.workers = workers
-        self.busy, self.cpu = 0.0, 0.0  # seconds of work of all workers together, and of these on a processor
+        self.busy, self.cpu = 0.0, 0.0  # Seconds of work of all workers, and the CPU seconds of this work.
         self._lock = threading.Lock()
 
     @abstractmethod
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Give a job to a worker; `unwanted` tells whether anybody still waits for it."""
+        """Send a job to a worker. `unwanted()` returns True if no consumer waits for the result."""
 
     @abstractmethod
     def close(self) -> None:
-        """End all workers, and wait until they have ended."""
+        """Stop all workers and wait for their end."""
 
     def map(self, jobs: Jobs, *, whole: bool) -> Generator[tuple[tuple[Job, Position], Result], None, None]:
-        """Yield each job, in order, with its result: see `Runner`."""
+        """Yield each job with its result, in order (see `Runner`)."""
         flow = _Flow(self, jobs, whole=whole)
         try:
             while (entry := flow.next()) is not None:
@@ -58,7 +58,7 @@ class Pool(ABC):
             flow.close()
 
     def read(self, task: Task) -> RecordBatch:
-        """Let the workers read a task, and wait for the rows. If a worker fails, the task is read here, for its error."""
+        """Read a task in a worker and wait for its rows. If the worker fails, read the task in this thread to raise the original error."""
         jobs = ((job, None) for job in (Job(task, 0, 0, Segment((), NO_HOOKS)),))
         with closing(self.map(jobs, whole=False)) as results:
             _, result = next(results)
@@ -72,7 +72,7 @@ class Pool(ABC):
 
 @define(eq=False)
 class _Entry:
-    """A job in work: its pieces so far, and the number of the first row that no worker has been given yet."""
+    """Submitted job: futures of its pieces, and the index of the first row not yet submitted (`begun`)."""
 
     job: Job
     after: Position
@@ -97,27 +97,27 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # a chunk of each piece: one of the job, as without workers, so that cursors are the same
+    if len(chunks) == len(results) > 1:  # A job needs one chunk for all pieces, as without workers, so that cursors are the same.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 
 
 class _Flow:
-    """The jobs of one source on their way through a pool."""
+    """Flow of the jobs of one source through a pool."""
 
     def __init__(self, pool: Pool, jobs: Jobs, *, whole: bool) -> None:
-        """Start with nothing."""
+        """Start without submitted jobs."""
         self._pool, self._jobs, self._whole = pool, jobs, whole
         self._entries: deque[_Entry] = deque()
-        self._more = True  # whether there are more jobs
-        self._failed: Exception | None = None  # the error that making jobs ended with
+        self._more = True  # True while there are more jobs
+        self._failed: Exception | None = None  # error raised by the iterator of jobs
         self._changed = threading.Condition()
         self._running, self._unread, self._closed = 0, 0, False
         self._row_seconds: float | None = None
         self._most = 2 * pool.workers
 
     def next(self) -> _Entry | None:
-        """Wait for the job that is next, keeping the workers busy; None after the last job."""
+        """Wait for the next job in order and keep the workers busy. Return None after the last job."""
         while True:
             self._give()
             if not self._entries:
@@ -136,7 +136,7 @@ class _Flow:
                 self._changed.wait_for(partial(self._ready, first))
 
     def close(self) -> None:
-        """Cancel queued jobs; stop running jobs early if possible."""
+        """Cancel queued jobs, and stop running jobs early if possible."""
         self._closed = True
         for entry in self._entries:
             for future in entry.futures:
@@ -144,11 +144,11 @@ class _Flow:
         self._jobs.close()
 
     def _ready(self, first: _Entry) -> bool:
-        """Return whether the job that is next is done, or workers can be given more."""
+        """Return True if the next job is done, or another piece can be submitted."""
         return first.done or self._room()
 
     def _room(self) -> bool:
-        """Whether another piece may be given to a worker, and there is one."""
+        """Return True if there is another piece of work and the limits allow its submission."""
         if self._running >= self._most:
             return False
         if self._entries and not self._entries[-1].all_given:
@@ -156,7 +156,7 @@ class _Flow:
         return self._more and len(self._entries) < self._most and self._unread < _UNREAD_BYTES
 
     def _give(self) -> None:
-        """Give pieces to workers while there is room."""
+        """Submit pieces while the limits allow."""
         while self._room():
             if self._entries and not self._entries[-1].all_given:
                 self._submit(self._entries[-1])
@@ -164,27 +164,29 @@ class _Flow:
                 self._open()
 
     def _open(self) -> None:
-        """Take the next job."""
+        """Get the next job."""
         try:
             job, after = next(self._jobs)
         except StopIteration:
             self._more = False
             return
-        except Exception as error:  # noqa: BLE001  # raised when it is its turn
+        except Exception as error:  # noqa: BLE001  # raised later, in the order of the jobs
             self._more, self._failed = False, error
             return
         self._entries.append(_Entry(job, after))
 
     def _submit(self, entry: _Entry) -> None:
-        """Give the next rows of a job to a worker."""
+        """Submit the next rows of a job."""
         rows, first = entry.job.task.rows, entry.begun
-        if isinstance(entry.job.task, ChunkTask) and not are_costly(entry.job.segment.steps):  # read already: nothing for a worker
+        # A `ChunkTask` contains rows already read, so a worker would have nothing to do.
+        if isinstance(entry.job.task, ChunkTask) and not are_costly(entry.job.segment.steps):
             entry.futures, entry.all_given = [Inline().submit(entry.job, lambda: False)], True
             with self._changed:
                 self._unread += _bytes(entry.futures[0])
             return
         size = self._size(rows)
-        stop = rows if self._whole or rows - first < 1.5 * size else first + size  # few rows more are not worth a piece of their own
+        # A short last piece is not worth a separate transfer, so the current piece includes the last rows.
+        stop = rows if self._whole or rows - first < 1.5 * size else first + size
         part = None if (first, stop) == (0, rows) else entry.job.part(first, stop)
         if part is None:
             part, stop = entry.job, rows
@@ -192,7 +194,7 @@ class _Flow:
             self._running += 1
         try:
             future = self._pool.submit(part.sent_to(self._pool.kind), lambda: self._closed)
-        except Exception as error:  # noqa: BLE001  # what cannot be read here, or cannot be sent
+        except Exception as error:  # noqa: BLE001  # unreadable, or impossible to send
             future = Future()
             future.set_exception(error)
         entry.futures.append(future)
@@ -205,15 +207,15 @@ class _Flow:
         return max(1, int(_SECONDS / max(self._row_seconds, 1e-9)))
 
     def _note(self, rows: int, future: "Future[Result]") -> None:
-        """Count a finished job. Called by the thread that finishes it."""
+        """Record a finished piece. The thread that finishes the piece calls this method."""
         with self._changed:
             self._running -= 1
             if not future.cancelled() and future.exception() is None:
                 seconds = future.result().seconds
                 self._pool.count(future.result())
                 self._unread += _bytes(future)
-                each = seconds / max(1, rows)
-                self._row_seconds = each if self._row_seconds is None else (self._row_seconds + each) / 2
+                row_seconds = seconds / max(1, rows)
+                self._row_seconds = row_seconds if self._row_seconds is None else (self._row_seconds + row_seconds) / 2
             self._changed.notify_all()
 
 
@@ -224,50 +226,50 @@ def _bytes(future: "Future[Result]") -> int:
 
 
 class Inline(Pool):
-    """The thread that calls: a job is done when it is submitted."""
+    """Pool without workers: `submit` runs the job in the calling thread."""
 
     kind = "inline"
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start without workers."""
         super().__init__(1)
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Do the job."""
+        """Run the job at once."""
         future: Future[Result] = Future()
         try:
             future.set_result(timed(job))
-        except Exception as error:  # noqa: BLE001  # raised where the result is asked for
+        except Exception as error:  # noqa: BLE001  # raised by `Future.result`
             future.set_exception(error)
         return future
 
     def close(self) -> None:
-        """End: there is nothing to end."""
+        """Do nothing: there are no workers."""
 
 
 class Threads(Pool):
-    """Workers in this process."""
+    """Pool of threads in this process."""
 
     kind = "threads"
 
     def __init__(self, workers: int) -> None:
-        """Start with nothing."""
+        """Create the thread pool."""
         super().__init__(workers)
         self._executor = ThreadPoolExecutor(workers, "mlxfp-worker")
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Run a job in the context of the caller: numpy's errstate, the precision of decimals."""
+        """Run a job in the context of the caller (NumPy error state, decimal precision)."""
         context = context_until(unwanted)
-        context.run(RUNNER.set, None)  # a worker that waits for other workers could wait for ever
+        context.run(RUNNER.set, None)  # A worker that waits for other workers could cause a deadlock.
         return self._executor.submit(context.run, timed, job)
 
     def close(self) -> None:
-        """End the threads, which end at the next row."""
+        """Stop the threads. Each thread ends before its next row."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 def timed(job: Job) -> Result:
-    """Run a job, and measure its time."""
+    """Run a job and measure its time."""
     __tracebackhide__ = True
     begin, on_processor = perf_counter(), thread_time()
     result = job.run()

@@ -1,4 +1,4 @@
-"""Prefetch: work ahead in a thread."""
+"""Prefetch: read ahead in a background thread."""
 
 import atexit
 import threading
@@ -35,20 +35,22 @@ _POOLS: dict[str, Callable[[int], Pool]] = {"threads": Threads, "processes": Pro
 def prefetch(
     depth: int, *, workers: int = 1, kind: Kind = "threads", max_bytes: int | None = None
 ) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Prepare up to `depth` items (before `batch`: chunks) ahead, in one thread, or with several workers.
+    """Prepare up to `depth` items ahead in a background thread, optionally with several workers. Before `batch`, an item is a chunk.
 
-    With more than one of `workers`, or with `kind="processes"`, they share the work of everything before this stage that has no state:
-    reading files that are rows (images, sounds), `map`, `filter`, `template`, `tokenize` and the like, wherever they stand: below a
-    shuffle or a mixture, and while `cache` is written. What has a state, as `batch` and `pack` have, runs in one thread. Threads are for
-    functions that release Python's lock (decoding, numpy, Arrow) or wait for a network, as in `prefetch(64, workers=32)`; processes are for
-    Python code (extra `processes`: loky and cloudpickle). Functions are sent to processes by value where they cannot be imported, so
-    lambdas work, and a script needs no `if __name__ == "__main__"`. Workers start when iterating begins, and end with it.
+    With `workers` > 1 or `kind="processes"`, workers run all earlier stateless work: reading files with one example each (images, sounds),
+    `map`, `filter`, `template`, `tokenize` and similar stages. This includes work before a shuffle or mixture, and while `cache` writes its
+    files. Stages with a state, such as `batch` and `pack`, run in one thread.
 
-    With `max_bytes`, nothing more is prepared while the items that wait hold that many bytes: so at most one item goes beyond it.
-    Values, order and cursors are the same as without it; an error comes out at the same place. No argument is part of the
-    fingerprint: a run may continue with others. Threads and processes end when the consumer stops, fails or lets go of the iterator, and
-    before Python exits. Raises `WorkerError` where a process ends, as when the system kills it for its memory, naming the rows that it
-    worked on, and for what cannot be sent to one, naming the stage.
+    Use threads for functions that release the GIL (decoding, NumPy, Arrow) or wait for a network, as in `prefetch(64, workers=32)`. Use
+    processes for Python code (extra `processes`: loky and cloudpickle). Functions that cannot be imported are sent by value, so lambdas
+    work, and a script needs no `if __name__ == "__main__"`. Workers start and end with the iteration.
+
+    With `max_bytes`, preparation pauses while waiting items hold that many bytes or more. Values, order, errors and cursors are the same as
+    without `prefetch`. No argument is part of the fingerprint, so a resumed run may use other arguments. Threads and processes end when
+    the consumer stops, fails or drops the iterator, and before Python exits.
+
+    Raises `WorkerError` with the rows in work if a worker process dies, for example when killed for its memory use. Raises `WorkerError`
+    with the stage if a stage cannot be sent to a process.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.prefetch(2)))
@@ -68,9 +70,9 @@ def prefetch(
 
 @frozen(repr=False)
 class Prefetch(Wrapper):
-    """The dataset, read ahead in a thread. Its position is the dataset's cursor."""
+    """Dataset read ahead in a thread. The position is the cursor of the dataset."""
 
-    depth: int = field(eq=False)  # this field and the next ones change how the dataset runs, not its items
+    depth: int = field(eq=False)  # `depth` and the following fields affect the execution, but not the items.
     workers: int = field(default=1, eq=False)
     kind: Kind = field(default="threads", eq=False)
     max_bytes: int | None = field(default=None, eq=False)
@@ -78,16 +80,17 @@ class Prefetch(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """The items of the dataset that is held."""
+        """Traits of the dataset."""
         return evolve(super().traits, keeps_rows=True, same_items=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Start the thread, and yield its items."""
-        _ = self.dataset.plan  # schemas are inferred before the thread reads: both may read the first rows of one source
-        __tracebackhide__ = True  # pytest and IPython leave this frame out; the cause is in a later frame
+        """Start the thread and yield its items."""
+        # Infer schemas before the thread starts. Otherwise both could read the first rows of a source at the same time.
+        _ = self.dataset.plan
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython: the cause of the error is in a later frame.
         line = _Line(self.depth, self.max_bytes, self.watch)
         pool = self._pool()
-        context = context_until(line.is_closed)  # the caller's context: numpy's errstate, the precision of decimals
+        context = context_until(line.is_closed)  # The thread uses the caller's context: NumPy error state, decimal precision.
         if pool is not None:
             context.run(RUNNER.set, pool)
         job = context.run, _work, self.dataset, start(epoch, position), line
@@ -98,7 +101,7 @@ class Prefetch(Wrapper):
         def stop() -> None:
             nonlocal stopped
             line.close()
-            if pool is not None:  # before joining the thread, which waits for the pool
+            if pool is not None:  # Close the pool before `join`, because the thread waits for the pool.
                 pool.close()
             worker.join()
             if pool is not None and self.watch is not None:
@@ -106,47 +109,48 @@ class Prefetch(Wrapper):
             stopped = True
 
         worker.start()
-        atexit.register(stop)  # a thread in Arrow or MLX while Python takes itself down would abort the process
+        atexit.register(stop)  # A thread inside Arrow or MLX during the shutdown of Python would abort the process.
         try:
             yield from line
         finally:
-            if not stopped:  # else Python exits, and its modules may be empty by now
+            if not stopped:  # After `atexit`, the globals of this module may already be gone.
                 atexit.unregister(stop)
                 line.close()
-                if threading.get_ident() == consumer:  # else the garbage collector runs in another one, maybe in that very worker
+                # The garbage collector may run this code in another thread, even in the prefetch thread, which cannot join itself.
+                if threading.get_ident() == consumer:
                     stop()
                 elif pool is not None:
                     threading.Thread(target=stop, name="mlxfp-prefetch-end").start()
 
     def _pool(self) -> Pool | None:
-        """Make the workers, if there is more than the one thread."""
+        """Return a pool of workers, or None if a single thread is enough."""
         return _POOLS[self.kind](self.workers) if self.workers > 1 or self.kind == "processes" else None
 
     @property
     def runs_in(self) -> tuple[str, str]:
-        """The thread of this stage, and its workers."""
+        """Names of the thread and of the workers, for `explain`."""
         alone = self.workers == 1 and self.kind == "threads"
         return "the thread of prefetch", "" if alone else "1 process" if self.workers == 1 else f"{self.workers} {self.kind}"
 
     def notes(self) -> tuple[str, ...]:
-        """Say how much is held, and what workers do."""
-        held = "1 item" if self.depth == 1 else f"{self.depth:,} items"
-        ahead = f"holds up to {held} ahead" + ("" if self.max_bytes is None else f", or {self.max_bytes:,} bytes and one more")
+        """Return notes on the buffered items and on the work of the workers."""
+        items = "1 item" if self.depth == 1 else f"{self.depth:,} items"
+        ahead = f"holds up to {items} ahead" + ("" if self.max_bytes is None else f", or {self.max_bytes:,} bytes and one more")
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
-        shared = "nothing: no stage before it works without a state"
-        with suppress(MlxfpError, OSError):  # the lines about columns say what is wrong
+        shared = "nothing: no earlier stage is stateless"
+        with suppress(MlxfpError, OSError):  # Other lines of `explain` report this error.
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")
 
 
 def _shared(dataset: Dataset[Any]) -> Iterator[str]:
-    """Yield the texts of the parts that workers run: child datasets, the source, the leading stages."""
+    """Yield the printed parts that workers run: child datasets, the source, leading stages."""
     plan = dataset.plan
     source = plan.source
-    for held in children(source):
-        yield from _shared(held)
+    for child in children(source):
+        yield from _shared(child)
     if not children(source) and source.traits.costly():
         yield repr(source)
     yield from (step.text for step in plan.segment if step.text)
@@ -156,21 +160,21 @@ def _shared(dataset: Dataset[Any]) -> Iterator[str]:
 
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:
-    """Fill the line until the dataset ends, fails, or nobody reads any more."""
+    """Fill the queue until the dataset ends or fails, or the consumer stops."""
     __tracebackhide__ = True
     items = run(dataset, cursor)
     try:
         while line.wait() and (item := next(items, None)) is not None:
             line.put(item)
         line.end(None)
-    except BaseException as error:  # noqa: BLE001  # delivered to the consumer, in its place in the order
+    except BaseException as error:  # noqa: BLE001  # raised in the consumer, after the earlier items
         line.end(error)
     finally:
         items.close()
 
 
 class _Line:
-    """A bounded queue between two threads that either side can end. Running machinery, never part of a value."""
+    """Bounded queue between two threads. Both threads can close the queue. Mutable, never part of a dataset."""
 
     def __init__(self, depth: int, max_bytes: int | None, watch: QueueMeter | None) -> None:
         self._items: deque[tuple[Any, int]] = deque()
@@ -181,13 +185,12 @@ class _Line:
         self._error: BaseException | None = None
 
     def wait(self) -> bool:
-        """Wait until there is room; False once the reader has gone."""
+        """Wait for a free slot. Return False if the consumer has stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._full())
             return not self._closed
 
     def put(self, item: Any) -> None:
-        """Add an item."""
         size = 0 if self._max_bytes is None else _size(item[0])
         with self._changed:
             self._items.append((item, size))
@@ -195,20 +198,20 @@ class _Line:
             self._changed.notify()
 
     def end(self, error: BaseException | None) -> None:
-        """Say that no more items come, and why."""
+        """Mark the end of the items, with the error that caused the end, if any."""
         with self._changed:
             self._ended, self._error = True, error
             self._changed.notify()
 
     def close(self) -> None:
-        """Say that nobody reads any more."""
+        """Mark that the consumer has stopped."""
         with self._changed:
             self._closed = True
             self._items.clear()
             self._changed.notify()
 
     def is_closed(self) -> bool:
-        """Whether the reader has gone."""
+        """Return True if the consumer has stopped."""
         return self._closed
 
     def _full(self) -> bool:
@@ -226,7 +229,7 @@ class _Line:
             if self._watch is not None:
                 self._watch.watch(len(self._items))
             self._changed.wait_for(lambda: self._closed or self._items or self._ended)
-            if self._closed:  # as Python exits, and who reads is in another thread than the main one, which this ends without a word
+            if self._closed:  # Python exits while a thread other than the main thread reads: SystemExit ends this thread silently.
                 raise SystemExit
             if not self._items:
                 return None
@@ -237,7 +240,7 @@ class _Line:
 
 
 def _size(item: Any) -> int:
-    """Return about how many bytes a chunk holds, or a batch: arrays, and tuples of strings."""
+    """Return the approximate bytes of a chunk, or of a batch of arrays and tuples of strings."""
     if not isinstance(item, dict):
         return int(item.nbytes)
     return sum(int(value.nbytes) if hasattr(value, "nbytes") else sum(map(getsizeof, value)) for value in item.values())

@@ -1,8 +1,9 @@
-"""Workers in other processes: loky starts them, cloudpickle sends functions, and rows travel as Arrow IPC in shared memory.
+"""Worker processes: loky starts them, cloudpickle sends functions, and rows are sent as Arrow IPC in shared memory.
 
-What several jobs share, the stages and the sources, is pickled once into the folder of the run, and each worker reads it once. Small chunks
-go through the pipe, large ones through files of that folder, which lies in memory (`/dev/shm`) where there is room; who reads a file maps
-and removes it. The folder is removed when the pool closes, by the workers if this process is killed, and by the next pool if they are, too.
+Stages and sources shared by several jobs are pickled once into the folder of the run, and each worker reads them once. Small chunks are
+sent through the pipe. Large chunks are sent through files in the folder, in memory (`/dev/shm`) if there is enough room. The receiver
+maps a file into memory and deletes it. The pool removes the folder when it closes. After a kill of this process, the workers remove the
+folder; if they are killed as well, the next pool removes it.
 """
 
 import gc
@@ -34,30 +35,30 @@ from mlxfp.data.running.pools import Pool, timed
 from mlxfp.support.errors import WorkerError
 from mlxfp.support.optional import optional
 
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run has a name of its own, and is nobody else's to read
-_ROOM = 1 << 30  # bytes that must be free there: in a container it may be as small as 64 MB
-_THROUGH_PIPE = 1 << 16  # bytes of a message, above which it goes through a file
-_LOOK = 1.0  # seconds between two looks at whether the process that waits for a worker is still there
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}  # each worker has a core
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run is private and has a unique name
+_ROOM = 1 << 30  # Required free bytes in `/dev/shm`. A container may have only 64 MB.
+_THROUGH_PIPE = 1 << 16  # Messages above 64 KB are sent through a file, not through the pipe.
+_LOOK = 1.0  # seconds between checks that the parent process is alive
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}  # Each worker has a single core.
 
 
 class Processes(Pool):
-    """Workers in other processes. They import neither MLX nor the main module of the program."""
+    """Pool of worker processes. Workers import neither MLX nor the main module of the program."""
 
     kind = "processes"
 
     def __init__(self, workers: int) -> None:
-        """Make the folder of the run, and let loky start processes when the first job comes."""
+        """Create the folder of the run. loky starts the processes at the first job."""
         super().__init__(workers)
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
         self._folder = _make_folder()
-        self._shared: dict[int, tuple[Any, str]] = {}  # by id of a value: the value in a file, and the name of the file
+        self._shared: dict[int, tuple[Any, str]] = {}  # The key is the id of a shared value; the entry is (value, file name).
         self._jobs, self._texts = 0, dict[str, str]()
         self._sending = threading.Lock()
         self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Send a job to a process. Raises `WorkerError`, naming the stage, for what cannot be sent."""
+        """Send a job to a process. Raises `WorkerError` with the stage if the job cannot be sent."""
         with self._sending:
             self._jobs += 1
             name = str(self._jobs)
@@ -68,12 +69,12 @@ class Processes(Pool):
             except (BrokenProcessPool, RuntimeError) as error:
                 raise self._ended(error) from error
         received: Future[Result] = Future()
-        received.set_running_or_notify_cancel()  # only a kill stops a worker that has begun
+        received.set_running_or_notify_cancel()  # From now on, the future cannot be cancelled: only a kill stops a worker.
         sent.add_done_callback(lambda done: self._receive(done, name, received))
         return received
 
     def close(self) -> None:
-        """Kill the processes, and remove their files."""
+        """Kill the processes and delete their files."""
         self._executor.shutdown(wait=True, kill_workers=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -87,19 +88,19 @@ class Processes(Pool):
         except BrokenProcessPool as error:
             received.set_exception(self._ended(error))
         except _UnreadableError as error:
-            message = f'A worker process cannot load what it was sent: {error}, for {self._texts[name]}. Use kind="threads".'
+            message = f'A worker process cannot load its job: {error}, for {self._texts[name]}. Use kind="threads".'
             received.set_exception(WorkerError(message))
-        except BaseException as error:  # noqa: BLE001  # an error of the job: the job runs again in this process, which raises the error
+        except BaseException as error:  # noqa: BLE001  # this process repeats the job and raises its error
             received.set_exception(error)
 
     def _ended(self, error: Exception) -> WorkerError:
-        """Return an error that names the jobs of the workers that ended."""
-        at = sorted(path.name.removeprefix(_RUNNING) for path in self._folder.glob(f"{_RUNNING}*"))
-        texts = [self._texts[name] for name in at if name in self._texts]
-        what = "; ".join(texts) or "nothing yet: it may not have started"
+        """Return a `WorkerError` with the jobs of the dead workers."""
+        running = sorted(path.name.removeprefix(_RUNNING) for path in self._folder.glob(f"{_RUNNING}*"))
+        texts = [self._texts[name] for name in running if name in self._texts]
+        rows = "; ".join(texts) or "no rows (a worker may not have started)"
         reason = " ".join(str(error).split())
         return WorkerError(
-            f"A worker process has ended. The workers were working on: {what}. {reason[:300]} If the system killed it for memory, "
+            f"A worker process has ended. The workers were working on: {rows}. {reason[:300]} If the system killed it for memory, "
             'use fewer workers or smaller rows; if a function crashes, kind="threads" shows where.'
         )
 
@@ -112,8 +113,8 @@ class Processes(Pool):
                     dumps(step.stage, lambda value: None, self._folder)
                 except Exception as cause:
                     raise WorkerError(
-                        f"A stage cannot be sent to another process: {cause}, in {step.text}. Make what it uses in the function (open "
-                        'files, locks), or use kind="threads".'
+                        f"A stage cannot be sent to another process: {cause}, in {step.text}. Create open files and locks "
+                        'inside the function, or use kind="threads".'
                     ) from cause
             raise WorkerError(
                 f'A task cannot be sent to another process: {error}, in {_text(job)}. Use kind="threads", or put load() or cache(path) '
@@ -121,14 +122,14 @@ class Processes(Pool):
             ) from error
 
     def _share(self, value: Any) -> str | None:
-        """Return the name of a value that several jobs share, which is written when it is first asked for."""
+        """Return the name of a value shared by several jobs. The first call writes the value to a file."""
         if not isinstance(value, Segment | Source):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            name = f"shared-{len(self._shared)}"  # counted after `dumps`, which may share values inside this value
+            name = f"shared-{len(self._shared)}"  # Choose the number after `dumps`, because `dumps` may share values nested in this value.
             (self._folder / name).write_bytes(data)
-            self._shared[id(value)] = (value, name)  # the value is kept, so no other value gets its id
+            self._shared[id(value)] = (value, name)  # The reference keeps the value alive, so that no other value gets its id.
         return self._shared[id(value)][1]
 
 
@@ -137,7 +138,7 @@ def _text(job: Job) -> str:
     return f"{job.task.rows} rows from row {job.first} on" + (f" in {stages}" if stages else f" of {brief(job.task)}")
 
 
-# --- in this process and in workers: messages
+# --- messages between this process and the workers
 
 
 def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | None) -> Any:
@@ -148,7 +149,7 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
             return shared(value)
 
         def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, pa.RecordBatch):  # a pickle of Arrow holds the whole buffers of a slice
+            if isinstance(value, pa.RecordBatch):  # A plain pickle of an Arrow slice would contain the complete buffers.
                 return _read_chunk, (str(folder), _write_chunks(folder, [value]))
             if isinstance(value, FunctionType | type) and not _is_found(value.__module__):
                 cloudpickle.register_pickle_by_value(sys.modules[value.__module__])
@@ -159,15 +160,16 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
 
 @lru_cache(maxsize=1024)
 def _is_found(module: str) -> bool:
-    """Return whether a fresh process can import a module by its name; one that was made in this process may exist here only."""
+    """Return True if a fresh process can import a module by name. A module created at run time exists only in this process."""
     top = module.partition(".")[0]
     return module not in sys.modules or module == "__main__" or any(finder.find_spec(top, None) for finder in sys.meta_path)
 
 
 def dumps(value: Any, shared: Callable[[Any], str | None], folder: Path | None) -> bytes:
-    """Pickle a job, or what was made of it: functions that cannot be imported by value, rows as Arrow IPC.
+    """Pickle a job or a result: functions that cannot be imported by value, rows as Arrow IPC.
 
-    `shared` names values that the other side has already. Many rows go through a file in `folder`; None: they are in the bytes.
+    `shared` returns the names of values known to the receiver. Large chunks are written to files in `folder`; with None, the bytes contain
+    all chunks.
     """
     file = BytesIO()
     _pickler(file, shared, folder).dump(value)
@@ -179,7 +181,7 @@ def _read_chunk(folder: str, data: "bytes | str") -> pa.RecordBatch:
 
 
 def _write_chunks(folder: Path | None, chunks: list[pa.RecordBatch]) -> bytes | str:
-    """Write chunks, to bytes or, if they are many, to a file, whose name is returned."""
+    """Return chunks as bytes, or write large chunks to a file and return its path."""
     size = sum(chunk.nbytes for chunk in chunks)
     if folder is None or size < _THROUGH_PIPE:
         sink = pa.BufferOutputStream()
@@ -200,14 +202,16 @@ def _write(chunks: list[pa.RecordBatch], sink: Any) -> None:
 
 
 def _read_chunks(folder: Path, data: bytes | str) -> list[pa.RecordBatch]:
-    """Read chunks from bytes or from a file. The file stays mapped as long as one of the chunks."""
+    """Read chunks from bytes or from a file. The file stays mapped as long as any of its chunks exists."""
     if isinstance(data, bytes):
         return list(_read(pa.BufferReader(data)))
     with suppress(FileNotFoundError):
         mapped = pa.memory_map(data)
-        os.unlink(data)  # noqa: PTH108  # a string
+        os.unlink(data)  # noqa: PTH108  # a string, not a `Path`
         return list(_read(mapped))
-    raise WorkerError(f"What a worker has made is gone: there is no file {data}. Something else removes files from {folder.parent}.")
+    raise WorkerError(
+        f"The result file {data} of a worker is missing. Another program deletes files in {folder.parent}: stop this program."
+    )
 
 
 def _read(source: Any) -> Iterator[pa.RecordBatch]:
@@ -217,22 +221,22 @@ def _read(source: Any) -> Iterator[pa.RecordBatch]:
             yield from reader
 
 
-# --- in this process: the folder
+# --- folder of the run, in this process
 
 _PREFIX = "mlxfp-"
 _RUNNING = "running-"
 
 
 def _make_folder() -> Path:
-    """Make the folder of a run, and remove those of processes that were killed."""
+    """Create the folder of a run, and delete folders of killed processes."""
     parent = Path(tempfile.gettempdir())
     with suppress(OSError):
         if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _ROOM:
             parent = _IN_MEMORY
-    for left in parent.glob(f"{_PREFIX}*-*"):
-        number = left.name.removeprefix(_PREFIX).partition("-")[0]
+    for folder in parent.glob(f"{_PREFIX}*-*"):
+        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if number.isdecimal() and not _is_running(int(number)):
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
 
 
@@ -241,26 +245,27 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # of another user
+    except OSError:  # The process belongs to another user.
         return True
     return True
 
 
-# --- in workers
+# --- functions that run in workers
 
 
-_loaded: dict[tuple[str, str], Any] = {}  # what jobs share, by folder and name: a worker does one job at a time
+# Values shared by several jobs, by (folder, name). No lock, because a worker runs one job at a time.
+_loaded: dict[tuple[str, str], Any] = {}
 
 
-def _begin(folder: str) -> None:  # pragma: no cover  # not in the process of the tests, which it would end
-    """Prepare a worker: it ignores interrupts, and ends when the parent process has ended."""
+def _begin(folder: str) -> None:  # pragma: no cover  # would end the test process
+    """Set a worker up: ignore interrupts, and exit when the parent process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
-    gc.disable()  # until the first job is loaded: collecting imported objects takes a tenth of the start
+    gc.disable()  # Until the first job is loaded, garbage collection of imported objects would take a tenth of the start time.
     parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:  # another one adopts orphans
+        while os.getppid() == parent:  # The operating system gives an orphaned process another parent.
             time.sleep(_LOOK)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
@@ -269,7 +274,7 @@ def _begin(folder: str) -> None:  # pragma: no cover  # not in the process of th
 
 
 def _work(folder: str, name: str, data: bytes) -> tuple[Result, bytes | str, dict[int, Counts]]:
-    """Run a job, whose mark is in the folder meanwhile. The chunks of the result are apart, as bytes or the name of a file."""
+    """Run a job. A mark file in the folder shows the running job. Chunks are returned separately, as bytes or as the path of a file."""
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()
     try:
@@ -288,16 +293,16 @@ def _work(folder: str, name: str, data: bytes) -> tuple[Result, bytes | str, dic
 
 
 def _can_be_sent(error: Exception) -> bool:
-    """Return whether an error arrives: one whose `__init__` takes other arguments than it passes on would end the pool."""
+    """Return True if an error can be pickled and unpickled. An error with unusual `__init__` arguments would break the pool."""
     try:
         pickle.loads(dumps(error, lambda value: None, None))  # noqa: S301  # written in the same call
-    except Exception:  # noqa: BLE001  # of any class
+    except Exception:  # noqa: BLE001  # any class of error
         return False
     return True
 
 
 class _FailedError(Exception):
-    """Replaces an error of a job that cannot be pickled. The job runs again in the parent process, which raises the error."""
+    """Replacement for an unpicklable error of a job. The parent process repeats the job to raise the original error."""
 
 
 def _load(data: bytes, folder: str) -> Any:
@@ -308,11 +313,11 @@ def _load(data: bytes, folder: str) -> Any:
 
 
 class _UnreadableError(Exception):
-    """A job that the worker cannot unpickle."""
+    """Raised for a job that the worker cannot unpickle."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads pickles of this program for its own workers."""
+    """Unpickler for jobs of the parent process."""
 
     def __init__(self, file: BytesIO, folder: str) -> None:
         """Read a pickle from a file. Shared values are in the folder."""

@@ -1,4 +1,4 @@
-"""The pool of ranks that write together. Each rank writes its own files, and all ranks learn of the end or of a failure."""
+"""Pool of ranks that write together. Each rank writes its share of the files. All ranks are notified of the end and of failures."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -11,69 +11,69 @@ from mlxfp.data.running.pools import Inline
 from mlxfp.support.errors import ArgumentError, RankError
 
 _BUSY, _FAILED = -1.0, -2.0
-_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5  # seconds between two messages; the first pauses are short, for short work
-_DIGITS = 8  # digits of a fingerprint in one number
+_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5  # Seconds between messages to other ranks. The first pauses are short, for short jobs.
+_DIGITS = 8  # hexadecimal digits of a fingerprint per number
 
 
 class Peers(Protocol):
-    """The methods of `distributed.Ranks` that writing needs."""
+    """Methods of `distributed.Ranks` used by `write`."""
 
     @property
     def world(self) -> World:
         """Index of this rank, and the number of ranks."""
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Return the numbers of every rank, or end this process if a rank does not answer."""
+        """Return the numbers of every rank. Exits this process if a rank does not answer."""
 
 
 class RankPool(Inline):
-    """One of several processes that write together. Jobs run in a thread, so this process can send signs of life to the other ranks."""
+    """Pool of a rank that writes together with other ranks. Jobs run in a thread, so the main thread can exchange heartbeats."""
 
     def __init__(self, peers: Peers) -> None:
-        """Start with nothing."""
+        """Connect to the other ranks and start the thread."""
         super().__init__()
-        self.held = ExitStack()  # resources opened by `meet`, closed in the same thread
+        self.held = ExitStack()  # The thread of `meet` opens these resources and must also close them.
         self.rank, self.size = peers.world.rank, peers.world.size
         self._peers, self._closed = peers, False
         self._thread = ThreadPoolExecutor(1, "mlxfp-rank")
 
     def check_same(self, fingerprint: str) -> None:
-        """Raise `ArgumentError` on all ranks unless they are to write the same."""
+        """Raise `ArgumentError` on all ranks if their pipelines differ."""
         starts = range(0, len(fingerprint), _DIGITS)
-        found = self._peers.gather([float(int(fingerprint[start : start + _DIGITS], 16)) for start in starts])
-        others = [rank for rank, numbers in enumerate(found) if numbers != found[0]]
+        fingerprints = self._peers.gather([float(int(fingerprint[start : start + _DIGITS], 16)) for start in starts])
+        others = [rank for rank, numbers in enumerate(fingerprints) if numbers != fingerprints[0]]
         if others:
             raise ArgumentError(
-                f"Ranks that write together need the same pipeline over the same files, got another one on rank {others[0]} than on rank "
-                "0. Leave out shard, and whatever else depends on the rank: runners.ranks() divides the files. Files that are read must "
-                "have the same sizes and times on all machines."
+                "Ranks that write together need the same pipeline and the same source files, but rank "
+                f"{others[0]} differs from rank 0. Remove shard and all else that depends on the rank: runners.ranks() divides the "
+                "files. Source files must have the same sizes and times on all machines."
             )
 
     def meet(self, work: Callable[[], float]) -> list[float]:
-        """Do this rank's part, wait until all have done theirs, and return the number, 0 or more, that each has made.
+        """Run `work` on every rank, wait for all ranks, and return their results (numbers of at least 0).
 
-        Where one fails, its error is raised there, and `RankError` on the others, which stop at their next row.
+        If a rank fails, its error is raised on this rank. Other ranks stop at their next row with `RankError`.
         """
         context = context_until(lambda: self._closed)
         future, pause = self._thread.submit(context.run, work), _FIRST_PAUSE
         while True:
             wait([future], timeout=pause)
             done = future.done()
-            own = _BUSY if not done else _FAILED if future.exception() else future.result()
-            found = [number for (number,) in self._peers.gather([own])]
-            if own == _FAILED:
+            status = _BUSY if not done else _FAILED if future.exception() else future.result()
+            statuses = [number for (number,) in self._peers.gather([status])]
+            if status == _FAILED:
                 future.result()
-            if _FAILED in found:
+            if _FAILED in statuses:
                 raise RankError(
-                    f"Rank {found.index(_FAILED)} of {self.size} failed while it wrote its files, so this one, rank {self.rank}, stops. "
-                    "The output of that rank says why: correct it, and start all ranks again. What is written is not written again."
+                    f"Rank {statuses.index(_FAILED)} of {self.size} failed while writing its files, so rank {self.rank} stops. Fix "
+                    "the error in the output of that rank, and start all ranks again. Finished files are not written again."
                 )
-            if _BUSY not in found:
-                return found
+            if _BUSY not in statuses:
+                return statuses
             pause = min(2 * pause, _LAST_PAUSE)
 
     def close(self) -> None:
-        """End the thread, at its next row."""
+        """Stop the thread before its next row."""
         self._closed = True
         self._thread.submit(self.held.close)
         self._thread.shutdown(wait=True)

@@ -1,6 +1,6 @@
-"""What a run had reached at a cursor: positions and states at that moment.
+"""State of a run at a cursor: source positions and stage states.
 
-A cursor holds the states before the source chunk that its item came from, so they are found by feeding that chunk again.
+A cursor stores the states before its source chunk, so the chunk is processed again.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from mlxfp.core.stages import Stage, State
 
 @frozen
 class Reached:
-    """A run of one dataset between two items: the position of its source, and its stages, as they were written, with their states."""
+    """State of a run between two items: the source position, and the logical stages with their states."""
 
     dataset: Pipeline[Any]
     position: Position
@@ -28,26 +28,26 @@ class Reached:
 
 
 def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
-    """Yield what the run of a dataset had reached at the cursor, and what the runs of the datasets in its source had, innermost last.
+    """Yield the state of a run at the cursor, then the states of child datasets, outermost first.
 
-    The states are those after the item of the cursor and before the next one; after the last item, those at the end. The position is the
-    one after the source chunk that the item came from. Reads again at most what a resumed run would read until its next item. Raises
-    `CursorMismatchError` for a cursor of another pipeline.
+    States are taken between the item of the cursor and the next item, or at the end after the last item. The position is the position after
+    the source chunk of the item. Reads at most as much as a resumed run would read for its next item. Raises `CursorMismatchError` for a
+    cursor of another pipeline.
     """
-    iterate(dataset, cursor)  # checks that they belong together
+    iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
     return _reached(dataset, cursor)
 
 
 def _reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
-    found = replay(dataset, cursor)
-    yield found
-    for child, inside in dataset.source.traits.children_at(found.position):
-        yield from _reached(child, inside)
+    state = replay(dataset, cursor)
+    yield state
+    for child, child_cursor in dataset.source.traits.children_at(state.position):
+        yield from _reached(child, child_cursor)
 
 
 @frozen(eq=False)
 class _Record(Hooks):
-    """Keeps the latest position and states of one run."""
+    """Hooks that keep the latest position and states of a run."""
 
     states: dict[int, State] = field(kw_only=True)
     positions: list[Position] = field(kw_only=True)
@@ -74,30 +74,30 @@ class _Record(Hooks):
 
 
 def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
-    """Run until the item of the cursor is out, and on until just before the next one."""
+    """Run the pipeline up to the point just before the item after the cursor. Return the state of the run."""
     written = as_written(dataset)
     record = _Record(dataset.hooks, states=dict(enumerate(first_states(written, cursor))), positions=[cursor.base.position])
 
     def now() -> Reached:
-        return Reached(dataset, record.positions[0], tuple((stage, record.states[place]) for place, stage in enumerate(written.declared)))
+        return Reached(dataset, record.positions[0], tuple((stage, record.states[index]) for index, stage in enumerate(written.declared)))
 
-    left, found = cursor.done, now() if not cursor.done else None
+    remaining, result = cursor.done, now() if not cursor.done else None
     with closing(_items(written, cursor.back(cursor.done), record)) as items:
         try:
             for size in items:
-                if found is not None:
-                    return found
-                left -= size
-                if left <= 0:
-                    found = now()
+                if result is not None:
+                    return result
+                remaining -= size
+                if remaining <= 0:
+                    result = now()
         except Exception:
-            if found is None:
+            if result is None:
                 raise
-            return found  # the next item fails, which says nothing about this one
+            return result  # A failure of the next item does not matter for the item of the cursor.
     return now()
 
 
 def _items(plan: Any, cursor: Cursor, hooks: Hooks) -> Any:
-    """Yield how many items each chunk is that comes out."""
+    """Yield the number of items in each output chunk."""
     for item, _ in execute(plan, cursor, hooks):
         yield item.num_rows if plan.level == "examples" else 1

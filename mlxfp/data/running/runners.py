@@ -1,6 +1,6 @@
-"""Where work is done: what `write` takes as `on=`.
+"""Runners for the argument `on=` of `write`: threads, processes, ranks or clusters.
 
-A runner is a value; how many workers it has changes how long the work takes, never what comes out.
+A runner is a value. The number of workers changes the speed, never the result.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
-RANKS = "ranks"  # the name of the runner whose workers all make the same call
+RANKS = "ranks"  # Name of the runner for several ranks, which all call `write`.
 
 
 @frozen(repr=False)
 class Runner:
-    """What does the work of `write`: made by `inline`, `threads`, `processes`, `ranks`, `ray` and `spark`. `open` starts the workers.
+    """Runner for `write`, created by `inline`, `threads`, `processes`, `ranks`, `ray` or `spark`.
 
     >>> processes(2).workers
     2
@@ -41,7 +41,7 @@ class Runner:
 
 
 def inline() -> Runner:
-    """Do the work in the thread that calls.
+    """Run jobs in the calling thread.
 
     >>> inline()
     runners.inline()
@@ -50,7 +50,7 @@ def inline() -> Runner:
 
 
 def threads(workers: int) -> Runner:
-    """Share the work between threads: for functions that release Python's lock (Arrow, numpy, decoding) or wait for a network.
+    """Run jobs in several threads. Suited to functions that release the GIL (Arrow, NumPy, decoding) or wait for a network.
 
     >>> threads(2)
     runners.threads(2)
@@ -60,7 +60,7 @@ def threads(workers: int) -> Runner:
 
 
 def processes(workers: int) -> Runner:
-    """Share the work between other processes, with extra `processes`: for Python code.
+    """Run jobs in several processes (extra `processes`). Suited to Python code.
 
     >>> processes(2)
     runners.processes(2)
@@ -71,10 +71,10 @@ def processes(workers: int) -> Runner:
 
 
 def ray(workers: int | None = None) -> Runner:
-    """Share the work between the machines of a Ray cluster, with the extra `ray`. The folder must be one that all of them see.
+    """Run jobs on a Ray cluster (extra `ray`). All machines need access to the output folder.
 
-    Ray is started on this machine, with `workers` processes, unless `ray.init` was called before. Each task of Ray writes one file, or does
-    the stages without a state for some rows. `workers`: how many tasks there are at a time, by default one for each core of the cluster.
+    Starts Ray with `workers` processes on this machine, unless `ray.init` was called before. `workers` is also the number of parallel Ray
+    tasks; the default is one per core of the cluster. A Ray task writes one file, or runs stateless stages on some rows.
 
     >>> ray(8)
     runners.ray(8)
@@ -85,10 +85,10 @@ def ray(workers: int | None = None) -> Runner:
 
 
 def spark(session: Any, *, workers: int) -> Runner:
-    """Share the work between the machines of a Spark session, or one of Sail. The folder must be one that all of them see.
+    """Run jobs in a Spark or Sail session. All machines need access to the output folder.
 
-    `session` is a `pyspark.sql.SparkSession`, with Spark Connect or without, and `workers` how many tasks there are at a time. The machines
-    need mlxfp and cloudpickle.
+    `session` is a `pyspark.sql.SparkSession`, with or without Spark Connect. `workers` is the number of parallel tasks. The machines need
+    mlxfp and cloudpickle.
 
     >>> session = object()  # SparkSession.builder.remote("sc://...").getOrCreate()
     >>> spark(session, workers=8)

@@ -1,7 +1,7 @@
-"""`write`: data that is computed once, in files with a manifest.
+"""`write`: compute data once, and store it in files with a manifest.
 
-Where no stage has a state, files are cut by rows of the source, so that any worker can make any file, and otherwise by the rows that come
-out, in order. What is known of a file is kept until all are done, so a run that was killed goes on with those that are missing.
+Without stateful stages, files are cut by source rows, and any worker can write any file. Otherwise, files are cut by output rows and
+written in order. The entry of each finished file is kept, so a killed run continues with the missing files.
 """
 
 import os
@@ -42,8 +42,8 @@ from mlxfp.support.progress import Progress
 T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
-_BYTES = 1 << 26  # of the rows of a file, unless a user says how many there are
-_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # rows of a file
+_BYTES = 1 << 26  # target size of a file without `rows_per_file`
+_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # Number of rows measured; minimum and maximum number of rows per file.
 
 
 @explain_call
@@ -55,19 +55,22 @@ def write(
     rows_per_file: int | None = None,
     on: Runner | None = None,
 ) -> Manifest:
-    """Compute the rows of epoch 0 once, and write them into files in `folder`, with a manifest. Returns the manifest.
+    """Write the rows of epoch 0 into files in `folder`, with a manifest. Return the manifest.
 
-    `read_arrow(folder)`, `read_parquet(folder)` or `read_jsonl(folder)` reads them in their order, and checks that all are there. Where no
-    stage has a state, the workers of `on` (`runners.threads(n)`, `runners.processes(n)`; by default the thread that calls) write the files,
-    each with what comes out of `rows_per_file` rows of the source (None: as many as are about 64 MB). Where one has (`pack`, `windows`, a
-    `shuffle` with a buffer, `on_error`), the workers do the work of the stages without a state, and files of exactly `rows_per_file` rows
-    are written in order by the thread that calls. After `batch`, the rows are written group after group.
+    Read the data with `read_arrow(folder)`, `read_parquet(folder)` or `read_jsonl(folder)`, which keep the order and check that all files
+    exist. After `batch`, the rows of all groups are written in order. The manifest lists rows skipped by `on_error`.
 
-    A call that was killed goes on when it is made again, on any runner: the bytes of every file and of the manifest are the same. If all
-    was written, it reads the files, makes those again that are damaged, and returns. While one call writes, others on its folder wait.
-    Rows that `on_error` left out are in the manifest. Raises `ArgumentError` where the folder has other files, or data of another
-    pipeline or of files that have changed, `PipelineError` after `collate`, for data without an end, and where what `on_error` left out
-    cannot be listed, and `FingerprintError` if a function before it has no stable content.
+    Without stateful stages, the workers of `on` write the files: `runners.threads(n)`, `runners.processes(n)` or, by default, the calling
+    thread. Each file contains the output of `rows_per_file` source rows; None means about 64 MB. With a stateful stage (`pack`, `windows`,
+    `shuffle` with a buffer, `on_error`), workers run only the stateless stages, and the calling thread writes files of exactly
+    `rows_per_file` rows in order.
+
+    To continue a killed call, repeat the call on any runner. The bytes of all files and of the manifest are the same. A repeated call for
+    complete data checks the files and rewrites damaged files. A lock lets only one call write to a folder at a time; others wait.
+
+    Raises `ArgumentError` if the folder contains other files, or data of another pipeline or of changed source files. Raises
+    `PipelineError` after `collate`, for an endless dataset, and if the rows skipped by `on_error` cannot be listed. Raises
+    `FingerprintError` for an earlier function without stable content.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -91,8 +94,8 @@ def write(
     check_ends(dataset, "write")
     if skips_rows(dataset) and not lists_all(dataset):
         raise PipelineError(
-            "write lists the rows that on_error leaves out, and load, cache, a shuffle in memory, concat, interleave and mix keep nothing "
-            f"of those left out before them: got {dataset!r}. Put on_error behind them; it works on everything before it."
+            "write lists the rows skipped by on_error, but load, cache, a shuffle in memory, concat, interleave and mix drop this list: "
+            f"got {dataset!r}. Put on_error behind these stages; on_error covers all earlier stages."
         )
     out = WrittenFolder(
         Path(folder).expanduser(),
@@ -108,7 +111,7 @@ def write(
             return _Together(dataset, out, cast("RankPool", ranks)).write()
     if (manifest := out.written()) is not None and not manifest.damaged():
         out.clear_lock()
-        return manifest  # also in a read-only folder
+        return manifest  # Returning without a lock also works in a read-only folder.
     with out.alone(), closing(runner.open()) as pool:
         return out.begin_whole() or _write(dataset, out, pool)
 
@@ -122,7 +125,7 @@ def _write(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest:
 
 
 def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest:
-    """Write files one after the other; workers do the work of stages without a state."""
+    """Write files in order in this thread. Workers run the stateless stages."""
     token = RUNNER.set(None if pool.kind == "inline" else pool)
     try:
         files, end = write_in_order(dataset, out)
@@ -133,7 +136,7 @@ def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest
 
 @define
 class _Together:
-    """The work of one of several ranks. Rank 0 holds the lock of the folder for all, and writes the manifest."""
+    """Work of one rank among several. Rank 0 holds the lock of the folder and writes the manifest."""
 
     dataset: Dataset[Any]
     out: WrittenFolder
@@ -147,29 +150,29 @@ class _Together:
             files = min(self.ranks.meet(self._write_own)) if divided else 0
             self.ranks.meet(partial(self._end, int(files) - 1, start_over=divided and not files))
         manifest = self.manifest or self.out.written()
-        return self._seen(manifest)
+        return self._visible(manifest)
 
-    def _seen(self, found: T | None) -> T:
-        """Return the result of rank 0, or raise an error if this rank's folder lacks it."""
-        if found is None:
+    def _visible(self, value: T | None) -> T:
+        """Return the argument, unless it is None. None means that this rank cannot see the files of rank 0 and raises `DataError`."""
+        if value is None:
             raise DataError(
-                f"Rank 0 writes into the folder, and this one, rank {self.ranks.rank}, does not see its files in {self.out.folder}. Give a "
-                "folder that all machines share."
+                f"Rank {self.ranks.rank} does not see the files that rank 0 writes to {self.out.folder}. "
+                "Use a folder that all machines share."
             )
-        return found
+        return value
 
     def _begin(self) -> float:
-        """Return 1 where all is written."""
+        """Return 1 if all files are already written, else 0."""
         if self.ranks.rank == 0:
             self.ranks.held.enter_context(self.out.alone())
             self.manifest = self.out.begin_whole()
         return float(self.manifest is not None)
 
     def _write_own(self) -> float:
-        """Return how many files there are, and one more; 0 where a stage has kept something."""
-        self._seen(self.out.progress.is_dir() or None)
+        """Return the number of files plus 1, or 0 if a stage kept rows between chunks."""
+        self._visible(self.out.progress.is_dir() or None)
         try:
-            return 1.0 + _in_tasks(self.dataset, self.out, self.ranks, own=lambda place: place % self.ranks.size == self.ranks.rank)
+            return 1.0 + _in_tasks(self.dataset, self.out, self.ranks, selected=lambda index: index % self.ranks.size == self.ranks.rank)
         except KeptError:
             return 0.0
 
@@ -182,14 +185,14 @@ class _Together:
 
 
 def keeps_no_state(dataset: Dataset[Any]) -> bool:
-    """Return true if no stage keeps rows between chunks: then any worker can write any file."""
-    if skips_rows(dataset):  # also in a child dataset: the list of skipped rows needs a run in order
+    """Return True if no stage keeps rows between chunks. Any worker can then write any file."""
+    if skips_rows(dataset):  # `on_error` needs a run in order, even in a child dataset, to list the skipped rows.
         return False
     return not dataset.plan.stages and not dataset.plan.groups
 
 
 def rows_of_a_file(dataset: Dataset[Any]) -> int:
-    """Return how many rows are about `_BYTES`, as the first rows of the source tell."""
+    """Return the number of rows with a total size of about `_BYTES`, estimated from the first source rows."""
     first = next(iter(dataset.planned_calls.head()), None)
     if first is None or not first.num_rows:
         return _MOST
@@ -198,8 +201,8 @@ def rows_of_a_file(dataset: Dataset[Any]) -> int:
     return max(_FEWEST, min(_MOST, fitting))
 
 
-def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool] = lambda place: True) -> int:
-    """Let workers write the files, those of `own` places; return how many there are in all."""
+def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: Callable[[int], bool] = lambda index: True) -> int:
+    """Write the files accepted by `selected` with workers. Return the total number of files."""
     files, known, kept = 0, 0, False
 
     def total() -> int | None:
@@ -207,16 +210,17 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
 
     def jobs() -> Jobs:
         nonlocal files, known
-        for place, job in _jobs(dataset, out, pool, own):
+        for index, job in _jobs(dataset, out, pool, selected):
             if kept:
                 return
-            files, known = max(files, place + 1), known + (job is None)
+            files, known = max(files, index + 1), known + (job is None)
             if job is not None:
                 yield job, None
 
     with Progress(out.writer, total=total) as progress, closing(pool.map(jobs(), whole=True)) as results:
         for (job, _), result in results:
-            complete = result.complete if result.error is None else job.run().complete  # raises the error as it is without workers
+            # Running a failed job in this process raises the original error.
+            complete = result.complete if result.error is None else job.run().complete
             kept = kept or not complete
             progress.update(job.task.rows)
     if kept:
@@ -224,98 +228,101 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
     return files
 
 
-def _jobs(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool]) -> Iterator["tuple[int, WriteFile | None]"]:
-    """Yield the place of each file with its job, or None where it is done or not our own: what is known of it says where the next begins.
+def _jobs(
+    dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: Callable[[int], bool]
+) -> Iterator["tuple[int, WriteFile | None]"]:
+    """Yield the index and the job of each file. The job is None for finished files and files of other ranks.
 
-    Files that are done are read last, by workers too; those that are damaged come again, with a job.
+    The entry of a finished file gives the start of the next file. Finished files are checked at the end, also by workers. Damaged files are
+    yielded again with a job.
     """
     segment, start = Segment(dataset.plan.segment, dataset.hooks), beginning(dataset)
 
-    def job(place: int, jobs: tuple[Job, ...], after: Cursor) -> WriteFile:
+    def job(index: int, jobs: tuple[Job, ...], after: Cursor) -> WriteFile:
         tasks, first = TaskSequence(tuple(job.task for job in jobs)), jobs[0].first if jobs else 0
-        return WriteFile(tasks, 0, first, segment, out=out, place=place, after=after.to_bytes())
+        return WriteFile(tasks, 0, first, segment, out=out, index=index, after=after.to_bytes())
 
     done, files = [], _files(dataset, start, out.rows_per_file)
-    for place in count():
-        file, after = out.noted(place)
+    for index in count():
+        file, after = out.noted(index)
         if file is not None and after is not None:
-            done.append((place, start, file))
+            done.append((index, start, file))
             start, files = after, _files(dataset, after, out.rows_per_file)
-            yield place, None
+            yield index, None
             continue
         jobs, after = next(files, ((), start))
-        if not jobs and place:
+        if not jobs and index:
             break
-        yield place, job(place, jobs, after) if own(place) and out.known(place)[0] is None else None
+        yield index, job(index, jobs, after) if selected(index) and out.known(index)[0] is None else None
         start = after
-    checks = [CheckFile(TaskSequence(()), 0, 0, segment, out=out, file=file) for place, _, file in done if own(place)]
-    starts = [(place, start) for place, start, _ in done if own(place)]
-    for (place, start), whole in zip(starts, _are_whole(checks, pool), strict=True):
+    checks = [CheckFile(TaskSequence(()), 0, 0, segment, out=out, file=file) for index, _, file in done if selected(index)]
+    starts = [(index, start) for index, start, _ in done if selected(index)]
+    for (index, start), whole in zip(starts, _are_whole(checks, pool), strict=True):
         if not whole:
-            yield place, job(place, *next(_files(dataset, start, out.rows_per_file), ((), start)))
+            yield index, job(index, *next(_files(dataset, start, out.rows_per_file), ((), start)))
 
 
 def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
-    """Let workers read files that are done; yield, in their order, whether each is as it was written."""
+    """Check finished files with workers. Yield True for each undamaged file, in order."""
     with closing(pool.map(((check, None) for check in checks), whole=True)) as results:
         for (check, _), result in results:
             yield result.complete if result.error is None else check.run().complete
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
-    """Yield the jobs of each file, of `size` rows of the source, and the cursor after the file."""
+    """Yield the jobs of each file of `size` source rows, and the cursor after the file."""
     for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
         jobs, cursors = zip(*pairs, strict=True)
         yield jobs, cursors[-1]
 
 
 def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunks = identity) -> tuple[int, Cursor]:
-    """Write the files one after the other; return how many there are, and the cursor at the end. `as_chunks` makes chunks of batches."""
-    place, cursor = 0, beginning(dataset)
-    while out.known(place)[0] is not None:
-        place += 1
-    if place and (after := out.known(place - 1)[1]) is not None:
+    """Write files in order. Return the number of files and the final cursor. `as_chunks` converts batches to chunks."""
+    index, cursor = 0, beginning(dataset)
+    while out.known(index)[0] is not None:
+        index += 1
+    if index and (after := out.known(index - 1)[1]) is not None:
         cursor = after
     else:
-        place = 0  # what comes after a file that was damaged is made again, and written where it is not there
-    progress = progress_of(dataset, out.writer, epochs=0 if place else 1)
+        index = 0  # If a file is damaged, all rows are computed again, but only missing files are written.
+    progress = progress_of(dataset, out.writer, epochs=0 if index else 1)
     with closing(run(dataset, cursor)) as items, progress:
         rows = _Rows(as_chunks(items), cursor, whole=dataset.level != "examples")
-        while rows.more() or not place:
+        while rows.more() or not index:
             chunks = progress.over(rows.take(out.rows_per_file))
-            if out.known(place)[0] is None:
-                out.write_file(place, chunks, rows.cursor_bytes)
+            if out.known(index)[0] is None:
+                out.write_file(index, chunks, rows.cursor_bytes)
             else:
                 deque(chunks, maxlen=0)
-            out.forget_cursor(place - 1)  # it may hold the rows of a buffer
-            place += 1
-        return place, rows.cursor
+            out.forget_cursor(index - 1)  # A cursor may contain the rows of a buffer, so old cursors are removed to save space.
+            index += 1
+        return index, rows.cursor
 
 
 class _Rows:
-    """The chunks of a run, to be taken row by row; or whole, where they are groups."""
+    """Reader that takes a given number of rows from a run. Groups are never split."""
 
     def __init__(self, items: Iterator[tuple[Any, Cursor]], cursor: Cursor, *, whole: bool) -> None:
-        self.cursor = cursor  # after what was taken last
-        self._items, self._whole, self._held = items, whole, deque[tuple[RecordBatch, Cursor]]()
+        self.cursor = cursor  # cursor after the rows read so far
+        self._items, self._whole, self._buffered = items, whole, deque[tuple[RecordBatch, Cursor]]()
 
     def cursor_bytes(self) -> bytes:
-        """Write the cursor."""
+        """Return the cursor as bytes."""
         return self.cursor.to_bytes()
 
     def more(self) -> bool:
-        """Whether there are rows left."""
-        if not self._held:
-            self._held.extend(islice(self._items, 1))
-        return bool(self._held)
+        """Return True if rows remain."""
+        if not self._buffered:
+            self._buffered.extend(islice(self._items, 1))
+        return bool(self._buffered)
 
     def take(self, rows: int) -> Iterator[RecordBatch]:
-        """Yield chunks of so many rows in all, unless there are fewer left."""
+        """Yield chunks with a total of `rows` rows, or fewer at the end."""
         while rows > 0 and self.more():
-            chunk, after = self._held.popleft()
-            left = 0 if self._whole else max(0, chunk.num_rows - rows)
-            taken = chunk.num_rows - left
-            if left:
-                self._held.append((chunk.slice(taken), after))
-            rows, self.cursor = rows - taken, after.back(left)
-            yield chunk.slice(0, taken)
+            chunk, after = self._buffered.popleft()
+            remaining = 0 if self._whole else max(0, chunk.num_rows - rows)
+            count = chunk.num_rows - remaining
+            if remaining:
+                self._buffered.append((chunk.slice(count), after))
+            rows, self.cursor = rows - count, after.back(remaining)
+            yield chunk.slice(0, count)

@@ -1,4 +1,4 @@
-"""The folder of `write`: finished files, progress and lock."""
+"""Output folder of `write`: finished files, progress and lock."""
 
 import json
 import shutil
@@ -28,24 +28,24 @@ _LOCK = ".lock"
 
 @frozen
 class WrittenFolder:
-    """What is to be written. The folder holds the files that are done, and in `PROGRESS` what is known of each."""
+    """Output folder with its settings. The subfolder `PROGRESS` contains a progress entry per finished file."""
 
     folder: Path
     format: Format
     rows_per_file: int
-    schema: Schema  # where there are no rows
+    schema: Schema  # schema for output without rows
     pipeline: tuple[str, ...]
     fingerprint: str
-    hidden: bool = False  # the hidden columns are written, too
+    hidden: bool = False  # True: hidden columns are written as well
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the lock of the folder. Other threads and processes wait, so no work is repeated or removed during use."""
-        from filelock import FileLock  # takes longer to import than all of Arrow's formats
+        from filelock import FileLock  # This import takes longer than all Arrow formats together.
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
-            try:  # the last holder of the lock may fail and remove the folder
+            try:  # Another process may fail and remove the folder while it holds the lock.
                 self.folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 if self.folder.is_file() or self.folder.is_symlink() or not self.folder.parent.is_dir():
@@ -56,66 +56,66 @@ class WrittenFolder:
         try:
             yield
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # waiting processes notice, and create another file
+            Path(lock.lock_file).unlink(missing_ok=True)  # Waiting processes notice the deletion of the lock file and create a new one.
             with suppress(OSError):
-                self.folder.rmdir()  # only an empty folder is removed
+                self.folder.rmdir()  # `rmdir` removes only an empty folder.
             lock.release()
 
     def clear_lock(self) -> None:
-        """Remove the lock file of a process that has written everything; wait for the release of the lock."""
+        """Remove the lock file of a finished process. Waits for the release of the lock."""
         if (self.folder / _LOCK).exists():
-            with suppress(OSError), self.alone():  # an error where nothing may be written
+            with suppress(OSError), self.alone():  # In a read-only folder, the lock cannot be acquired.
                 pass
 
     @property
     def writer(self) -> str:
-        """The public function that writes: `write` or `cache`."""
+        """Name of the calling function: `write` or `cache`."""
         return "cache" if self.hidden else "write"
 
-    def name(self, place: int) -> str:
-        """Name the file."""
-        return f"part-{place:05d}{self.format.suffix}"
+    def name(self, index: int) -> str:
+        """Return the name of a file."""
+        return f"part-{index:05d}{self.format.suffix}"
 
     @property
     def progress(self) -> Path:
-        """The folder of what is known while data are written."""
+        """Subfolder with the progress entries of finished files."""
         return self.folder / PROGRESS
 
-    def write_file(self, place: int, chunks: Iterable[RecordBatch], after: Callable[[], bytes]) -> None:
-        """Write a file, then its entry, which marks the file as finished. `after` returns the cursor at the end of the file."""
-        name = self.name(place)
-        found = iter(chunks if self.hidden else map(visible, chunks))
-        first = next(found, None)
-        every = () if first is None else chain((first,), found)
+    def write_file(self, index: int, chunks: Iterable[RecordBatch], after: Callable[[], bytes]) -> None:
+        """Write a file, then its progress entry, which marks the file as finished. `after` returns the cursor at the end of the file."""
+        name = self.name(index)
+        visible_chunks = iter(chunks if self.hidden else map(visible, chunks))
+        first = next(visible_chunks, None)
+        all_chunks = () if first is None else chain((first,), visible_chunks)
         with written_whole(self.folder / name, within=self.progress) as temporary:
-            rows = self.format.write(temporary, self.schema if first is None else first.schema, every)
+            rows = self.format.write(temporary, self.schema if first is None else first.schema, all_chunks)
             done = File(name, rows, temporary.stat().st_size, digest(temporary))
-        self._note(place, done, after())
+        self._note(index, done, after())
 
-    def _note(self, place: int, done: File, after: bytes | None) -> None:
-        """Write the entry of a file."""
-        said = attrs.asdict(done) | {"after": None if after is None else b64encode(after).decode()}
-        write_whole(self.progress / f"{self.name(place)}.json", json.dumps(said).encode())
+    def _note(self, index: int, done: File, after: bytes | None) -> None:
+        """Write the progress entry of a file."""
+        entry = attrs.asdict(done) | {"after": None if after is None else b64encode(after).decode()}
+        write_whole(self.progress / f"{self.name(index)}.json", json.dumps(entry).encode())
 
-    def known(self, place: int) -> tuple[File | None, Cursor | None]:
-        """Return the entry of a finished, undamaged file, and the cursor at its end, if stored."""
-        file, after = self.noted(place)
+    def known(self, index: int) -> tuple[File | None, Cursor | None]:
+        """Return the progress entry of a file and, if stored, the cursor at its end. Both are None for a missing or damaged file."""
+        file, after = self.noted(index)
         return (file, after) if file is not None and file.is_whole(self.folder) else (None, None)
 
-    def forget_cursor(self, place: int) -> None:
-        """Remove the cursor from the entry of a file."""
-        file, after = self.noted(place)
+    def forget_cursor(self, index: int) -> None:
+        """Remove the cursor from the progress entry of a file."""
+        file, after = self.noted(index)
         if file is not None and after is not None:
-            self._note(place, file, None)
+            self._note(index, file, None)
 
-    def noted(self, place: int) -> tuple[File | None, Cursor | None]:
-        """Return the entry of a file and its cursor without a check of the file."""
-        path = self.progress / f"{self.name(place)}.json"
+    def noted(self, index: int) -> tuple[File | None, Cursor | None]:
+        """Return the progress entry of a file and its cursor, without a check of the file itself."""
+        path = self.progress / f"{self.name(index)}.json"
         if not path.is_file():
             return None, None
-        said = json.loads(path.read_bytes())
-        after = said.pop("after")
-        return File(**said), None if after is None else Cursor.from_bytes(b64decode(after))
+        entry = json.loads(path.read_bytes())
+        after = entry.pop("after")
+        return File(**entry), None if after is None else Cursor.from_bytes(b64decode(after))
 
     def clear(self) -> None:
         """Remove everything in the folder except the lock."""
@@ -125,7 +125,7 @@ class WrittenFolder:
                 path.unlink()
 
     def start_over(self) -> None:
-        """Remove the files and their entries."""
+        """Remove all files and their progress entries."""
         for path in (*self.progress.glob("part-*.json"), *self.folder.glob(f"part-*{self.format.suffix}")):
             path.unlink()
 
@@ -134,30 +134,30 @@ class WrittenFolder:
         manifest = read_manifest(self.folder)
         if manifest is not None:
             self._check_same(manifest.fingerprint, manifest.pipeline)
-            shutil.rmtree(self.progress, ignore_errors=True)  # left by a process that was killed after it wrote the manifest
+            # This folder remains if a process was killed just after it wrote the manifest.
+            shutil.rmtree(self.progress, ignore_errors=True)
         return manifest
 
     def begin(self) -> Manifest | None:
-        """Look at what is in the folder; return the manifest if all has been written. Raises `ArgumentError` for data of something else."""
+        """Prepare the folder. Return the manifest if all files are already written. Raises `ArgumentError` for data of another pipeline."""
         manifest = self.written()
         if manifest is not None:
             return manifest
         about = self.progress / _PIPELINE
         if about.is_file():
-            said = json.loads(about.read_bytes())
-            self._check_same(said["fingerprint"], tuple(said["pipeline"]))
+            entry = json.loads(about.read_bytes())
+            self._check_same(entry["fingerprint"], tuple(entry["pipeline"]))
             return None
         others = sorted(path.name for path in self.folder.iterdir() if path.name not in {PROGRESS, _LOCK})
         if others:
             raise ArgumentError(
-                f"write needs a folder of its own, got {self.folder} with other files: {listed(others)}. "
-                "Name one that is empty or not there."
+                f"write needs a new or empty folder, got {self.folder} with other files: {listed(others)}. Name another folder."
             )
         self._open()
         return None
 
     def begin_whole(self) -> Manifest | None:
-        """Call `begin`; if files are damaged, reopen the folder so that these files are written again."""
+        """Call `begin`. If some files are damaged, prepare the folder to write these files again."""
         manifest = self.begin()
         damaged = () if manifest is None else manifest.damaged()
         if manifest is not None and damaged:
@@ -166,21 +166,21 @@ class WrittenFolder:
 
     def _open(self) -> None:
         self.progress.mkdir(parents=True, exist_ok=True)
-        said = {"fingerprint": self.fingerprint, "pipeline": self.pipeline}
-        write_whole(self.progress / _PIPELINE, json.dumps(said).encode())
+        entry = {"fingerprint": self.fingerprint, "pipeline": self.pipeline}
+        write_whole(self.progress / _PIPELINE, json.dumps(entry).encode())
 
     def finish(self, files: int, skipped: tuple[SkippedRow, ...] = ()) -> Manifest:
-        """Write the manifest of `files` files, and remove the folder of progress."""
-        found = tuple(file for place in range(files) if (file := self.noted(place)[0]))
+        """Write the manifest of `files` files, and remove the subfolder with the progress entries."""
+        entries = tuple(file for index in range(files) if (file := self.noted(index)[0]))
         manifest = Manifest(
             folder=str(self.folder),
             pipeline=self.pipeline,
             fingerprint=self.fingerprint,
             format=self.format.name,
-            rows=sum(each.rows for each in found),
-            schema={each.name: str(each.type) for each in self.schema},
-            files=found,
-            skipped=tuple((repr(each.origin.source), each.origin.row, each.stage, each.reason) for each in skipped),
+            rows=sum(item.rows for item in entries),
+            schema={item.name: str(item.type) for item in self.schema},
+            files=entries,
+            skipped=tuple((repr(item.origin.source), item.origin.row, item.stage, item.reason) for item in skipped),
             versions={"mlxfp": __version__, "pyarrow": pa.__version__},
         )
         manifest.save()
@@ -189,13 +189,13 @@ class WrittenFolder:
 
     def _reopen(self, manifest: Manifest, damaged: tuple[str, ...]) -> None:
         self._open()
-        for place, each in enumerate(manifest.files):
-            if each.name not in damaged:
-                self._note(place, each, None)
+        for index, file in enumerate(manifest.files):
+            if file.name not in damaged:
+                self._note(index, file, None)
         (self.folder / NAME).unlink()
 
-    def _check_same(self, found: str, pipeline: tuple[str, ...]) -> None:
-        if found != self.fingerprint:
+    def _check_same(self, fingerprint: str, pipeline: tuple[str, ...]) -> None:
+        if fingerprint != self.fingerprint:
             raise ArgumentError(
                 f"The folder {self.folder} has data of another pipeline, of files that have changed since, or of a call with other "
                 f"arguments: got pipe({', '.join(pipeline)}). Name another folder, or delete this one."

@@ -1,4 +1,4 @@
-"""The stage that turns waveforms into log-mel spectrograms."""
+"""Stage that converts waveforms to log-mel spectrograms."""
 
 from collections.abc import Callable
 
@@ -19,21 +19,23 @@ from mlxfp.support.checks import check_columns, check_text, check_types, explain
 from mlxfp.support.errors import DataError, SchemaError
 
 _NAME = "log_mel"
-_PATH = "path"  # the column of files that `read_audio` makes, for messages
+_PATH = "path"  # path column of `read_audio`, for messages
 
 
 @explain_call
 def log_mel(
     spectrogram: LogMel, *, waveform: str = "waveform", features: str = "features", rate: str | None = "rate"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Replace waveforms by their log-mel spectrograms, before `batch`, so that `prefetch(workers=)` computes them on all cores.
+    """Replace waveforms by log-mel spectrograms.
 
-    The column `waveform`, lists or tensors [T] of floats or 16-bit samples as for `collators.audio`, becomes `features`: lists of vectors
-    float32[mels], 1 + n // hop of them for n samples. `collators.audio(features="features")` pads them, to the same batch as with the
-    `spectrogram` there.
+    Put the stage before `batch`, so that `prefetch(workers=)` computes spectrograms on all cores.
 
-    `rate` names the column of sample rates, as `read_audio` makes it. Where the rows have it, `DataError` names the first row with another
-    rate than that of `spectrogram`, and its file. None: rates are not compared. Raises `SchemaError` unless `waveform` holds numbers.
+    The column `waveform` holds lists or tensors [T] of floats or 16-bit samples, as for `collators.audio`. The new column `features`
+    holds lists of vectors float32[mels], 1 + n // hop vectors for n samples. `collators.audio(features="features")` pads the lists. The
+    batch equals the batch of `collators.audio(spectrogram=spectrogram)` from waveforms.
+
+    `rate` is the column of sample rates made by `read_audio`. If the column exists, `DataError` names the first row and file with a
+    rate unequal to the rate of `spectrogram`. `rate=None` skips the check. Raises `SchemaError` unless `waveform` holds numbers.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"waveform": [0.5] * 800}])
@@ -64,7 +66,7 @@ class _LogMel(RowWise):
                 f"{_NAME} needs lists or tensors [T] of numbers in column {self.waveform!r}, got {kind}. Choose another column."
             )
         if self.features != self.waveform and self.features in schema.names:
-            raise SchemaError(f"{_NAME} makes the column {self.features!r}, which is there already. Name it by features=.")
+            raise SchemaError(f"{_NAME} makes the column {self.features!r}, which already exists. Choose another name with features=.")
         frames = pa.list_(pa.list_(pa.float32(), self._spectrogram.mels))
         return schema.set(schema.get_field_index(self.waveform), pa.field(self.features, frames))
 
@@ -76,11 +78,11 @@ class _LogMel(RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         self._check_rates(chunk)
-        found = read_lists(column_without_nulls(chunk, self.waveform, _NAME))
-        check_values(found, chunk, self.waveform, _NAME)
-        values, ends = found
+        lists = read_lists(column_without_nulls(chunk, self.waveform, _NAME))
+        check_values(lists, chunk, self.waveform, _NAME)
+        values, ends = lists
         samples = as_samples(
-            values.to_numpy(zero_copy_only=False), ends, lambda place: f"{_NAME}: column {self.waveform!r} of {_row(chunk, place)}"
+            values.to_numpy(zero_copy_only=False), ends, lambda row: f"{_NAME}: column {self.waveform!r} of {_row(chunk, row)}"
         )
         frames, frame_ends = self._spectrogram.frames(samples, ends)
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(frames.reshape(-1)), self._spectrogram.mels)
@@ -90,16 +92,16 @@ class _LogMel(RowWise):
         if self.rate not in chunk.schema.names:
             return
         wanted = self._spectrogram.rate
-        wrong = np.flatnonzero(chunk.column(self.rate).to_numpy(zero_copy_only=False) != wanted)
-        if len(wrong):
-            place = int(wrong[0])
+        rows = np.flatnonzero(chunk.column(self.rate).to_numpy(zero_copy_only=False) != wanted)
+        if len(rows):
+            row = int(rows[0])
             raise DataError(
-                f"{_NAME}: column {self.rate!r} of {_row(chunk, place)} is {chunk.column(self.rate)[place]}, and the spectrogram is for "
+                f"{_NAME}: column {self.rate!r} of {_row(chunk, row)} is {chunk.column(self.rate)[row]}, and the spectrogram is for "
                 f"{wanted} samples per second. Read all files at one rate, read_audio(folder, rate={wanted})."
             )
 
 
-def _row(chunk: RecordBatch, place: int) -> str:
-    """Name a row, with its file where that is known."""
+def _row(chunk: RecordBatch, row: int) -> str:
+    """Return the name of a row for messages, with the file if known."""
     paths = chunk.column(_PATH) if _PATH in chunk.schema.names else pa.nulls(chunk.num_rows)
-    return row_at(chunk, place) + (f" ({paths[place]})" if is_text(paths.type) and paths[place].is_valid else "")
+    return row_at(chunk, row) + (f" ({paths[row]})" if is_text(paths.type) and paths[row].is_valid else "")

@@ -1,4 +1,4 @@
-"""Samples of sound as floats."""
+"""Conversion of sound samples to floats."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,23 +15,25 @@ _SAMPLES = np.iinfo(np.int16)
 
 
 def as_samples(values: NDArray[Any], ends: Ends, at: Callable[[int], str]) -> Floats:
-    """Return numbers as samples from -1 to 1: floats as they are, integers as 16-bit samples, which are divided by 32768.
+    """Return samples as float32. Floats are unchanged. Integers are 16-bit samples and are divided by 32768.
 
-    `ends` are those of the rows, int64[B + 1], and `at` begins a message about a row. Raises `DataError` for integers beyond 16 bits and
-    for floats beyond 32.
+    `ends` holds the row boundaries, int64[B + 1]. `at` returns the beginning of a message about a row. Raises `DataError` for integers
+    outside the 16-bit range and for floats outside the range of float32.
     """
     if values.dtype.kind == "f":
         with np.errstate(over="ignore"):
             floats = values.astype(np.float32, copy=False)
-        beyond = np.isinf(floats) & np.isfinite(values) if values.dtype.itemsize > 4 else np.zeros(0, bool)
-        if beyond.any():
-            place = int(beyond.argmax())
-            raise DataError(f"{at(row_of(ends, place))} holds {values[place]}, beyond 32-bit floats. Scale it before batch.")
+        overflow = np.isinf(floats) & np.isfinite(values) if values.dtype.itemsize > 4 else np.zeros(0, bool)
+        if overflow.any():
+            index = int(overflow.argmax())
+            raise DataError(
+                f"{at(row_of(ends, index))} holds {values[index]}, beyond 32-bit floats. Scale the samples with map before batch."
+            )
         return floats
     wrong = np.flatnonzero((values < _SAMPLES.min) | (values > _SAMPLES.max))
     if len(wrong):
         raise DataError(
-            f"{at(row_of(ends, int(wrong[0])))} holds {values[wrong[0]]}, and integers are taken as 16-bit "
-            "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
+            f"{at(row_of(ends, int(wrong[0])))} holds {values[wrong[0]]}, but integers must be 16-bit samples, "
+            "-32768 to 32767. Convert other samples to floats between -1 and 1 with map before batch."
         )
     return values.astype(np.float32) / np.float32(32768)

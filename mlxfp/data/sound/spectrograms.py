@@ -1,9 +1,9 @@
-"""Log-mel spectrograms of many waveforms at once, in numpy and scipy's FFT.
+"""Log-mel spectrograms of many waveforms at once, in NumPy and scipy's FFT.
 
-A frame is computed in the same way whatever the other frames are, so neither padding nor batching changes a bit of the result. That rules
-out a matrix product with the filters: BLAS rounds differently for different numbers of rows. A band holds few of the frequencies, so sums
-over these are enough. For the same reason frames come in multiples of 16: the FFT transforms as many at a time as the processor's vectors
-hold, and what is left over by another code.
+The result of a frame is independent of the other frames, hence padding and batching do not change a bit. A matrix product with the
+filters would break this rule, because BLAS rounds differently for different numbers of rows. Each band covers few frequencies, so sums
+are fast enough. Frames are computed in multiples of 16 for the same reason: the FFT uses different code for frames that do not fill the
+vector registers of the processor.
 """
 
 from functools import cached_property
@@ -19,24 +19,25 @@ from mlxfp.support.checks import check_choice, check_positive, check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
 
-_FRAMES_AT_ONCE = 256  # the arrays of this many frames fit in the processor's cache
-_VECTOR = 16  # floats, the most that a vector of a processor holds
+_FRAMES_AT_ONCE = 256  # number of frames whose arrays fit the CPU cache
+_VECTOR = 16  # maximum number of floats in a vector register
 _FLOOR = np.float32(1e-10)
 
 
 @frozen
 class LogMel:
-    """A log-mel spectrogram: how loud each of `mels` bands of pitch is, every `hop` samples.
+    """Log-mel spectrogram: loudness of `mels` frequency bands every `hop` samples.
 
-    `rate` is in samples per second. A frame is `size` samples under a periodic Hann window, centred on multiples of `hop`, with zeros
-    around the waveform; a waveform of n samples has 1 + n // hop frames. The defaults are 25 ms every 10 ms at 16 kHz. Bands lie between
-    `low` and `high` Hz (None: half of `rate`). Values are natural logarithms of power, at least log(1e-10).
+    `rate` is in samples per second. A frame is `size` samples under a periodic Hann window. Windows are centred on multiples of `hop`,
+    with zeros before and after the waveform. A waveform of n samples has 1 + n // hop frames. The defaults mean 25 ms every 10 ms at 16
+    kHz. Bands lie between `low` and `high` Hz. `high=None` means half of `rate`. Values are natural logarithms of power, at least
+    log(1e-10).
 
-    It needs scipy (extra `audio`), for an FFT that is six times as fast as numpy's.
+    Needs scipy (extra `audio`), whose FFT is six times as fast as NumPy's.
 
-    scale="slaney" spaces bands and gives them equal area as Slaney's Auditory Toolbox (1998) and `librosa` do; "htk" spaces them by
-    2595 log10(1 + f / 700) and gives them equal height, as the HTK Book (2006) and `torchaudio` do; for both of these libraries with
-    `power=2.0` and `pad_mode="constant"`.
+    scale="slaney" uses the spacing and the equal areas of Slaney's Auditory Toolbox (1998), as in `librosa`. scale="htk" uses the
+    spacing 2595 log10(1 + f / 700) and the equal heights of the HTK Book (2006), as in `torchaudio`. Both libraries give the same
+    values with `power=2.0` and `pad_mode="constant"`.
 
     >>> LogMel(8000, size=200, hop=80, mels=20)
     LogMel(rate=8000, size=200, hop=80, mels=20, low=0.0, high=None, scale='slaney')
@@ -57,23 +58,23 @@ class LogMel:
         check_choice(("slaney", "htk"), scale=self.scale)
         _fft()
         if not 0 <= self.low < self.top <= self.rate / 2:
-            raise ArgumentError(f"Bands lie between 0 and {self.rate / 2} Hz, half the rate; got low={self.low} and high={self.top}.")
+            raise ArgumentError(f"Bands must lie between 0 and {self.rate / 2} Hz (half the rate), got low={self.low} and high={self.top}.")
         empty = np.flatnonzero(~self._filters.any(axis=1))
         if len(empty):
             raise ArgumentError(
-                f"mels={self.mels} bands are too narrow for size={self.size} at {self.rate} Hz: band {empty[0]} holds no frequency. "
+                f"mels={self.mels} bands are too narrow for size={self.size} at {self.rate} Hz: band {empty[0]} contains no FFT frequency. "
                 "Give fewer bands or a larger size."
             )
 
     @property
     def top(self) -> float:
-        """Where the highest band ends, in Hz."""
+        """Upper end of the highest band in Hz."""
         return self.rate / 2 if self.high is None else self.high
 
     def frames(self, values: Floats, ends: Ends) -> tuple[Floats, Ends]:
-        """Return the frames of all waveforms, end to end, float32[frames, mels], and their ends, int64[B + 1].
+        """Return the frames of all waveforms, concatenated, float32[frames, mels], and the frame boundaries, int64[B + 1].
 
-        `values` are the samples of all waveforms, end to end, and `ends` where those of each waveform end, int64[B + 1].
+        `values` holds the concatenated samples of all waveforms. `ends`, int64[B + 1], holds the boundaries between waveforms.
         """
         counts = self._counts(ends)
         padded = self._padded(values, ends)
@@ -81,12 +82,12 @@ class LogMel:
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size)
         out = np.empty((len(starts), self.mels), np.float32)
         rows = min(_FRAMES_AT_ONCE, max(1, -(-len(starts) // _VECTOR)) * _VECTOR)
-        buffer = np.zeros((rows, self.size))  # in 64 bits: in 32, quiet bands next to loud ones are off by 0.005
+        buffer = np.zeros((rows, self.size))  # float64: with float32, quiet bands next to loud bands are off by 0.005
         power = np.empty((self.size // 2 + 1, rows), np.float32)
         for first in range(0, len(starts), rows):
             part = starts[first : first + rows]
             np.multiply(windows[part], self._window, out=buffer[: len(part)])
-            parts = np.square(_fft().rfft(buffer, axis=1).view(np.float64)).reshape(rows, -1, 2)  # of the real and the imaginary number
+            parts = np.square(_fft().rfft(buffer, axis=1).view(np.float64)).reshape(rows, -1, 2)  # real and imaginary parts
             np.add(parts[:, :, 0].T, parts[:, :, 1].T, out=power)
             loud = self._sums(power)
             np.log(np.maximum(loud, _FLOOR, out=loud), out=loud)
@@ -94,12 +95,12 @@ class LogMel:
         return out, ends_of(counts)
 
     def _counts(self, ends: Ends) -> NDArray[np.int64]:
-        """Return how many frames each waveform has: int64[B]."""
+        """Return the number of frames of each waveform, int64[B]."""
         lengths = ends[1:] - ends[:-1]
         return np.where(lengths > 0, 1 + lengths // self.hop, 0)
 
     def _padded(self, values: Floats, ends: Ends) -> Floats:
-        """Return the waveforms end to end with `size` zeros between them, and around them: a window sees no neighbour."""
+        """Return the concatenated waveforms with `size` zeros before, between and after the waveforms."""
         out = np.zeros(len(values) + len(ends) * self.size, np.float32)
         before = self.size // 2
         for first, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
@@ -108,24 +109,24 @@ class LogMel:
         return out
 
     def _sums(self, power: Floats) -> Floats:
-        """Return the power in each band, [mels, frames], from the power at each frequency, [size // 2 + 1, frames].
+        """Return the power in each band, float32[mels, frames], from the power at each frequency, float32[size // 2 + 1, frames].
 
-        The first frequencies of all bands are added up, then the second ones of those that have two, and so on.
+        Step k adds the k-th frequency of every band with more than k frequencies.
         """
-        places, steps = self._steps
+        positions, steps = self._steps
         out = np.zeros((self.mels, power.shape[1]), np.float32)
         for frequencies, weights in steps:
             out[: len(weights)] += power[frequencies] * weights
-        return out[places]
+        return out[positions]
 
     @cached_property
     def _window(self) -> NDArray[np.float64]:
-        """The periodic Hann window: float64[size]."""
+        """Periodic Hann window, float64[size]."""
         return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.size) / self.size)
 
     @cached_property
     def _filters(self) -> NDArray[np.float64]:
-        """The weight of each frequency in each band: float64[mels, size // 2 + 1]."""
+        """Weight of each frequency in each band, float64[mels, size // 2 + 1]."""
         low, high = _to_mel(np.array([self.low, self.top]), self.scale).tolist()
         points = _to_hertz(np.linspace(low, high, self.mels + 2), self.scale)[:, None]
         frequencies = np.arange(self.size // 2 + 1) * self.rate / self.size
@@ -136,7 +137,10 @@ class LogMel:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
-        """The place of each band when those of the most frequencies come first; for each step the frequencies, and weights [bands, 1]."""
+        """Output index of each band, and for each step of `_sums` the frequencies and weights [bands, 1].
+
+        Bands are sorted by the number of frequencies, widest first.
+        """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)
         order = np.argsort(-counts, kind="stable")

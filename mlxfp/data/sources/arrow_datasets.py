@@ -1,4 +1,4 @@
-"""Datasets of `pyarrow.dataset`: files of any format that pyarrow reads, with their partitions and conditions, read lazily."""
+"""Lazy source for a `pyarrow.dataset`: files in any format of pyarrow, with partitions and filter."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,18 +15,18 @@ from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.data.sources.files import find_place, place
 from mlxfp.data.sources.remote_files import FileStamp
 
-_AHEAD = 2  # chunks that Arrow reads ahead
+_AHEAD = 2  # number of chunks that Arrow reads ahead
 
 
 def dataset_source(dataset: Any) -> Source | None:
-    """Return the source that reads the files of a dataset of pyarrow; None for anything else, and where a part of it is in memory."""
+    """Return the source for the files of a pyarrow dataset. None for other objects and for datasets with parts in memory."""
     if not type(dataset).__module__.startswith("pyarrow") or not hasattr(dataset, "get_fragments"):
         return None
-    fragments = tuple(dataset._get_fragments(None))  # noqa: SLF001  # the public method refuses a dataset with a filter
+    fragments = tuple(dataset._get_fragments(None))  # noqa: SLF001  # the public method rejects datasets with a filter
     if any(getattr(fragment, "filesystem", None) is None for fragment in fragments):
         return None
     check_unique_names(dataset.schema.names, "the dataset")
-    return _FromDataset(fragments, dataset.schema, dataset._scan_options.get("filter"))  # noqa: SLF001  # there is no public name
+    return _FromDataset(fragments, dataset.schema, dataset._scan_options.get("filter"))  # noqa: SLF001  # no public name exists
 
 
 def _paths(fragments: tuple[Any, ...]) -> Any:
@@ -35,20 +35,20 @@ def _paths(fragments: tuple[Any, ...]) -> Any:
 
 @frozen(repr=False)
 class _FromDataset(Source):
-    """The files of a dataset. Positions are those of `place`: a file, a row group of it where it has some, and a row of that."""
+    """Source of the files of a pyarrow dataset. A position is (file, row group or 0, row)."""
 
     fragments: tuple[Any, ...] = field(eq=_paths)
     stated: Schema
-    filter: Any = field(eq=str)  # an expression of pyarrow, or None
-    kept: tuple[str, ...] | None = None  # the columns that the pipeline needs; None: all
+    filter: Any = field(eq=str)  # pyarrow expression or None
+    kept: tuple[str, ...] | None = None  # needed columns; None: all
 
     def schema(self) -> Schema:
-        kinds = {each.name: takeable(each.type) for each in self.stated}
+        kinds = {column.name: takeable(column.type) for column in self.stated}
         return pa.schema([(name, kinds[name]) for name in self.kept or kinds])
 
     def files(self) -> tuple[FileStamp, ...]:
-        found = [each.filesystem.get_file_info(each.path) for each in self.fragments]
-        return tuple(FileStamp(each.path, each.size or 0, each.mtime_ns or 0) for each in found)
+        infos = [info.filesystem.get_file_info(info.path) for info in self.fragments]
+        return tuple(FileStamp(info.path, info.size or 0, info.mtime_ns or 0) for info in infos)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         files, schema = self.files(), self.schema()
@@ -59,7 +59,7 @@ class _FromDataset(Source):
                 parts = whole.split_by_row_group() if hasattr(whole, "split_by_row_group") else [whole]
                 for part in range(group, len(parts)):
                     for chunk, end in self._chunks(parts[part], schema):
-                        if end > row:  # chunks are the same each time
+                        if end > row:  # chunks are the same in every reading
                             yield chunk, place(files, number, part, end)
                     row = 0
             group = 0
@@ -72,7 +72,8 @@ class _FromDataset(Source):
         for chunk in equal_chunks(batches, CHUNK_ROWS):
             end += chunk.num_rows
             columns = [
-                values if values.type == each.type else values.cast(each.type) for values, each in zip(chunk.columns, schema, strict=True)
+                values if values.type == column.type else values.cast(column.type)
+                for values, column in zip(chunk.columns, schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema), end
 
@@ -81,8 +82,8 @@ class _FromDataset(Source):
         return SourceTraits(restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)), file_of=self.file_of)
 
     def length(self) -> int | None:
-        known = self.filter is None and all(hasattr(each, "split_by_row_group") for each in self.fragments)
-        return sum(each.count_rows() for each in self.fragments) if known else None
+        known = self.filter is None and all(hasattr(fragment, "split_by_row_group") for fragment in self.fragments)
+        return sum(fragment.count_rows() for fragment in self.fragments) if known else None
 
     def version(self) -> Any:
         return tuple(file.version for file in self.files())

@@ -1,4 +1,4 @@
-"""Arrow IPC files and streams, mapped into memory and read without a copy."""
+"""Arrow IPC files and streams, memory-mapped and read without a copy."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache, partial
@@ -23,25 +23,26 @@ from mlxfp.data.sources.row_chunks import ERROR
 from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import ArgumentError, SchemaError
 
-_KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # what `cache` keeps with the columns
+_KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # hidden columns in a file of `cache`
 
 
 @explain_call
 def read_arrow(path: Paths) -> Dataset[Example]:
-    """Read Arrow IPC files or streams (Feather, the caches of Hugging Face datasets), lazily, memory-mapped and without a copy.
+    """Read Arrow IPC files or streams (Feather, caches of Hugging Face datasets) lazily, memory-mapped and without a copy.
 
-    One path, several, a pattern such as `"data/*.arrow"`, or a folder. Rows can be taken in any order, so `shuffle` permutes all of them
-    without holding them in memory. Compressed buffers are decompressed when they are needed: in files, one batch at a time; in streams, for
-    random access, all of them. To shuffle a large compressed stream, put `load` or `cache` before `shuffle`. Views of text, which polars
-    writes, become large strings. A remote file, as in `s3://bucket/a.arrow` or `https://...`, needs the extra `remote` (fsspec) and is
-    fetched whole. Several files need the same columns, and types that those of the first one hold without loss. Names of folders such as
-    `year=2024` become columns, as for `read_parquet`. Do not overwrite or truncate a file while it is mapped.
+    `path` is a path, several paths, a pattern such as `"data/*.arrow"`, or a folder. A remote file, such as `s3://bucket/a.arrow` or
+    `https://...`, needs the extra `remote` (fsspec) and is fetched whole. Several files need equal columns, and types that fit the
+    types of the first file without loss. Folder names such as `year=2024` become columns, as in `read_parquet`.
 
-    Of a folder that `write` has written, the manifest names the files, and says whether all are there. What `cache` keeps is read as well,
-    as rows of its own: in another program, or without the pipeline that made it.
+    Rows have random access, so `shuffle` permutes all rows without holding them in memory. Compressed buffers are decompressed on use:
+    in files one batch at a time, in streams all batches for random access. Put `load` or `cache` before `shuffle` for a large
+    compressed stream. String views, as written by polars, become large strings. Do not overwrite or truncate a file while it is mapped.
 
-    Reading raises `DataError` for a file that is not Arrow IPC, `SchemaError` naming both files where two differ, and `MissingFileError`
-    where a path matches no file; `ArgumentError` for a folder with several caches, which may be versions of one pipeline.
+    In a folder written by `write`, the files are taken from the manifest and checked. Files of `cache` can be read too, in another
+    program or without the original pipeline. Their rows are numbered like the rows of any file.
+
+    Reading raises `DataError` for a file that is not Arrow IPC, `SchemaError` with both files for different columns or types,
+    `MissingFileError` if no file matches a path, and `ArgumentError` for a folder with several caches.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -63,22 +64,22 @@ def _read_header(file: FileStamp) -> tuple[Schema, int | None]:
 
 
 def _is_cache(file: FileStamp) -> bool:
-    """Whether `cache` wrote a file: its rows have the hidden columns of a pipeline, which has named and keyed them."""
+    """Return True for a file written by `cache`, recognized by its hidden columns."""
     schema, _ = _read_header(file)
-    return bool(pa.schema([each for each in schema if each.name in HIDDEN]).equals(_KEPT))
+    return bool(pa.schema([column for column in schema if column.name in HIDDEN]).equals(_KEPT))
 
 
 def _without_hidden(file: FileStamp) -> Schema:
-    """Return the schema of a file; of a cache, without the hidden columns: the rows are named and keyed as those of this file."""
+    """Return the schema of a file without the hidden columns of a cache. Rows of a cache are numbered like the rows of any file."""
     schema, _ = _read_header(file)
     if not _is_cache(file):
         return schema
     if ERROR in schema.names:
         raise SchemaError(
-            f"A cache holds rows that failed, marked for the on_error behind it: got the column {ERROR!r}, in {file.path}. Put on_error "
-            "before cache, so that it keeps the other rows only, or read it by the pipeline that wrote it."
+            f"A cache holds failed rows for a later on_error: got the column {ERROR!r}, in {file.path}. Put on_error before cache, or "
+            "read the cache with the pipeline that wrote the cache."
         )
-    return pa.schema([each for each in schema if each.name not in HIDDEN], schema.metadata)
+    return pa.schema([column for column in schema if column.name not in HIDDEN], schema.metadata)
 
 
 @lru_cache(maxsize=4096)
@@ -87,13 +88,13 @@ def _count_rows(file: FileStamp) -> int:
     with reading("Arrow IPC", file.path):
         if opened.is_stream:
             return sum(batch.num_rows for batch in opened.reader)
-        first = pa.ipc.open_file(opened.data, options=pa.ipc.IpcReadOptions(included_fields=[0]))  # decompresses one column, not all
+        first = pa.ipc.open_file(opened.data, options=pa.ipc.IpcReadOptions(included_fields=[0]))  # decompress only one column
         return sum(first.get_batch(number).num_rows for number in range(first.num_record_batches))
 
 
 @frozen(repr=False)
 class _ReadArrow(ColumnSource):
-    """A row group is a batch of the file."""
+    """Source of Arrow files. A row group is a record batch of the file."""
 
     suffixes = (".arrow", ".feather", ".ipc")
     kind = "Arrow IPC"
@@ -114,7 +115,7 @@ class _ReadArrow(ColumnSource):
 
     @cached_property
     def index(self) -> Rows:
-        """Where every row is. Found once: `take` is called too often to look at the files each time."""
+        """Index of all rows. Cached, because `take` is called often."""
         files, whole = self.files(), self.whole_schema()
         for file in files:
             self.check_fit(file, whole, files[0])
@@ -126,30 +127,29 @@ class _ReadArrow(ColumnSource):
         rows = int(self.index.starts[-1])
         if indices.min() < 0 or indices.max() >= rows:
             raise ArgumentError(
-                f"A row is out of range: got {indices.min()} to {indices.max()}, where there are {rows:,} rows, in {self!r}. "
-                "Take rows from 0 to one less than their number."
+                f"A row is out of range: got {indices.min()} to {indices.max()}, but there are {rows:,} rows, in {self!r}. "
+                f"Take rows in range({rows})."
             )
         return self.index.take(indices)
 
 
 @frozen(eq=False)
 class _Mapped:
-    """An Arrow IPC file in memory, which stays mapped as long as anything that was read from it."""
+    """Memory-mapped Arrow IPC file. Stays mapped as long as any data read from the file."""
 
     data: pa.Buffer
     reader: Any
-    is_stream: bool  # which can only be read in order
+    is_stream: bool  # True: only sequential reading
 
     def batches(self, first: int = 0) -> Iterator[RecordBatch]:
-        """Yield the batches from number `first` on."""
         numbers = range(first, 0 if self.is_stream else self.reader.num_record_batches)
         for batch in islice(self.reader, first, None) if self.is_stream else map(self.reader.get_batch, numbers):
-            batch.validate()  # the buffers, not the values in them: that would read the whole file
+            batch.validate()  # checks buffers only; checking the values would read the whole file
             yield batch
 
 
 def _open(path: str, schema: Schema | None = None) -> _Mapped:
-    """Map a file; with a schema, columns of a file that are not in it are not decompressed."""
+    """Map a file. With a schema, other columns of the file are not decompressed."""
     with reading("Arrow IPC", path):
         data = (open_remote(path) if is_remote(path) else pa.memory_map(path)).read_buffer()
         if data[:6].to_pybytes() != b"ARROW1":
@@ -157,8 +157,8 @@ def _open(path: str, schema: Schema | None = None) -> _Mapped:
         reader = pa.ipc.open_file(data)
         if schema is not None and len(schema) < len(reader.schema):
             present = dict.fromkeys(reader.schema.names)
-            own = [name for name in schema.names if name in present] or [next(iter(present))]
-            fields = [reader.schema.get_field_index(name) for name in own]
+            file_columns = [name for name in schema.names if name in present] or [next(iter(present))]
+            fields = [reader.schema.get_field_index(name) for name in file_columns]
             reader = pa.ipc.open_file(data, options=pa.ipc.IpcReadOptions(included_fields=fields))
         return _Mapped(data, reader, is_stream=False)
 
@@ -170,18 +170,18 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
         opened = _open(file.path, schema)
         with reading("Arrow IPC", file.path):
             present = set(opened.reader.schema.names)
-            own = [name for name in schema.names if name in present]
+            file_columns = [name for name in schema.names if name in present]
             for number, batch in enumerate(fit(batch, schema, file.partition, file.path) for batch in opened.batches()):
-                mapped = _is_mapped(batch.select(own), opened.data)
+                mapped = _is_mapped(batch.select(file_columns), opened.data)
                 all_mapped = all_mapped and mapped
                 rows.append(batch.num_rows)
-                hold = mapped or opened.is_stream
-                batches.append(partial(identity, batch) if hold else partial(_decompress, opened, number, schema, file))
+                keep = mapped or opened.is_stream
+                batches.append(partial(identity, batch) if keep else partial(_decompress, opened, number, schema, file))
     return Rows(schema, np.cumsum(rows), tuple(batches), all_mapped)
 
 
 def _is_mapped(batch: RecordBatch, data: pa.Buffer) -> bool:
-    """Say whether a batch is a view of the mapped file: not where its buffers are compressed, or its types were changed."""
+    """Return True if a batch is a view of the mapped file. False for compressed buffers and converted types."""
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(data.address <= buffer.address < data.address + data.size for buffer in buffers)
 

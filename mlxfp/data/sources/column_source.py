@@ -1,7 +1,7 @@
-"""The source behind every columnar format, such as Parquet and Arrow: files that state their schema, and hold rows in groups.
+"""Base class of sources for columnar formats such as Parquet and Arrow, whose files hold a schema and rows in groups.
 
-A format says how to read the schema, the number of rows and the row groups of one file. Everything else is here: several files, which must
-have the same columns and types; positions, which are (file, row group, row); and reading only the columns that are needed.
+A subclass reads the schema, the number of rows and the row groups of one file. The base class handles several files with equal columns
+and types, positions (file, row group, row), and column selection.
 """
 
 from abc import abstractmethod
@@ -27,103 +27,101 @@ from mlxfp.support.arrow_types import schema_code
 from mlxfp.support.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.support.progress import Progress
 
-_THREADS = 16  # that read headers: each waits for a disk, or for a server
+_THREADS = 16  # threads that read file headers, waiting mostly for disk or server
 
 
 @frozen(repr=False)
 class ColumnSource(FileSource):
-    """Files that state their columns. A format has `suffixes`, `kind` and the three methods that read a file."""
+    """Base class of columnar file sources. A subclass defines `suffixes`, `kind` and three methods for one file."""
 
-    columns: tuple[str, ...] | None = None  # the columns that the user wants, in this order; None: all
-    types: Types = field(default=(), kw_only=True, repr=False)  # declared ones
-    scan: bool = field(default=False, kw_only=True, repr=False)  # whether the columns and types are those that fit all files
-    chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # the most rows in a chunk
-    kind: ClassVar[str]  # the name of the format, for messages
-    declares: ClassVar[bool] = False  # whether its reader has the argument schema
+    columns: tuple[str, ...] | None = None  # columns and order selected by the user; None: all columns
+    types: Types = field(default=(), kw_only=True, repr=False)  # declared types
+    scan: bool = field(default=False, kw_only=True, repr=False)  # True: derive the schema from all files
+    chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # maximum rows of a chunk
+    kind: ClassVar[str]  # name of the format in messages
+    declares: ClassVar[bool] = False  # True if the reader has the argument `schema`
 
     @abstractmethod
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
-        """Read the schema of a file, and how many row groups it has: None where only reading to the end tells."""
+        """Return the schema of a file and the number of its row groups. The number is None if only reading to the end can tell."""
 
     @abstractmethod
     def rows_of(self, file: FileStamp) -> int:
-        """Read how many rows a file has."""
+        """Return the number of rows of a file."""
 
     @abstractmethod
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
-        """Yield the row groups of a file from number `first` on: how many rows each has, and chunks of them.
+        """Yield the row groups of a file from number `first` on: number of rows, and chunks.
 
         Chunks need the columns of `schema`, in any order.
         """
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file, out of several, that a position is in; None where only reading on tells."""
+        """Return the path of the file at a position. None for a single file, or if the file is unknown before further reading."""
         files = self.files()
         number, group, _ = find_place(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
         return None if may_be_the_end else super().file_of(position)
 
     def schema(self) -> Schema:
-        """Return the schema of the columns that the pipeline needs."""
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Find the columns and types of the first file, or of all where they are scanned, with the declared ones; choose those wanted."""
+        """Return the schema of the first file, or of all files with `scan`, with declared types and the columns selected by the user."""
         return _whole(attrs.evolve(self, kept=None), self.files())
 
     def types_of(self, file: FileStamp) -> Mapping[str, pa.DataType]:
-        """Read the types of the columns; metadata and nullability may differ between files."""
+        """Return the column types of a file. Metadata and nullability are ignored, because both may differ between files."""
         return _types(attrs.evolve(self, kept=None), file)
 
     def length(self) -> int:
-        """Add up the rows of all files."""
+        """Return the number of rows of all files."""
         files = self.files()
         with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
             return sum(map(self.rows_of, progress.over(files)))
 
     @property
     def traits(self) -> SourceTraits:
-        """Only the columns that are wanted are read."""
+        """Traits with column selection."""
         return attrs.evolve(super().traits, restricted=self.restricted)
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        """Return a source that reads only these columns."""
+        """Return a source that reads only the given columns."""
         return attrs.evolve(self, kept=tuple(columns))
 
     def check_fit(self, file: FileStamp, whole: Schema, first: FileStamp) -> None:
-        """Raise `SchemaError` unless a file has the columns of the whole, with types that fit without loss.
+        """Raise `SchemaError` unless a file has all columns of `whole`, with types that fit without loss.
 
-        Declared and scanned columns may be missing. Others are ignored where the user chose some.
+        Declared and scanned columns may be missing. With a column selection of the user, additional columns are ignored.
         """
         check_partition(file.partition, file.path)
-        if file == first:  # whose columns these are
+        if file == first:  # the schema comes from this file
             return
-        found, declared, known = dict(self.types_of(file)), dict(self.types), frozenset(whole.names)
-        found = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | found
-        needed = [name for name in whole.names if name in found or not (self.scan or name in declared)]
-        check_same_names([name for name in found if self.columns is None or name in known], file.path, needed, first.path)
+        file_types, declared, known = dict(self.types_of(file)), dict(self.types), frozenset(whole.names)
+        file_types = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | file_types
+        needed = [name for name in whole.names if name in file_types or not (self.scan or name in declared)]
+        check_same_names([name for name in file_types if self.columns is None or name in known], file.path, needed, first.path)
         for column in whole:
-            kind = found.get(column.name, column.type)
+            kind = file_types.get(column.name, column.type)
             if column.name not in declared and joined_type(kind, column.type) != column.type:
                 raise _different_types(column.name, (kind, file.path), (column.type, first.path), declares=self.declares)
 
     def declared(self) -> Types:
-        """Return the types of all columns as they would be declared."""
-        return tuple((each.name, each.type) for each in self.whole_schema())
+        """Return name and type of all columns, ready for `schema=`."""
+        return tuple((column.name, column.type) for column in self.whole_schema())
 
     def notes(self) -> tuple[str, ...]:
-        """Say what a scan has found."""
-        said = [*super().notes()]
+        """Return notes for `explain`: the schema found by a scan."""
+        texts = [*super().notes()]
         with suppress(MlxfpError):
             if self.scan:
-                said.append(f"reads all headers for the types; to do without, give {schema_code(self.declared())}")
-        return tuple(said)
+                texts.append(f"reads all headers for the types; to avoid this, give {schema_code(self.declared())}")
+        return tuple(texts)
 
     def __repr__(self) -> str:
         return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=self.scan)})"
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        """Yield the rows of each row group in chunks, with the position after each."""
         files = self.files()
         first, start, row = find_place(files, position)
         whole = self.whole_schema()
@@ -144,33 +142,33 @@ class ColumnSource(FileSource):
 
 @contextmanager
 def reading(kind: str, path: str) -> Iterator[None]:
-    """Turn Arrow's errors into ours; errors of the operating system, such as a missing permission, are not changed."""
+    """Convert Arrow's errors to `DataError`. Errors of the operating system, such as a missing permission, are unchanged."""
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = " ".join(str(error).split())
-        raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download it again.") from error
+        raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download the file again.") from error
 
 
 def _different_types(name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str], *, declares: bool) -> SchemaError:
-    both = joined_type(one[0], other[0])
+    common = joined_type(one[0], other[0])
     if not declares:
-        cure = "Read them separately."
-    elif both is None:
-        cure = f"Declare one that both can be converted to, as in {schema_code([(name, pa.string())])}, or read them separately."
+        remedy = "Read the files separately."
+    elif common is None:
+        remedy = f"Declare a type that fits both files with {schema_code([(name, pa.string())])}, or read the files separately."
     else:
-        cure = f'Give {schema_code([(name, both)])}, or schema="scan" for the types that fit all files.'
-    return SchemaError(f"Two files have different types: column {name!r} is {one[0]} in {one[1]} and {other[0]} in {other[1]}. {cure}")
+        remedy = f'Give {schema_code([(name, common)])}, or schema="scan" for the types that fit all files.'
+    return SchemaError(f"Two files have different types: column {name!r} is {one[0]} in {one[1]} and {other[0]} in {other[1]}. {remedy}")
 
 
-# A source is asked for its types several times, and there may be thousands of columns: these are kept.
+# Cached below: types are needed several times, and a file may have thousands of columns.
 
 
 @lru_cache(maxsize=64)
 def _types(source: ColumnSource, file: FileStamp) -> Mapping[str, pa.DataType]:
-    """Return `ColumnSource.types_of`."""
+    """Return the column types of a file."""
     schema, _ = source.header_of(file)
     check_unique_names(schema.names, file.path)
     return {column.name: takeable(column.type) for column in schema}
@@ -178,7 +176,7 @@ def _types(source: ColumnSource, file: FileStamp) -> Mapping[str, pa.DataType]:
 
 @lru_cache(maxsize=64)
 def _whole(source: ColumnSource, files: tuple[FileStamp, ...]) -> Schema:
-    """Return `ColumnSource.whole_schema`."""
+    """Return the schema of all files."""
     kinds = dict(_scanned(source, files) if source.scan else source.types_of(files[0]))
     stated, first = dict(partition_types(tuple(file.partition for file in files))), dict(files[0].partition)
     kinds |= {name: kind for name, kind in stated.items() if name not in kinds and (source.scan or name in first)}
@@ -195,26 +193,26 @@ def _whole(source: ColumnSource, files: tuple[FileStamp, ...]) -> Schema:
 
 @lru_cache(maxsize=64)
 def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[str, pa.DataType], ...]:
-    """Return the columns of all files, each with the type that holds its values in all of them."""
+    """Return the columns of all files, each with a type that holds its values in all files."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(source.header_of, files))  # which are then in memory
+        list(pool.map(source.header_of, files))  # fills the cache of headers
     declared = dict(source.types)
     kinds: dict[str, pa.DataType] = {}
-    where: dict[str, str] = {}  # the file that a type was first found in
+    paths: dict[str, str] = {}  # file of the current type of each column
     for file in files:
         for name, kind in source.types_of(file).items():
-            both = declared[name] if name in declared else joined_type(kinds.get(name, kind), kind)
-            if both is None:
-                raise _different_types(name, (kind, file.path), (kinds[name], where[name]), declares=source.declares)
-            if both != kinds.get(name):
-                kinds[name], where[name] = both, file.path
+            common = declared[name] if name in declared else joined_type(kinds.get(name, kind), kind)
+            if common is None:
+                raise _different_types(name, (kind, file.path), (kinds[name], paths[name]), declares=source.declares)
+            if common != kinds.get(name):
+                kinds[name], paths[name] = common, file.path
     return tuple(kinds.items())
 
 
 def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[tuple[RecordBatch, int]]:
-    """Yield the rows of a row group from number `first` on, `size` at a time, with the number of the row after them."""
+    """Yield the rows of a row group from row `first` on in chunks of `size`, each with the number of the row after the chunk."""
     end = 0
     for chunk in chunks:
         start, end = end, end + chunk.num_rows
-        for at in range(max(first, start), end, size):
-            yield chunk.slice(at - start, size), min(at + size, end)
+        for row in range(max(first, start), end, size):
+            yield chunk.slice(row - start, size), min(row + size, end)

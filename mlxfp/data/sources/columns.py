@@ -1,4 +1,4 @@
-"""Columns of files: checks of their names, types that a user declares, and one type for a column that has several."""
+"""Column names and types of files: checks, declared types and common types."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,49 +13,51 @@ from mlxfp.support.arrow_types import TEXT_OF_JSON, is_binary, is_large, is_list
 from mlxfp.support.checks import as_strings
 from mlxfp.support.errors import ArgumentTypeError, SchemaError, listed
 
-Declared = Mapping[str, pa.DataType] | Literal["scan"] | None  # what `schema=` of a reader takes
-Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
+Declared = Mapping[str, pa.DataType] | Literal["scan"] | None  # type of the argument `schema` of a reader
+Types = tuple[tuple[str, pa.DataType], ...]  # names and types of declared columns
 
 SCAN = "scan"
-LONGEST_EXACT = 1 << 53  # float64 holds every integer up to this one
+LONGEST_EXACT = 1 << 53  # float64 holds every integer up to this limit
 
 
 def as_columns(columns: Any) -> tuple[str, ...] | None:
-    """Return the argument `columns` of a reader as a tuple, or None; raise unless it names at least one column, and each name once."""
+    """Return the argument `columns` of a reader as a tuple, or None. Raise an error for no names or repeated names."""
     return None if columns is None else as_strings("columns", columns, empty=False)
 
 
 def check_names(names: Sequence[str], path: str) -> None:
-    """Raise `SchemaError` if a file has no columns, two columns of one name, or a column with a reserved name."""
+    """Raise `SchemaError` for a file without columns, for repeated column names and for reserved column names."""
     if not names:
-        raise SchemaError(f"A table has no columns, in {path}. Leave it out.")
+        raise SchemaError(f"A table has no columns, in {path}. Remove the table.")
     check_unique_names(names, path)
 
 
 def check_unique_names(names: Sequence[str], where: str) -> None:
-    """Raise `SchemaError` if two columns have one name, or one has a reserved name: columns are selected by name."""
+    """Raise `SchemaError` for repeated or reserved column names, because columns are selected by name."""
     doubled = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubled:
-        raise SchemaError(f"Several columns have one name: got {', '.join(map(repr, doubled))} more than once, in {where}. Rename them.")
+        raise SchemaError(
+            f"Several columns have one name: got {', '.join(map(repr, doubled))} more than once, in {where}. Rename the columns."
+        )
     reserved = sorted(set(names) & set(HIDDEN))
     if reserved:
-        raise SchemaError(f"A column has a reserved name: got {reserved[0]!r}, in {where}. Rename it.")
+        raise SchemaError(f"A column has a reserved name: got {reserved[0]!r}, in {where}. Rename the column.")
 
 
 def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], first: str) -> None:
-    """Raise `SchemaError` unless a file has the columns that the first file has, in any order."""
+    """Raise `SchemaError` unless a file has the same column names as the first file, in any order."""
     if sorted(names) == sorted(expected):
         return
-    here, there = frozenset(names), frozenset(expected)  # there may be thousands of each
-    missing, extra = ([name for name in expected if name not in here], [name for name in names if name not in there])
-    said = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
+    present, required = frozenset(names), frozenset(expected)  # sets, because there may be thousands of names
+    missing, extra = ([name for name in expected if name not in present], [name for name in names if name not in required])
+    texts = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
     raise SchemaError(
-        f"Two files have different columns: {path} lacks {said[0]} and adds {said[1]}, compared with {first}. Read them separately."
+        f"Two files have different columns: {path} lacks {texts[0]} and adds {texts[1]}, compared with {first}. Read the files separately."
     )
 
 
 def as_types(schema: Any) -> Types:
-    """Check declared types: a mapping of column names to Arrow types; none where "scan" finds them."""
+    """Return declared types as a tuple. Empty for None and for "scan"."""
     if schema is None or (isinstance(schema, str) and schema == SCAN):
         return ()
     if not isinstance(schema, Mapping):
@@ -63,20 +65,20 @@ def as_types(schema: Any) -> Types:
     for name, kind in schema.items():
         if not isinstance(name, str) or not isinstance(kind, pa.DataType):
             raise ArgumentTypeError(
-                f"schema must map column names to Arrow types, as in {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
+                f"schema must map column names to Arrow types, for example {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
             )
     return tuple(schema.items())
 
 
 def schema_argument(types: Types, *, scan: bool) -> str:
-    """Write the argument `schema` of a reader, for what it prints; nothing where none was given."""
-    if scan:  # declared are then only columns of JSON
+    """Return the argument `schema` of a reader as code for a `repr`, or an empty text."""
+    if scan:  # only JSON columns are declared with "scan"
         return f", schema={SCAN!r}" + (f", json_columns={[name for name, _ in types]!r}" if types else "")
     return f", {schema_code(types)}" if types else ""
 
 
 def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
-    """Return the type for a column that was inferred as `kind`: dates and times stay text, and nulls become `null`, or else text."""
+    """Return the column type for an inferred type. Dates and times become text. Nulls become `null`, or text for `null=None`."""
     if pa.types.is_null(kind):
         return pa.string() if null is None else null
     if pa.types.is_temporal(kind):
@@ -89,19 +91,19 @@ def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
 
 
 def shown(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of the rows: JSON that is kept as text is a column of strings."""
-    return pa.schema([each.with_type(pa.string()) if each.type == TEXT_OF_JSON else each for each in schema])
+    """Return the schema with columns of JSON text as strings."""
+    return pa.schema([column.with_type(pa.string()) if column.type == TEXT_OF_JSON else column for column in schema])
 
 
 def rounding_columns(chunk: pa.RecordBatch, declared: Types) -> list[str]:
-    """Return the columns, except declared ones, with a float64 so large that it may have been an integer of more digits."""
+    """Return the undeclared columns with a float64 so large that the value may be a rounded integer."""
     names = {name for name, _ in declared}
-    floats = [(place, each.name) for place, each in enumerate(chunk.schema) if each.name not in names and _holds_floats(each.type)]
-    return [name for place, name in floats if _may_round(chunk.column(place))]
+    floats = [(index, column.name) for index, column in enumerate(chunk.schema) if column.name not in names and _holds_floats(column.type)]
+    return [name for index, name in floats if _may_round(chunk.column(index))]
 
 
 def _holds_floats(kind: pa.DataType) -> bool:
-    return pa.types.is_float64(kind) or any(_holds_floats(kind.field(place).type) for place in range(kind.num_fields))
+    return pa.types.is_float64(kind) or any(_holds_floats(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _may_round(column: pa.Array) -> bool:
@@ -109,19 +111,19 @@ def _may_round(column: pa.Array) -> bool:
     if pa.types.is_float64(kind):
         values = np.frombuffer(column.buffers()[1] or b"", np.float64)[column.offset : column.offset + len(column)]
         if values.min(initial=0) > -LONGEST_EXACT and values.max(initial=0) < LONGEST_EXACT:
-            return False  # the usual case, and never true where there is a NaN
-        large = values[np.abs(values) >= LONGEST_EXACT]  # in the place of a null stands anything
+            return False  # usual case; False for data with NaN
+        large = values[np.abs(values) >= LONGEST_EXACT]  # values at nulls are arbitrary
         return bool(np.isfinite(large).any())
     if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type) | pa.types.is_float64(kind.value_type):
         return _may_round(column.values)
-    return pa.types.is_struct(kind) and any(_may_round(column.field(place)) for place in range(kind.num_fields))
+    return pa.types.is_struct(kind) and any(_may_round(column.field(index)) for index in range(kind.num_fields))
 
 
 def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911  # one for each kind of types
-    """Return the type that holds the values of both; None where there is none without loss.
+    """Return a type that holds the values of both types without loss, or None.
 
-    Integers and floats may be joined to float64, unsigned integers of 64 bits to signed ones, and times to a finer unit: a value that the
-    joined type cannot hold exactly is an error when it is converted.
+    Integers join with floats to float64, unsigned 64-bit integers with signed integers to int64, and times to the finer unit.
+    Conversion later raises an error for a value that the common type cannot hold exactly.
     """
     if first == second:
         return first
@@ -141,7 +143,7 @@ def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None: 
             return pa.float64()
     try:
         return pa.unify_schemas([pa.schema({"": first}), pa.schema({"": second})], promote_options="permissive").field(0).type
-    except (pa.ArrowTypeError, pa.ArrowInvalid):  # the second one for decimals of more than 76 digits
+    except (pa.ArrowTypeError, pa.ArrowInvalid):  # ArrowInvalid: more than 76 decimal digits
         return None
 
 

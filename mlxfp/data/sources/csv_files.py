@@ -1,6 +1,7 @@
-"""CSV files, and other text tables with one delimiter."""
+"""CSV files and other text tables with a delimiter."""
 
 import codecs
+import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -27,8 +28,10 @@ from mlxfp.support.checks import as_strings, check_text, check_types, explain_ca
 from mlxfp.support.errors import ArgumentError, DataError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
-_DELIMITERS = ",;\t|"  # common ones, to suggest one where the given delimiter is wrong
-_HEADER_BLOCK = 1 << 16  # bytes read to find a header, for every file and again on resuming
+_DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
+_EXCEL = re.compile(rb"sep=(.)\r?\n")  # Excel's first line, which names the delimiter
+_FEW = 20  # records that are compared with a header
+_HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
 
 @explain_call
@@ -42,21 +45,28 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     null_values: Sequence[str] = NULL_VALUES,
     encoding: str = "utf-8",
 ) -> Dataset[Example]:
-    r"""Read CSV files, lazily: one path, several, a pattern such as `"data/*.csv"`, or a folder; gzip, zstd and zip by suffix.
+    r"""Read CSV files lazily.
 
-    The first record names the columns; an empty name becomes `column_<place>`. For files without a header, give the names with `columns`.
-    Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text, and so do
-    integers too long for int64. `schema` declares other types for some columns, as in `{"zip": pa.string()}`: without it, 01234 is read as
-    a number. `schema="scan"` reads all files once, in threads, before the first row, and finds the types that fit every record. Values in
-    `null_values` are null, quoted or not, in text columns too. Blank lines are skipped. `quote=None` reads quotes as text, `delimiter="\t"`
-    reads tab-separated files, and `encoding="cp1252"` those of Windows. Several files need the same columns, in any order. Remote files are
-    named by an address, as in `s3://bucket/a.csv` or `https://...`, with the extra `remote` (fsspec).
+    `path` is a path, several paths, a pattern such as `"data/*.csv"`, or a folder. Compression (gzip, zstd, zip) is detected by suffix.
+    Remote files need the extra `remote` (fsspec) and an address such as `s3://bucket/a.csv` or `https://...`. Several files need equal
+    columns, in any order.
 
-    Memory holds about one block, of at most 4 MB, whatever the size of a file, and resuming starts at a block. Raises `ArgumentError` for a
-    delimiter or quote that is not one ASCII character. Reading raises `DataError` naming file and line for a value that does not fit its
-    column, a record with too many or too few fields, a header that seems to have another delimiter, a quote that is never closed, text that
-    is not in the encoding, or a file without a header; `SchemaError` for files whose columns differ; `UnknownNameError` for a name in
-    `schema` that is not a column; and `MissingFileError` where a path matches no file.
+    The first record holds the column names. An empty name becomes `column_<n>`. For files without a header, give the names with
+    `columns`. Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file. Dates stay text,
+    and so do integers too long for int64. `schema` declares the types of some columns, for example `{"zip": pa.string()}` to keep the
+    text 01234. `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
+
+    Values in `null_values` are null, quoted or not, also in text columns. Blank lines are skipped. `quote=None` reads quotes as text,
+    `delimiter="\t"` reads tab-separated files, and `encoding="cp1252"` reads Windows files.
+
+    Memory holds about one block of at most 4 MB, for files of any size. Resuming starts at a block. Raises `ArgumentError` for a
+    delimiter or quote other than one ASCII character. Reading raises
+
+    - `DataError` with file and line for a value that does not fit its column, a wrong number of fields, a header with another delimiter, an
+      unclosed quote, text in another encoding, or a file without a header,
+    - `SchemaError` for files with different columns,
+    - `UnknownNameError` for an unknown column in `schema`,
+    - `MissingFileError` if no file matches a path.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -91,7 +101,7 @@ class _ReadCsv(LineSource):
     columns: tuple[str, ...] | None = None
     null_values: tuple[str, ...] = NULL_VALUES
     suffixes = with_compressions(".csv", ".tsv")
-    transcoding = f"Name its encoding, as in encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
+    transcoding = f"Give the encoding, for example encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
 
     @property
     def traits(self) -> SourceTraits:
@@ -123,27 +133,34 @@ class _ReadCsv(LineSource):
         return chunk
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
-        both = joined_type(first, second)
-        return pa.string() if both is None else both  # which holds every value as it is written
+        common = joined_type(first, second)
+        return pa.string() if common is None else common  # string holds every value as written
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        names = dict.fromkeys(schema.names)  # there may be thousands
+        names = dict.fromkeys(schema.names)  # dict for fast lookup in thousands of names
         for name, _ in self.types:
             if name not in names:
                 raise unknown_name(f"column of {path}", name, names)
         return super().finished(schema, path)
 
     def unended(self, data: bytes) -> Fault | None:
-        at = open_quote(data, self.delimiter, self.quote)
-        if at is None:
+        offset = open_quote(data, self.delimiter, self.quote)
+        if offset is None:
             return None
-        return Fault(at, f"A quote is never closed: got {shorten(data[at:].decode())}", "Close it, or read quotes as text with quote=None.")
+        return Fault(
+            offset,
+            f"A quote is never closed: got {shorten(data[offset:].decode())}",
+            "Close the quote, or read quotes as text with quote=None.",
+        )
 
     def _header(self, path: str, start: Opening) -> Opening:
-        """Read the header: the first record that is not blank."""
+        """Read the header, the first record that is not blank."""
         offset, line = start.offset, start.line
         for data, end in blocks(path, offset, self.cut, _HEADER_BLOCK):
             records = data.lstrip(b"\r\n")
+            if said := _EXCEL.match(records):
+                self._check_delimiter(said[1].decode(), path)
+                records = records[said.end() :].lstrip(b"\r\n")
             blank = data[: len(data) - len(records)]
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:
@@ -151,7 +168,7 @@ class _ReadCsv(LineSource):
                 text = self.as_utf8(header)
                 check_block(self, Block(text, start, path, line, line, end if header == records else len(header)))
                 fields = split_fields(text.decode(), self.delimiter, self.quote)
-                names = tuple(name or f"column_{place}" for place, name in enumerate(fields, 1))
+                names = tuple(name or f"column_{number}" for number, name in enumerate(fields, 1))
                 check_names(names, path)
                 if len(names) == 1 and (other := self._other_delimiter(records)):
                     raise DataError(
@@ -160,11 +177,18 @@ class _ReadCsv(LineSource):
                     )
                 return Opening(offset + len(header), line + count_lines(header), names)
         raise DataError(
-            f"A file has no header: got {offset:,} bytes without one, in {path}. Name the columns with columns=, or leave it out."
+            f"A file has no header: got {offset:,} bytes without a record, in {path}. Name the columns with columns=, or delete the file."
         )
 
+    def _check_delimiter(self, named: str, path: str) -> None:
+        if named != self.delimiter:
+            raise DataError(
+                f"The first line names another delimiter: got 'sep={named}', in line 1 of {path}. Give delimiter={named!r}, or remove "
+                "the line."
+            )
+
     def _other_delimiter(self, records: bytes) -> str | None:
-        """Find a delimiter that splits the first two records into the same number of fields, more than one."""
+        """Return a delimiter that splits the first two records into equally many fields (more than one), or None."""
         for other in _DELIMITERS:
             ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
             first = [records[start:end].decode(errors="replace").strip("\r\n") for start, end in pairwise(ends[:3])]
@@ -174,21 +198,50 @@ class _ReadCsv(LineSource):
         return None
 
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
-        """Find the first record that cannot be parsed, and why. Slower than parsing, so it runs only after parsing has failed."""
+        """Find the first invalid record and the reason. Slower than parsing, so used only after parsing has failed."""
         ends = [*record_ends(data, self.delimiter, self.quote).tolist(), len(data)]
         start, end = first_failure(ends, lambda stop: self._checked(data[:stop], names, kinds))
         record = data[start:end]
         fields = split_fields(record.decode(), self.delimiter, self.quote)
         if len(fields) != len(names):
-            what = f"A record has {len(fields)} fields where there are {len(names)} columns: got {shorten(record.decode())}"
+            if self.columns is None and self._count_alike(data[end:], len(fields)):
+                header_fault = self._header_fault(names, fields, record.decode())
+                if header_fault is not None:
+                    return Fault(start, *header_fault)
+            problem = f"A record has {len(fields)} fields, but there are {len(names)} columns: got {shorten(record.decode())}"
             other = next((mark for mark in _DELIMITERS if len(split_fields(record.decode(), mark, self.quote)) == len(names) > 1), None)
-            cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, which gives as many"
-            return Fault(start, what, f"{cure}, or correct the record.")
+            remedy = (
+                f"Quote fields that hold {self.delimiter!r}"
+                if other is None
+                else f"Give delimiter={other!r}, which makes {len(names)} fields"
+            )
+            return Fault(start, problem, f"{remedy}, or correct the record.")
         typed = [(name, text) for name, text in zip(names, fields, strict=True) if name in kinds]
-        alone = {name: partial(self._checked, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
-        name, text = next((name, text) for name, text in typed if fails(alone[name]))
-        what = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
-        return Fault(start, what, f"Declare the type, as in schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
+        parsers = {name: partial(self._checked, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
+        name, text = next((name, text) for name, text in typed if fails(parsers[name]))
+        problem = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
+        return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
+
+    def _count_alike(self, data: bytes, count: int) -> bool:
+        """Return whether the next records, at least one, have `count` fields."""
+        ends = [0, *self.filled_ends(data)[:_FEW].tolist()]
+        counts = {len(split_fields(data[start:end].decode().strip("\r\n"), self.delimiter, self.quote)) for start, end in pairwise(ends)}
+        return counts == {count}
+
+    def _header_fault(self, names: Sequence[str], fields: Sequence[str], record: str) -> tuple[str, str] | None:
+        """Return the problem and the remedy for a header that fits none of the records, None if there is no hint."""
+        counts = f"{len(fields)} fields where there are {len(names)} columns: got {shorten(record)}"
+        other = next((mark for mark in _DELIMITERS if len(split_fields(names[0], mark, self.quote)) == len(fields)), None)
+        if len(names) == 1 and other is not None:
+            return f"The header has {other!r} between names, and records have {counts}", f"Write the header with {self.delimiter!r}."
+        if len(names) == 1:
+            return f"A record below {shorten(names[0])} has {counts}", "If this line is the header, remove the lines above it."
+        if len(fields) == len(names) + 1:
+            return (
+                f"Records have one field more than the header, as row names of R: {counts}",
+                "Begin the header with a name for this column, or write the file with row.names = FALSE.",
+            )
+        return None
 
     def _checked(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> None:
         self._check_long(self._table(data, names, kinds, wanted), data, names)
@@ -198,20 +251,20 @@ class _ReadCsv(LineSource):
             raise pa.ArrowInvalid("an integer is too long for float64")
 
     def _long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
-        """Return the columns, except declared ones, with integers that float64 would round: they are seldom numbers to calculate with."""
+        """Return the undeclared columns with integers that float64 would round. Such integers are usually identifiers."""
         rounded = rounding_columns(chunk, self.types)
         texts = self._table(data, names, dict.fromkeys(rounded, pa.string()), rounded) if rounded else chunk
         return [name for name in rounded if any(abs(int(text)) > LONGEST_EXACT for text in _long_integers(texts.column(name)))]
 
     def _table(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> RecordBatch:
-        """Parse records that have the columns `names`; return the wanted ones, or all."""
+        """Parse records with the columns `names`. Return the columns `wanted`, or all columns if `wanted` is empty."""
         guarded = guard(data)
         table = arrow_csv.read_csv(
             pa.BufferReader(guarded),
             read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(guarded) + 1, use_threads=len(guarded) > BLOCK),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                check_utf8=False,  # the whole block has been checked
+                check_utf8=False,  # the whole block was checked before
                 column_types=kinds,
                 include_columns=wanted,
                 null_values=self.null_values,
@@ -222,7 +275,10 @@ class _ReadCsv(LineSource):
 
 
 def _as_encoding(encoding: str) -> str:
-    """Return the name of an encoding as Python writes it; raise unless delimiters and newlines are found in it by their bytes."""
+    """Return Python's name of an encoding.
+
+    Raise `ArgumentError` for an encoding in which delimiters and newlines are not single ASCII bytes.
+    """
     check_text(encoding=encoding)
     try:
         name = codecs.lookup(encoding).name
@@ -233,19 +289,19 @@ def _as_encoding(encoding: str) -> str:
         return "utf-8"
     if len(text) != 256 or not text.startswith(bytes(range(128)).decode()) or set(text[128:]) == {"\ufffd"}:
         raise ArgumentError(
-            f"encoding must be utf-8, or one with a byte for each character that begins with ASCII, got {encoding!r}. Use one such as "
-            "'cp1252' or 'latin-1', or convert the file to UTF-8, as with iconv."
+            f"encoding must be utf-8 or a single-byte extension of ASCII, got {encoding!r}. Use 'cp1252' or 'latin-1', or convert the file "
+            "to UTF-8, for example with iconv."
         )
     return name
 
 
 def _long_integers(texts: pa.Array) -> list[str]:
-    found: list[str] = texts.filter(pc.match_substring_regex(texts, r"^\s*[+-]?\d{16,}\s*$")).to_pylist()
-    return found
+    integers: list[str] = texts.filter(pc.match_substring_regex(texts, r"^\s*[+-]?\d{16,}\s*$")).to_pylist()
+    return integers
 
 
 def _wider(text: str) -> pa.DataType:
-    """Return a type that the value fits."""
+    """Return float64 or string, the type to declare for a value that does not fit its column."""
     try:
         rounds = abs(float(text)) >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()
     except ValueError:

@@ -1,7 +1,7 @@
-"""The source behind every file format: finding files, opening them, reading them in blocks, and positions in them.
+"""Base class and helpers of file sources: search, opening, reading in blocks, and positions.
 
-Paths are kept as they were written and looked up when a dataset is read, never when it is built. The order of the files is part of what a
-dataset is: paths come in the order given, the files of a folder or a pattern sorted by name.
+Paths are stored as given. Files are searched when a dataset is read, not when it is built. The order of the files is part of the
+dataset: paths in the given order, files of a folder or pattern sorted by name.
 """
 
 import os
@@ -29,13 +29,13 @@ from mlxfp.support.file_formats import COMPRESSIONS
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-BLOCK = 1 << 19  # bytes of the first block of a file, so that its first rows come soon, and what a thread parses at once
-_GROWTH = 8  # times as long as the first are the longest blocks: engines and parsers then have enough for all of their threads
-LARGEST_RECORD = 1 << 28  # bytes; a longer record is probably a quote that is never closed, and must not fill the memory
+BLOCK = 1 << 19  # bytes of the first block of a file, and parsed at once by a thread; small, because first rows should arrive soon
+_GROWTH = 8  # ratio of the largest block to the first block; large blocks keep all threads of parsers busy
+LARGEST_RECORD = 1 << 28  # bytes; a longer record probably has an unclosed quote and would fill the memory
 
 
 def as_paths(path: Any) -> tuple[str, ...]:
-    """Return `Paths` as a tuple of strings; raise for anything else."""
+    """Return `path` as a tuple of strings. Raise an error for other types."""
     several = [path] if isinstance(path, str | os.PathLike) else path
     if not isinstance(several, Sequence) or isinstance(several, bytes):
         raise ArgumentTypeError(
@@ -51,7 +51,7 @@ def as_paths(path: Any) -> tuple[str, ...]:
 
 
 def show_call(call: str, paths: tuple[str, ...]) -> str:
-    """Put the paths in front of the arguments of a call: `read_csv('a.csv')`."""
+    """Insert the paths as first argument of a call: `read_csv('a.csv')`."""
     head, _, rest = call.partition("(")
     text = repr(paths[0]) if len(paths) == 1 else repr(list(paths))
     shown = text if len(text) <= 120 else f"{text[:90]}...{text[-27:]}"
@@ -59,35 +59,35 @@ def show_call(call: str, paths: tuple[str, ...]) -> str:
 
 
 def packing(path: str) -> str | None:
-    """Return how a file is compressed, by its suffix; to read from the middle of it, everything before must be decompressed."""
+    """Return the compression of a file, by its suffix, or None. Reading from the middle of a compressed file needs all earlier bytes."""
     within = ".zip/" in path.lower() and not is_remote(path) and archive_of(Path(path)) is not None
     return "zip" if within else COMPRESSIONS.get(Path(path).suffix.lower())
 
 
 def archive_of(path: Path) -> Path | None:
-    """Return the zip archive that a path leads into, as in `data.zip/train.csv`, or None."""
+    """Return the zip archive in a path such as `data.zip/train.csv`, or None."""
     return next((parent for parent in path.parents if parent.suffix.lower() == ".zip" and parent.is_file()), None)
 
 
 def _members(archive: ZipFile) -> list[str]:
-    """Name the files in an archive, without those that programs add."""
-    names = [each.filename for each in archive.infolist() if not each.is_dir()]
+    """Return the names of the files in an archive, without hidden files and system files."""
+    names = [info.filename for info in archive.infolist() if not info.is_dir()]
     return [name for name in names if is_shown(name) and not name.startswith("__MACOSX/")]
 
 
 def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files that paths, patterns and folders name.
+    """Return the files for paths, patterns and folders.
 
-    Of a folder, these are the ones that have one of the suffixes, directly in it and below its folders with names such as `year=2024`.
+    For a folder, returns the files with one of the suffixes, also in partition subfolders such as `year=2024`.
     """
-    found = (find_remote(path, suffixes) if is_remote(path) else _find_local(Path(path).expanduser(), suffixes) for path in paths)
-    return tuple(chain.from_iterable(found))
+    stamps = (find_remote(path, suffixes) if is_remote(path) else _find_local(Path(path).expanduser(), suffixes) for path in paths)
+    return tuple(chain.from_iterable(stamps))
 
 
 def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[FileStamp]:
     named = path.parent if path.is_file() else Path(*takewhile(lambda part: path.is_dir() or not has_magic(part), path.parts))
-    for each in _expand(path, suffixes):
-        yield look_up(each)._replace(partition=partition_of(each.relative_to(named).parts[:-1]))
+    for file in _expand(path, suffixes):
+        yield look_up(file)._replace(partition=partition_of(file.relative_to(named).parts[:-1]))
 
 
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -102,91 +102,88 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
             return written
         below = chain.from_iterable(folder.rglob("*") for folder in path.iterdir() if is_partition(folder.name))
         entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and entry.is_file()]
-        found = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes))
-        if not found and (caches := sorted(each for each in path.iterdir() if is_written(each))):
+        matches = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes))
+        if not matches and (caches := sorted(filter(is_written, path.iterdir()))):
             if len(caches) == 1:
                 return _expand(caches[0], suffixes)
             raise ArgumentError(
-                f"A folder of caches holds one for each version of a pipeline, not parts of one: got {len(caches)} of them, in {path}. "
-                "Name one of them, or delete the old ones."
+                f"A folder has several caches, probably of different versions of a pipeline: got {len(caches)} caches, in {path}. Give the "
+                "path of one cache, or delete the old caches."
             )
-        if not found:
+        if not matches:
             wanted = ", ".join(suffixes)
             raise MissingFileError(
-                f"No file in the folder {str(path)!r} ends in {wanted}; it has {len(entries)} others. Name them by a pattern."
+                f"No file in the folder {str(path)!r} ends in {wanted}, got {len(entries)} other files. Select files by a pattern."
             )
-        return found
+        return matches
     if not has_magic(str(path)):
         near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [], n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise MissingFileError(
-            f"There is no file or folder {str(path.absolute())!r}.{hint} Check the path; a relative one starts at the working folder."
+            f"There is no file or folder {str(path.absolute())!r}.{hint} Check the path. A relative path starts at the working folder."
         )
-    found = sorted(match for match in map(Path, glob(str(path), recursive=True)) if match.is_file())  # noqa: PTH207  # Path.glob refuses /
-    if not found:
-        raise MissingFileError(f"No file matches {str(path)!r}, searched from {Path.cwd()}. Check the pattern; ** matches any depth.")
-    return found
+    matches = sorted(match for match in map(Path, glob(str(path), recursive=True)) if match.is_file())  # noqa: PTH207  # Path.glob rejects absolute patterns
+    if not matches:
+        raise MissingFileError(f"No file matches {str(path)!r}, searched from {Path.cwd()}. Check the pattern. ** matches any depth.")
+    return matches
 
 
 def _expand_within(archive: Path, name: str) -> list[Path]:
     with _open_zip(str(archive), archive) as opened:
         members = _members(opened)
-    found = [archive / member for member in sorted(members) if member == name or fnmatchcase(member, name)]
-    if not found:
+    matches = [archive / member for member in sorted(members) if member == name or fnmatchcase(member, name)]
+    if not matches:
         raise MissingFileError(
             f"No file in the archive {str(archive)!r} is named {name!r}.{suggest(name, members)} It has: {listed(members)}."
         )
-    return found
+    return matches
 
 
 def look_up(path: Path) -> FileStamp:
-    """Look a local file up; of a file in an archive, the archive is what can change."""
-    found = (archive_of(path) or path).stat()
-    return FileStamp(str(path), found.st_size, found.st_mtime_ns)
+    """Return the stamp of a local file. For a file in an archive, size and time are those of the archive."""
+    status = (archive_of(path) or path).stat()
+    return FileStamp(str(path), status.st_size, status.st_mtime_ns)
 
 
 @frozen(repr=False)
 class FileSource(Source):
-    """Files of one format, read one after the other. Positions are those that `place` makes."""
+    """Base class of sources that read files of one format in order. Positions are made by `place`."""
 
     paths: tuple[str, ...] = field(converter=as_paths, repr=False)
-    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that the pipeline needs; None: all
-    found: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)  # the files, where they are known
-    suffixes: ClassVar[tuple[str, ...]]  # of the files to read in a folder
+    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # needed columns; None: all
+    found: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)  # known files; None: search
+    suffixes: ClassVar[tuple[str, ...]]  # suffixes of the files to read in a folder
 
     def files(self) -> tuple[FileStamp, ...]:
-        """Find the files."""
         return find_files(self.paths, self.suffixes) if self.found is None else self.found
 
     def select(self, schema: Schema) -> Schema:
-        """Leave out the columns that the pipeline does not need."""
+        """Return the schema with only the needed columns."""
         return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
 
     @property
     def traits(self) -> SourceTraits:
-        """The file of a position, and notes on folders."""
         return SourceTraits(file_of=self.file_of, notes=self.notes)
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file, out of several, that a position is in."""
+        """Return the path of the file at a position, or None for a single file."""
         files = self.files()
         number, _, _ = find_place(files, position)
         return files[number].path if len(files) > 1 and number < len(files) else None
 
     def version(self) -> tuple[tuple[str, int, int], ...]:
-        """Return path, size and time of every file."""
         return tuple(file.version for file in self.files())
 
     def notes(self) -> tuple[str, ...]:
-        """Say where folders have names that become columns, or that other readers make columns of."""
+        """Return notes for `explain`: partition columns, and folder names that other readers would treat as partitions."""
         with suppress(MissingFileError):
             files = self.files()
-            found = partition_types(tuple(file.partition for file in files))
-            if found:
-                return (f"columns from the names of folders: {', '.join(name for name, _ in found)}",)
+            columns = partition_types(tuple(file.partition for file in files))
+            if columns:
+                return (f"columns from folder names: {', '.join(name for name, _ in columns)}",)
             for folder in chain.from_iterable(Path(file.path).parts[:-1] for file in files):
                 if is_partition(folder):
-                    return (f"the folder {folder!r} makes no column, as it is named in the path; name the folder that it is in",)
+                    return (f"the folder {folder!r} is part of the path and makes no column; give its parent folder as path",)
         return ()
 
     def __repr__(self) -> str:
@@ -194,30 +191,32 @@ class FileSource(Source):
 
 
 def place(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
-    """Make the position (`at`, `rest`) in file `number`; what they count is up to the format.
+    """Return a position, (`at`, `rest`) in file `number`. Each format defines the meaning of `at` and `rest`.
 
-    The position also holds the size of the file and the number of files, so that `find_place` notices when these have changed.
+    The position also holds the file size and the number of files, so that `find_place` detects changes.
     """
     return number, at, rest, files[number].size if number < len(files) else 0, len(files)
 
 
 def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Return (number, at, rest) of a position; raise `CursorError` if the files have changed since the position was made."""
+    """Return (number, at, rest) of a position. Raise `CursorError` if the files have changed since the cursor was made."""
     if position is None:
         return 0, 0, 0
     match position:
         case (int(number), int(at), int(rest), int(size), int(count)) if min(number, at, rest) >= 0 and number <= count:
             pass
         case _:
-            raise CursorError(f"The cursor has no position in files: {position!r:.80}. Use what Cursor.to_bytes() returned.")
+            raise CursorError(f"The cursor has no position in files: {position!r:.80}. Use the bytes returned by Cursor.to_bytes().")
     if count != len(files):
         raise CursorError(
-            f"The files have changed since the cursor was made: there were {count}, now {len(files)}. Restore them, or start over."
+            f"The files have changed since the cursor was made: there were {count}, now {len(files)}. "
+            "Restore the files, or start without a cursor."
         )
     if number < count and files[number].size != size:
         now = files[number]
         raise CursorError(
-            f"A file has changed since the cursor was made: it had {size:,} bytes, now {now.size:,}: {now.path}. Restore it, or start over."
+            f"A file has changed since the cursor was made: it had {size:,} bytes, now {now.size:,}: {now.path}. "
+            "Restore the file, or start without a cursor."
         )
     return number, at, rest
 
@@ -240,49 +239,49 @@ def _open_zip(path: str, opened: Any) -> ZipFile:
 
 
 def _open_member(path: str) -> Any:
-    """Open a file in an archive: the one that the path names, or else the only one."""
+    """Open the file in a zip archive given by a path such as `data.zip/train.csv`, or the only file of the archive."""
     archive = None if is_remote(path) else archive_of(Path(path))
     opened = _open_zip(path, open_remote(path) if is_remote(path) else archive or path)
     members = _members(opened) if archive is None else [Path(path).relative_to(archive).as_posix()]
     if len(members) != 1:
         raise ArgumentError(
-            f"An archive must have one file, or a path must name one in it, got {listed(members)} in {path}. "
+            f"A path to an archive with several files must name one file, got {listed(members)} in {path}. "
             f"Write {f'{path}/{members[0]}' if members else 'the path of another archive'!r}."
         )
     try:
         return opened.open(members[0])
-    except (BadZipFile, NotImplementedError, RuntimeError) as error:  # zipfile's errors for another compression and for a password
+    except (BadZipFile, NotImplementedError, RuntimeError) as error:  # unsupported compression, or password
         raise _damaged(error, path) from error
 
 
 def _damaged(error: Exception, path: str) -> DataError:
-    return DataError(f"A compressed file is damaged: {error}, in {path}. Compress or download it again.")
+    return DataError(f"A compressed file is damaged: {error}, in {path}. Compress or download the file again.")
 
 
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
-    """Yield the file from `offset` on in blocks of whole records, each with the offset after it; None after the last, which may be empty.
+    """Yield a file from `offset` on in blocks of whole records, each with the offset after the block.
 
-    `cut` returns how many of the bytes read are whole records. A block holds the whole records in the bytes from its offset on: in `size`
-    bytes, and further on in the file in up to eight times as many. If there are none, it holds those in twice as many bytes, and so on. So
-    the end of a block depends only on where it begins. Offsets count uncompressed bytes: a plain file is entered at `offset`, a compressed
-    one (by its suffix) is decompressed from the start.
+    The last offset is None, and the last block may be empty. `cut` returns the number of leading bytes that are whole records. A block
+    holds the whole records in the next `size` bytes. Later blocks are up to eight times as large. If no record is complete, twice as
+    many bytes are read, and so on. The end of a block therefore depends only on its start. Offsets count uncompressed bytes. A plain
+    file is read from `offset`. A compressed file, recognized by its suffix, is decompressed from the start.
     """
     with open_bytes(path) as stream:
         _enter(stream, offset, path)
-        again = packing(path) is None and not is_remote(path)  # to read a few bytes twice takes less than to move a block to their end
+        rereads = packing(path) is None and not is_remote(path)  # rereading a few bytes is faster than copying
         rest, wanted = b"", _grown(size, offset)
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
             end = cut(rest[:wanted])
             if end:
                 offset += end
                 yield rest[:end], offset
-                rest, wanted = b"" if again else rest[end:], _grown(size, offset)
-                if again:
+                rest, wanted = b"" if rereads else rest[end:], _grown(size, offset)
+                if rereads:
                     stream.seek(offset)
             elif wanted >= LARGEST_RECORD:
                 raise DataError(
-                    f"A record does not end: got {wanted:,} bytes without an end, from byte {offset:,} of {path} on. Look there for a "
-                    "missing newline, or in CSV for a quote that is never closed (quote=None reads quotes as text)."
+                    f"A record does not end: got {wanted:,} bytes without a record end, from byte {offset:,} of {path} on. Look there for "
+                    "a missing newline, or in CSV for an unclosed quote. quote=None reads quotes as text."
                 )
             else:
                 wanted *= 2
@@ -290,19 +289,19 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
 
 
 def _grown(size: int, offset: int) -> int:
-    """Return how many bytes to cut a block from: about as many as come before it in the file."""
+    """Return the number of bytes to cut the next block from, about the number of bytes before `offset`."""
     return size * max(1, min(offset // size, _GROWTH))
 
 
 def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:
-    """Read on until there are `size` bytes, or the file ends."""
+    """Read on until `size` bytes are available or the file ends."""
     while len(start) < size and (data := read_bytes(stream, size - len(start), path)):
         start += data
     return start
 
 
 def _enter(stream: Any, offset: int, path: str) -> None:
-    """Move to a byte of the decompressed file."""
+    """Move to an offset of the decompressed file."""
     if stream.seekable():
         stream.seek(offset)
         return
@@ -311,7 +310,7 @@ def _enter(stream: Any, offset: int, path: str) -> None:
 
 
 def read_bytes(stream: Any, size: int, path: str) -> bytes:
-    """Read at most `size` bytes; raise `DataError` for a compressed file that is damaged."""
+    """Read at most `size` bytes. Raise `DataError` for a damaged compressed file."""
     try:
         data: bytes = stream.read(size)
     except (OSError, BadZipFile, zlib.error, EOFError) as error:

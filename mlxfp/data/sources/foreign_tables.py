@@ -1,4 +1,4 @@
-"""Tables of other libraries as Arrow tables: each is asked for what it offers, and none of the libraries is imported."""
+"""Conversion of tables of other libraries to Arrow tables, through the methods of the tables, without importing the libraries."""
 
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -14,17 +14,17 @@ from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
 
-# What gives a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and scanners of
-# pyarrow, and of Lance.
+# Methods that return a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and
+# scanners of pyarrow and Lance.
 _METHODS = ("to_arrow", "toArrow", "to_pyarrow", "collect", "to_table")
 
 
 def as_table(table: Any) -> pa.Table:
-    """Return a table of another library as one of Arrow; raise `ArgumentTypeError` for anything else."""
-    made = _as_arrow(table)
-    check_unique_names(made.schema.names, "the table")
-    movable = pa.schema([field.with_type(takeable(field.type)) for field in made.schema], made.schema.metadata)
-    return made if movable.equals(made.schema) else made.cast(movable)
+    """Return a table of another library as an Arrow table. Raise `ArgumentTypeError` for other objects."""
+    arrow_table = _as_arrow(table)
+    check_unique_names(arrow_table.schema.names, "the table")
+    movable = pa.schema([field.with_type(takeable(field.type)) for field in arrow_table.schema], arrow_table.schema.metadata)
+    return arrow_table if movable.equals(arrow_table.schema) else arrow_table.cast(movable)
 
 
 def _as_arrow(table: Any) -> pa.Table:
@@ -53,7 +53,7 @@ def _is_stream(table: Any) -> bool:
 
 
 def _is_column(table: Any) -> bool:
-    """Say whether this is a Series of pandas, polars or another library: a column with a name of its own; or an array of Arrow."""
+    """Return True for an Arrow array or a named column, such as a pandas or polars Series."""
     return isinstance(table, pa.Array | pa.ChunkedArray) or (
         hasattr(table, "name") and not hasattr(table, "columns") and (_is_stream(table) or hasattr(table, "__array__"))
     )
@@ -68,47 +68,47 @@ def _name_of(column: Any) -> str:
     if isinstance(name, str) and name:
         return name
     raise ArgumentTypeError(
-        f"from_table needs a name for the column, got a {type(column).__name__} with the name {name!r}. Give it one, as in "
+        f"from_table needs a name for the column, got a {type(column).__name__} with the name {name!r}. Give a name with "
         "from_table({'x': column})."
     )
 
 
 def _given(method: Callable[[], Any]) -> pa.Table:
-    made = method()
-    if not _is_stream(made):
+    result = method()
+    if not _is_stream(result):
         raise ArgumentTypeError(
-            f"from_table needs a table, got {type(made).__name__} from {method.__qualname__}(). Turn it into an Arrow table first, or for "
-            "anything that yields dicts use from_iterable."
+            f"from_table needs a table, got {type(result).__name__} from {method.__qualname__}(). Convert the result to an Arrow table, "
+            "or use from_iterable for an iterable of dicts."
         )
-    return _streamed(made)
+    return _streamed(result)
 
 
 def _streamed(table: Any) -> pa.Table:
     kinds = getattr(table, "schema", None)
     objects = [name for name, kind in kinds.items() if str(kind) == "Object"] if isinstance(kinds, Mapping) else []
-    if objects:  # of polars, whose stream has their addresses in memory as bytes
-        raise SchemaError(f"Python objects have no type of Arrow, got them in the columns {objects}. Cast them, or leave the columns out.")
+    if objects:  # polars exports objects as memory addresses
+        raise SchemaError(f"Python objects have no Arrow type, got objects in the columns {objects}. Cast or drop the columns.")
     try:
         return pa.table(table)
     except (*MISFITS, ValueError) as error:
         if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader | Pipeline):
-            raise  # of what makes its rows
+            raise  # error from the code that made the rows
         kind = f"{type(table).__module__.partition('.')[0]}.{type(table).__qualname__}"
-        why = ": ".join(map(str, error.args))
+        reason = ": ".join(map(str, error.args))
         raise SchemaError(
-            f"A table does not become one of Arrow: got a {kind}, and {why}. Give each column a name of its own and values of one type, "
-            "as with astype or cast, or leave it out."
+            f"A table cannot be converted to Arrow: got a {kind}, and {reason}. Give every column a unique name and values of one type, "
+            "with astype or cast, or drop the column."
         ) from error
 
 
 def _advice(table: Any) -> str:
     if _is_connection(table):
-        return "A connection is not a table: pass the result of a query, as in from_table(connection.sql('SELECT * FROM name')) of DuckDB."
+        return "A connection is not a table. Pass the result of a query, in DuckDB from_table(connection.sql('SELECT * FROM name'))."
     if isinstance(table, str | PathLike):
-        return "Files are read by read_parquet, read_csv, read_jsonl and read_arrow."
+        return "Use read_parquet, read_csv, read_jsonl or read_arrow for files."
     if is_array(type(table)):
-        return "Name the column, as in from_table({'x': array})."
-    return "For a list of dicts use from_examples, for anything that yields dicts from_iterable."
+        return "Name the column with from_table({'x': array})."
+    return "Use from_examples for a list of dicts, or from_iterable for an iterable of dicts."
 
 
 def _from_columns(columns: Mapping[str, Any]) -> RecordBatch:
@@ -129,23 +129,23 @@ def _length(column: Any, name: str) -> int:
 
 
 def _to_array(column: Any, name: str) -> pa.Array:
-    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # whose nulls Arrow takes as they are
-    if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:  # arrays of numpy, MLX, torch; columns of tables have none
+    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # Arrow converts masked arrays itself
+    if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:  # an array, not a table column
         column = as_numpy(column)
     try:
         if getattr(column, "ndim", 1) > 1 and all(column.shape[1:]):
             return _to_tensors(column)
-        made = pa.chunked_array(column) if hasattr(column, "__arrow_c_stream__") else pa.array(column)
-        if isinstance(column, list | tuple) and holds_masked(column, made.type):
-            made = to_column(list(column), None, name, range(len(column)))
+        array = pa.chunked_array(column) if hasattr(column, "__arrow_c_stream__") else pa.array(column)
+        if isinstance(column, list | tuple) and holds_masked(column, array.type):
+            array = to_column(list(column), None, name, range(len(column)))
     except MISFITS:
-        made = to_column(list(column), None, name, range(len(column)))
-    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+        array = to_column(list(column), None, name, range(len(column)))
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _to_tensors(column: Any) -> pa.Array:
-    """Return an array with an axis of rows, maybe none, as tensors."""
+    """Return an array with an axis of rows, possibly empty, as a tensor column."""
     if not len(column):
         return _to_tensors(np.zeros((1, *column.shape[1:]), column.dtype))[:0]
-    flat = np.ascontiguousarray(column).reshape(-1)  # x[None] is contiguous for numpy, with strides that Arrow refuses
+    flat = np.ascontiguousarray(column).reshape(-1)  # Arrow rejects the strides of x[None]
     return pa.FixedShapeTensorArray.from_numpy_ndarray(flat.reshape(column.shape))

@@ -1,4 +1,4 @@
-"""Sources in memory: examples, tables of other libraries, and Python iterables."""
+"""Sources in memory: examples, tables of other libraries and Python iterables."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -25,11 +25,12 @@ from mlxfp.support.errors import ArgumentTypeError
 
 @explain_call
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:
-    """Make a dataset from a list of mappings, held in memory as an Arrow table.
+    """Make a dataset from a list of mappings, stored as an Arrow table.
 
-    The columns are the keys of all examples; a missing key is null. Types are inferred from all values unless `schema` is given. Arrays
-    (numpy, MLX, torch) of more than one axis become tensor columns, all of one shape; those of one axis become lists, others numbers.
-    Raises `ArgumentTypeError` for an example that is not a mapping, and `SchemaError` naming the first value that does not fit its column.
+    The columns are the keys of all examples. A missing key is null. Types are inferred from all values unless `schema` is given. Arrays
+    (NumPy, MLX, torch) with several axes become tensor columns of one shape. Arrays with one axis become lists, and arrays without axes
+    become numbers. Raises `ArgumentTypeError` for an example that is not a mapping, and `SchemaError` for the first value that does not
+    fit its column.
 
     >>> list(from_examples([{"x": 1, "name": "a"}, {"x": 2}]))
     [{'x': 1, 'name': 'a'}, {'x': 2, 'name': None}]
@@ -37,21 +38,25 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     See also: `from_table` for columns, `from_iterable` for more than memory holds.
     """
     check_schema(schema)
-    rows = [check_example(row, place) for place, row in enumerate(examples)]
+    rows = [check_example(row, index) for index, row in enumerate(examples)]
     return Dataset(_FromExamples(pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])))
 
 
 @explain_call
 def from_table(table: Any) -> Dataset[Example]:
-    """Make a dataset from a table of another library, without copying it where the library allows that.
+    """Make a dataset from a table of another library, without a copy if possible.
 
-    Takes any object with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, pandas, DuckDB, Daft, Hugging Face datasets), a
-    Series of pandas or polars with a name, or a mapping of column names to sequences or arrays (numpy, MLX, torch) of one length; an array
-    of more than one axis becomes a tensor column. The files of a `pyarrow.dataset` are read lazily, with its partitions and filter. Other
-    lazy tables are computed here, once, and held in memory: a LazyFrame of polars (its `collect`), a scanner of pyarrow, Ray Data, Ibis.
+    `table` is
 
-    Raises `ArgumentTypeError` for anything else, `ArgumentError` for columns of different lengths, and `SchemaError` for a column name that
-    is repeated or reserved and for a value that does not fit its column.
+    - an object with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, pandas, DuckDB, Daft, Hugging Face datasets),
+    - a named Series of pandas or polars,
+    - a mapping of column names to sequences or arrays (NumPy, MLX, torch) of equal length, in which an array with several axes becomes a
+      tensor column,
+    - a `pyarrow.dataset`, whose files are read lazily, with partitions and filter,
+    - another lazy table, computed once by this call and kept in memory: a polars LazyFrame, a pyarrow scanner, Ray Data, Ibis.
+
+    Raises `ArgumentTypeError` for other objects, `ArgumentError` for columns of different lengths, and `SchemaError` for repeated or
+    reserved column names and for a value that does not fit its column.
 
     >>> [row["x"] for row in from_table(pa.table({"x": [1, 2]}))]
     [1, 2]
@@ -64,14 +69,14 @@ def from_table(table: Any) -> Dataset[Example]:
 
 @explain_call
 def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]], *, schema: Schema | None = None) -> Dataset[Example]:
-    """Make a dataset from an iterable of mappings, read lazily; it may be endless.
+    """Make a dataset from an iterable of mappings, read lazily. The iterable may be endless.
 
-    Every epoch iterates again, so a generator cannot be passed: pass the function that makes it. Without `schema`, the first 128 examples
-    are read once more to infer it. Resuming reads the examples before the cursor again, and drops them. At most 256 examples are read
-    ahead of those that come out.
+    Every epoch iterates from the start. For a generator, pass the function that makes the generator. Without `schema`, types are
+    inferred from the first 128 examples, which are read twice. Resuming reads the examples before the cursor again and drops them. At
+    most 256 examples are read ahead.
 
-    Raises `ArgumentTypeError` for an iterator, or for anything that cannot be iterated; while reading, for an example that is not a
-    mapping, and `SchemaError` for a value that does not fit its column.
+    Raises `ArgumentTypeError` for an iterator and for an object that is not iterable. Reading raises `ArgumentTypeError` for an example
+    that is not a mapping, and `SchemaError` for a value that does not fit its column.
 
     >>> from itertools import count
     >>> next(iter(from_iterable(lambda: ({"x": i} for i in count()))))
@@ -80,8 +85,8 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
     check_schema(schema)
     if isinstance(examples, Iterator):
         raise ArgumentTypeError(
-            f"from_iterable needs something that can be iterated again, got the one-pass {type(examples).__name__}. "
-            "Pass the function that makes it, as in from_iterable(lambda: (... for ...)), or a list."
+            f"from_iterable needs an iterable that can be iterated repeatedly, got the one-pass {type(examples).__name__}. "
+            "Pass a list, or a function as in from_iterable(lambda: (... for ...))."
         )
     if not (callable(examples) or isinstance(examples, Iterable)):
         raise ArgumentTypeError(f"from_iterable needs an iterable or a function that returns one, got {type(examples).__name__}.")
@@ -90,20 +95,20 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
 
 @frozen(repr=False)
 class _FromTable(Source):
-    table: pa.Table = field(eq=fingerprint)  # by content, with nan equal to nan: a pickled copy is the same value
+    table: pa.Table = field(eq=fingerprint)  # compared by content, with nan equal to nan, because a pickled copy must be equal
     indexable = True
 
     @property
     def traits(self) -> SourceTraits:
         return SourceTraits(
-            taken_in=frozenset({"threads"}),  # other processes would each get a copy of the table
+            taken_in=frozenset({"threads"}),  # every other process would get a copy of the table
             restricted=lambda columns, conditions: attrs.evolve(self, table=self.table.select(list(columns))),
             in_table=lambda: InTable(self, places_as_numbered),
         )
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows, to be taken by number."""
+        """Rows with random access."""
         return rows_of(self.table)
 
     def schema(self) -> Schema:
@@ -131,25 +136,22 @@ class _FromExamples(_FromTable):
 
 @frozen(repr=False)
 class FromIterable(Source):
-    """Examples that are iterated again for every epoch. Positions are the number of examples before them."""
+    """Source of examples from an iterable, iterated from the start in every epoch. A position is the number of examples already read."""
 
     examples: Iterable[Example] | Callable[[], Iterable[Example]] = field(eq=comparable)
     _schema: Schema | None = None
 
     def schema(self) -> Schema:
-        """Return the declared schema, or infer it from the first examples."""
         return infer_schema(self._examples()) if self._schema is None else self._schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        """Yield chunks of examples."""
         first = position or 0
         yield from count_rows(rows_to_chunks(islice(self._examples(), first, None), self.schema(), first), first)
 
     @property
     def traits(self) -> SourceTraits:
-        """A note on the cost of resuming."""
         return SourceTraits(notes=lambda: ("resuming reads the examples before the cursor again, and drops them",))
 
     def _examples(self) -> Iterator[Example]:
         examples = self.examples() if callable(self.examples) else self.examples
-        return (check_example(row, place) for place, row in enumerate(examples))
+        return (check_example(row, index) for index, row in enumerate(examples))

@@ -1,8 +1,8 @@
-"""The source behind every format whose records end at newlines: CSV, JSON lines, text.
+"""Base class of the sources for line-based formats: CSV, JSON lines and text.
 
-Files are read in blocks of whole records, and each block becomes a chunk. A position is (file, byte offset, line). Types are inferred once,
-from the first block that has a record. Every block, including that one, is then parsed with these types, so a value that does not fit is
-always an error and never changes a type.
+Files are read in blocks of whole records. Each block becomes a chunk. A position is (file, byte offset, line). Types are inferred once,
+from the first block with a record. All blocks, including the first block, are parsed with the inferred types. A value that does not fit
+its type is always an error and never changes the type.
 """
 
 import os
@@ -29,115 +29,112 @@ from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.partitions import check_partition, partition_types
 from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, count_lines, newlines
-from mlxfp.data.sources.records.parsing import Lines, data_error, parse, said, without_faults
+from mlxfp.data.sources.records.parsing import Lines, data_error, fault_text, parse, without_faults
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
 from mlxfp.support.errors import MlxfpError, SchemaError
 from mlxfp.support.progress import Progress
 
-_WIDE = 500  # columns that a block of the usual size holds at least 1 KB of
-_SAMPLE = 1 << 20  # bytes that types are inferred from
-_CONVERT = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
-_LONG = pa.decimal128(19, 0)  # how a scan marks a column of integers that float64 does not hold: it joins with integers only
+_WIDE = 500  # columns up to which a block has the usual size, about 1 KB per column
+_SAMPLE = 1 << 20  # bytes read for type inference
+_CONVERT = "Convert the file to UTF-8, for example with iconv. A compressed file needs the suffix .gz or .zst."
+_LONG = pa.decimal128(19, 0)  # marks integer columns beyond float64 precision in a scan; joins with integers only
 A = TypeVar("A")
 B = TypeVar("B")
 
 
 @frozen(repr=False)
 class LineSource(FileSource):
-    """Files of records that end at newlines. A format has `suffixes`, and says how to parse a block or why a block cannot be parsed."""
+    """Base class of line-based file sources. A subclass defines `suffixes` and `parse`."""
 
     types: Types = field(default=(), kw_only=True, repr=False)
-    scan: bool = field(default=False, kw_only=True, repr=False)  # whether all files are read for the columns and types
-    transcoding: ClassVar[str] = _CONVERT  # what to do where text is in another encoding
-    marks: bool = field(default=False, kw_only=True, repr=False)  # whether records that cannot be parsed become rows marked as failed
+    scan: bool = field(default=False, kw_only=True, repr=False)  # True: read all files for columns and types
+    transcoding: ClassVar[str] = _CONVERT  # remedy for text in another encoding
+    marks: bool = field(default=False, kw_only=True, repr=False)  # True: invalid records become rows marked as failed
     encoding: str = field(default="utf-8", kw_only=True)
-    _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
+    _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # block size changes cursors, but not rows
 
     @property
     def traits(self) -> SourceTraits:
-        """Parsing is worth a worker, and records that cannot be parsed may become marked rows."""
         return attrs.evolve(super().traits, costly=lambda: True, marking=lambda: attrs.evolve(self, marks=True))
 
     @abstractmethod
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
-        """Parse whole records, with the types of `schema` or else inferred ones; return a `Fault` for a record that cannot be parsed."""
+        """Parse whole records with the types of `schema`, or with inferred types. Return a `Fault` for an invalid record."""
 
     def opening(self, path: str) -> Opening:
-        """Read what comes before the first record."""
+        """Read the part of a file before the first record."""
         if self.encoding != "utf-8":
             return Opening(0)
         with open_bytes(path) as stream:
             return Opening(len(MARK) if read_bytes(stream, len(MARK), path) == MARK else 0)
 
     def as_utf8(self, data: bytes) -> bytes:
-        """Turn bytes of a file into UTF-8; those that mean nothing in the encoding stay, and are found later as they are not UTF-8."""
+        """Convert bytes to UTF-8. Bytes invalid in the encoding are kept, so that the UTF-8 check reports them later."""
         return data if self.encoding == "utf-8" else data.decode(self.encoding, "surrogateescape").encode(errors="surrogateescape")
 
     def cut(self, data: bytes) -> int:
-        """Return how many of the bytes are whole records, whatever bytes follow."""
+        """Return the number of leading bytes that are whole records, regardless of the following bytes."""
         return data.rfind(b"\n") + 1
 
     def record_ends(self, data: bytes) -> NDArray[np.int64]:
-        """Return the offsets at which the records in a block end, int64[N]."""
+        """Return the end offsets of the records in a block, int64[N]."""
         return newlines(np.frombuffer(data, np.uint8)) + 1
 
     def unended(self, data: bytes) -> Fault | None:
-        """Find a record that the end of the file cuts off."""
+        """Return a fault if the last record is cut off by the end of the file."""
         return None
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        """Complete an inferred schema: with the declared types, and without types that later values seldom fit, such as null."""
+        """Complete an inferred schema: declared types replace inferred types, and null and date types become string."""
         kinds = dict(self.types)
         return pa.schema([(f.name, kinds.get(f.name, settled(f.type))) for f in schema])
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-        """Return the type that holds the values of both, in a scan; None where there is none."""
+        """Return the common type of two types found by a scan, or None."""
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
-        """Find the first record whose value in a column has no type in common with `kind`; the first one where that is not known."""
+        """Return the offset of the first record whose value in column `name` has no common type with `kind`. 0 if unknown."""
         return 0
 
     def schema(self) -> Schema:
-        """Return the types that were inferred from the first block with a record in it, or from all blocks by a scan."""
         files = self.files()
         return shown(self.select(self.whole_schema(self.inferred(files)[0], files)))
 
     def declared(self) -> Types:
-        """Return the types of all columns as they would be declared: JSON that is kept as text has a type of its own."""
-        return tuple((each.name, each.type) for each in self.inferred(self.files())[0])
+        """Return name and type of all columns, ready for `schema=`. JSON kept as text has a special type."""
+        return tuple((column.name, column.type) for column in self.inferred(self.files())[0])
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-        """Return the schema of all columns, and the path of the file that it was inferred from."""
+        """Return the schema of all columns in the files, and the path of the file used for type inference."""
         stated = {name for name, _ in self.stated(files)}
         types = tuple((name, kind) for name, kind in self.types if name not in stated)
         return (_scan if self.scan else _infer)(attrs.evolve(self, kept=None, types=types), files)
 
     def stated(self, files: tuple[FileStamp, ...]) -> Types:
-        """Return the columns in the names of the folders of the first file, with their types."""
+        """Return the partition columns in the folder names of the first file, with types."""
         declared, first = dict(self.types), dict(files[0].partition)
-        found = partition_types(tuple(file.partition for file in files))
-        return tuple((name, declared.get(name, kind)) for name, kind in found if name in first)
+        partition_columns = partition_types(tuple(file.partition for file in files))
+        return tuple((name, declared.get(name, kind)) for name, kind in partition_columns if name in first)
 
     def whole_schema(self, schema: Schema, files: tuple[FileStamp, ...]) -> Schema:
-        """Append the columns in the names of folders to those of the files."""
+        """Return the schema of the file columns followed by the partition columns."""
         present = set(schema.names)
         return pa.schema([*schema, *(pair for pair in self.stated(files) if pair[0] not in present)])
 
     def filled_ends(self, data: bytes) -> NDArray[np.int64] | None:
-        """Return where the records end that become rows, int64[N], before they are parsed; None where that is not known for sure."""
+        """Return the end offsets of the records that become rows, int64[N], before parsing. None if unknown."""
         return None
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        """Yield a chunk for every block, with the position after it."""
         for lines, after in self._lines(position):
             chunk = lines.read()
             if chunk.num_rows:
                 yield chunk, after
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield a task for every block. It is parsed where it runs, if its records can be counted before."""
+        """Yield one task per block. A block is parsed inside its task if the number of records can be counted before parsing."""
         for lines, after in self._lines(position):
             ends = None if self.marks else self.filled_ends(lines.block.data)
             task = ChunkTask(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
@@ -145,14 +142,14 @@ class LineSource(FileSource):
                 yield task, after
 
     def _lines(self, position: Position) -> Iterator[tuple[Lines, Position]]:
-        """Yield the blocks from a position on, with what is known of their columns, and the position after each."""
+        """Yield the blocks from a position on, each with its columns and the position after the block."""
         files = self.files()
         first, offset, line = find_place(files, position)
         schema, inferred_from = self.inferred(files)
         whole = self.whole_schema(schema, files)
         wanted = self.select(whole)
         present = set(schema.names)
-        own = pa.schema([each for each in wanted if each.name in present] or [schema.field(0)])
+        file_schema = pa.schema([column for column in wanted if column.name in present] or [schema.field(0)])
         for number in range(first, len(files)):
             path, partition = files[number].path, files[number].partition
             opening = self.opening(path)
@@ -162,18 +159,18 @@ class LineSource(FileSource):
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
             for block in _blocks(self, path, opening, start, _size(self._block_size, schema.names)):
                 after = place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
-                yield Lines(self, block, own, wanted, partition), after
+                yield Lines(self, block, file_schema, wanted, partition), after
 
     def notes(self) -> tuple[str, ...]:
-        """Say what resuming in a compressed file costs, and what a scan has found."""
-        said = [*super().notes()]
+        """Return notes for `explain`: the cost of resuming in a compressed file, and the schema found by a scan."""
+        texts = [*super().notes()]
         with suppress(MlxfpError):
             files = self.files()
             if any(packing(file.path) for file in files):
-                said.append("resuming inside a compressed file decompresses everything before the cursor")
+                texts.append("resuming inside a compressed file decompresses everything before the cursor")
             if self.scan:
-                said.append(f"reads all files for the types; to do without, give {schema_code(self.declared())}")
-        return tuple(said)
+                texts.append(f"reads all files for the types; to avoid this, give {schema_code(self.declared())}")
+        return tuple(texts)
 
     def __repr__(self) -> str:
         return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=self.scan)})"
@@ -189,13 +186,16 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 
 
 def _size(least: int, columns: Sequence[str]) -> int:
-    """Return the size of a block, larger for wide rows: Arrow takes as long for a column of a block as for some 500 bytes of numbers."""
+    """Return the block size for a number of columns.
+
+    Blocks of wide rows are larger, because Arrow has a fixed cost per column and block, as high as parsing some 500 bytes.
+    """
     return least * max(1, len(columns) // _WIDE)
 
 
 @lru_cache(maxsize=256)
 def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-    """Infer the schema from the first file with a record, or else from the first file; return it with the path of that file."""
+    """Infer the schema from the first file with a record, else from the first file. Return the schema and the path of the file."""
     samples = _samples(source, files)
     first = next(samples)
     sample, path = next((pair for pair in chain([first], samples) if pair[0].num_rows), first)
@@ -204,8 +204,8 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
     if not sample.num_rows and not set(schema.names) <= {name for name, _ in source.types}:
         many = f"{len(files)} files without records" if len(files) > 1 else "a file without records"
         warnings.warn(
-            f"There is no row to read: got {many}, {files[0].path} first, so the types of the columns are not known. Check the path, or "
-            "declare them with schema=.",
+            f"There is no row to read: got {many}, starting with {files[0].path}. Column types are unknown. Check the path, or declare the "
+            "types with schema=.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -213,37 +213,37 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
 
 
 def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple[RecordBatch, str]]:
-    """Yield every block, parsed with inferred types, and the path of its file; at least one block."""
+    """Yield every block, parsed with inferred types, and the path of the file. Yields at least one block."""
     return ((parse(source, block, None), block.path) for block in _every_block(source, files))
 
 
 @lru_cache(maxsize=64)
 def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-    """Infer the schema that fits every record: each block is parsed with inferred types, in threads, and these are joined by column."""
-    found: dict[str, dict[pa.DataType, Block]] = {}  # the block that each type of a column was first found in
-    faults: dict[str, tuple[Fault, Block]] = {}  # by columns that have several types in one value
+    """Infer a schema that fits every record. Threads parse the blocks with inferred types, and the types of each column are joined."""
+    blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # first block of each type, by column
+    faults: dict[str, tuple[Fault, Block]] = {}  # faults of columns with several types in one value
     first: Opening | None = None
     with Progress("find the types of columns", unit="blocks") as progress:
         for block, types, faulty in progress.over(_in_threads(partial(_types_in, source), _every_block(source, files))):
             first = first or block.opening
             check_same_names(block.opening.names, block.path, first.names, files[0].path)
             for name, kind in types:
-                found.setdefault(name, {}).setdefault(kind, block)
+                blocks_of.setdefault(name, {}).setdefault(kind, block)
             for fault in faulty:
                 faults.setdefault(str(fault.column), (fault, block))
-    kinds = {name: None if name in faults else _join_all(source, list(seen)) for name, seen in found.items()}
+    kinds = {name: None if name in faults else _join_all(source, list(seen)) for name, seen in blocks_of.items()}
     schema = source.finished(pa.schema({name: TEXT_OF_JSON if kind is None else kind for name, kind in kinds.items()}), files[0].path)
     check_names(schema.names, files[0].path)
     wrong = next((name for name, kind in kinds.items() if kind is None), None)
     if wrong is not None:
-        what = said(*faults[wrong]) if wrong in faults else _conflict(source, wrong, found[wrong])
-        fitting = schema_code((each.name, each.type) for each in schema)
-        raise SchemaError(f"{what}. Make the values of a column one type, or keep them as JSON text: {fitting}")
+        problem = fault_text(*faults[wrong]) if wrong in faults else _conflict(source, wrong, blocks_of[wrong])
+        fitting = schema_code((column.name, column.type) for column in schema)
+        raise SchemaError(f"{problem}. Convert the values to one type, or keep the column as JSON text: {fitting}")
     return schema, files[0].path
 
 
 def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, pa.DataType]], list[Fault]]:
-    """Infer the types of a block: of a column whose values have several types, all of them, or else a fault."""
+    """Infer the types of a block. For a column with several types, return all types, or a fault for a single value of mixed types."""
     types: list[tuple[str, pa.DataType]] = []
     faults: list[Fault] = []
     declared = {name for name, _ in source.types}
@@ -256,14 +256,14 @@ def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, 
             faults.append(parsed)
         types += [(parsed.column, settled(pa.null() if kind is None else kind, pa.null())) for kind in parsed.kinds]
         source = attrs.evolve(source, types=(*source.types, (parsed.column, TEXT_OF_JSON)))
-    for each, column in zip(parsed.schema, parsed.columns, strict=True):
-        if each.name not in mixed:
-            types.append((each.name, _LONG if _is_long(column) else settled(each.type, pa.null())))
+    for column_field, column in zip(parsed.schema, parsed.columns, strict=True):
+        if column_field.name not in mixed:
+            types.append((column_field.name, _LONG if _is_long(column) else settled(column_field.type, pa.null())))
     return block, types, faults
 
 
 def _is_long(column: pa.Array) -> bool:
-    """Say whether a column has integers that float64 does not hold."""
+    """Return True for a column with integers beyond the precision of float64."""
     if not pa.types.is_int64(column.type):
         return False
     ends = pc.min_max(column).as_py()
@@ -278,15 +278,15 @@ def _join_all(source: LineSource, kinds: Sequence[pa.DataType]) -> pa.DataType |
 
 
 def _conflict(source: LineSource, name: str, seen: dict[pa.DataType, Block]) -> str:
-    """Say where two rows have values of types that cannot be joined."""
+    """Return a message with the positions of two values whose types cannot be joined."""
     pairs = ((one, other) for one in seen for other in seen if joined_type(one, other) is None)
     one, other = next(pairs)
-    places = []
+    locations = []
     for kind, against in ((one, other), (other, one)):
         block = seen[kind]
-        at = source.conflicts_at(block.data, name, against)
-        places.append(f"{pa.int64() if kind == _LONG else kind} in line {block.line + count_lines(block.data[:at])} of {block.path}")
-    return f"Two rows have values that no type holds: column {name!r} is {' and '.join(places)}"
+        offset = source.conflicts_at(block.data, name, against)
+        locations.append(f"{pa.int64() if kind == _LONG else kind} in line {block.line + count_lines(block.data[:offset])} of {block.path}")
+    return f"Two values of a column have no common type: column {name!r} is {' and '.join(locations)}"
 
 
 def _every_block(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[Block]:
@@ -296,7 +296,7 @@ def _every_block(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[B
 
 
 def _in_threads(call: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-    """Yield what a call returns for each item, in order; as many threads as there are cores work ahead."""
+    """Yield the result of `call` for each item, in order. One thread per core computes results ahead."""
     threads = os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[B]] = deque()
@@ -304,4 +304,4 @@ def _in_threads(call: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
             waiting.append(pool.submit(call, item))
             if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
-        yield from (each.result() for each in waiting)
+        yield from (future.result() for future in waiting)

@@ -1,4 +1,4 @@
-"""Images and sound in folders: a row is a file, and files are read when their rows are."""
+"""Image and sound files in folders, one row per file. A file is read when its row is needed."""
 
 import os
 from abc import abstractmethod
@@ -23,21 +23,23 @@ from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 
-_FILES_AT_ONCE = 32  # files of a chunk: photographs are large, memory holds a few chunks, and a worker takes about as many (`pools`)
+_FILES_AT_ONCE = 32  # files per chunk; few, because photographs are large and memory holds several chunks
 
 
 @explain_call
 def read_images(path: str | Path) -> Dataset[Example]:
-    """Read the images in a folder, lazily: a row is a file, with its bytes as they are.
+    """Read the images in a folder lazily. A row holds the bytes of one file.
 
-    Columns: `image` (binary, as `collators.vision` takes it) and `path` (string: below the folder, with /). Where the images are in class
-    folders, also `class` (string: the name of the first folder) and `label` (int64: the index of the class among all, sorted by name).
-    Rows are sorted by path, and can be taken in any order. Files with other suffixes, and those whose names start with a dot, are left out.
-    The folder is listed once; to see files that were added later, make the dataset again. In a remote folder, as in `s3://bucket/images`
-    (extra `remote`), the files of a chunk are fetched together.
+    The columns are `image` (binary, as needed by `collators.vision`) and `path` (string, relative to the folder, with /). If the images
+    are in class folders, rows also have `class` (string, name of the first folder) and `label` (int64, index of the class in sorted
+    order).
 
-    Reading raises `MissingFileError` where there is no such folder or no image in it, and `DataError` for an empty file, or where only some
-    of the images are in class folders.
+    Rows are sorted by path and have random access. Files with other suffixes and names that begin with a dot are ignored. The folder is
+    listed once. Make a new dataset to see files added later. A remote folder, such as `s3://bucket/images`, needs the extra `remote`.
+    The files of a chunk are fetched together.
+
+    Reading raises `MissingFileError` for a missing folder or a folder without images, and `DataError` for an empty file or if only some
+    images are in class folders.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -54,16 +56,18 @@ def read_images(path: str | Path) -> Dataset[Example]:
 
 @explain_call
 def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]:
-    """Read the files of sound in a folder (WAV, FLAC, OGG, Opus, MP3, AIFF), lazily: a row is a file. Needs the extra `audio`.
+    """Read the sound files in a folder (WAV, FLAC, OGG, Opus, MP3, AIFF) lazily, one row per file. Needs the extra `audio`.
 
-    Columns: `waveform` (list<float32>, from -1 to 1; the mean of several channels), `rate` (int64, samples per second), `path`, and `class`
-    and `label` where the files are in class folders, all as for `read_images`; so are remote folders. 16-bit samples are divided by 32768,
-    those of other widths likewise; floats stay as they are, also beyond -1 and 1. With `rate`, files of another rate are resampled to it
-    (soxr, quality HQ); without it they keep theirs, and `log_mel` and `collators.audio` raise an error for rates that do not fit.
+    The columns are `waveform` (list<float32>, from -1 to 1, averaged over channels), `rate` (int64, samples per second), `path`, and
+    for class folders `class` and `label`. Paths, classes and remote folders are as in `read_images`. Integer samples are scaled to -1
+    to 1, for example divided by 32768 for 16 bits. Float samples are unchanged, also beyond -1 and 1.
 
-    Reading raises `MissingFileError` where there is no such folder or no such file in it, and `DataError` naming the file for one that is
-    damaged, ends early or holds more than 2**28 samples, or where only some of the files are in class folders; `on_error("skip")` leaves
-    damaged files out.
+    With `rate`, files with another rate are resampled (soxr, quality HQ). Without `rate`, files keep their rates, and `log_mel` and
+    `collators.audio` raise an error for unequal rates.
+
+    Reading raises `MissingFileError` for a missing folder or a folder without sound files. Reading raises `DataError` with the file for
+    damaged or truncated files and for more than 2**28 samples, or if only some files are in class folders. `on_error("skip")` skips
+    damaged files.
 
     >>> import wave
     >>> from tempfile import TemporaryDirectory
@@ -79,23 +83,25 @@ def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]
     if rate is not None:
         check_positive(rate=rate)
         if rate > MOST_RATE:
-            raise ArgumentError(f"rate is in samples per second, at most {MOST_RATE:,}, got rate={rate:,}.")
+            raise ArgumentError(f"rate must be at most {MOST_RATE:,} samples per second, got rate={rate:,}.")
     check_installed("read_audio", resampling=rate is not None)
     return Dataset(_ReadAudio(path, rate=rate))
 
 
 def _as_folder(path: Any) -> str:
     if not isinstance(path, str | Path):
-        raise ArgumentTypeError(f"path must be one folder, got {type(path).__name__}: {path!r:.60}. For several, join datasets by concat.")
+        raise ArgumentTypeError(
+            f"path must be one folder, got {type(path).__name__}: {path!r:.60}. For several folders, join datasets with concat."
+        )
     return as_paths(path)[0]
 
 
 @frozen(repr=False)
 class _MediaSource(Source):
-    """The files in a local or remote folder and in the folders below it, a row for each. Names that start with a dot are left out.
+    """Base class of sources for the files of a local or remote folder and its subfolders, one row per file.
 
-    A format has `suffixes`, `columns`, and a `parse` that makes the values of these columns. Positions are the number of the next file
-    and, to notice that files were added or removed, how many there are.
+    A subclass defines `suffixes`, `columns` and `parse`. A position is the number of the next file and the number of all files. The
+    second number detects added and removed files.
     """
 
     path: str = field(repr=False, converter=_as_folder)
@@ -106,7 +112,7 @@ class _MediaSource(Source):
 
     @abstractmethod
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
-        """Make the columns of the content of a file."""
+        """Return the values of `columns` for the content of one file."""
 
     @cached_property
     def root(self) -> str:
@@ -114,12 +120,12 @@ class _MediaSource(Source):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The paths of the files below the folder, with /. Found once: `take` is called too often to list a million files each time."""
+        """Paths of the files relative to the folder, with /. Cached, because `take` is called often and there may be a million files."""
         if is_remote(self.root):
             return tuple(file.path for file in list_remote(self.root, self.suffixes))
         root = Path(self.root)
         if not root.is_dir():
-            reason = "It is a file; name the folder that it is in" if root.is_file() else "A relative path starts at the working folder"
+            reason = "The path is a file. Give its folder" if root.is_file() else "A relative path starts at the working folder"
             raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
         below = (path for path in root.rglob("*") if path.suffix.lower() in self.suffixes and path.is_file())
         shown = tuple(sorted(filter(is_shown, (path.relative_to(root).as_posix() for path in below))))
@@ -129,15 +135,15 @@ class _MediaSource(Source):
 
     @cached_property
     def classes(self) -> dict[str, int]:
-        """The label of each class; nothing where the files are not in class folders."""
-        found = sorted({name.partition("/")[0] for name in self.names if "/" in name})
+        """Label of each class. Empty without class folders."""
+        folders = sorted({name.partition("/")[0] for name in self.names if "/" in name})
         others = [name for name in self.names if "/" not in name]
-        if found and others:
+        if folders and others:
             raise DataError(
                 f"Some files are in class folders, but {len(others)} are not, such as {others[0]!r}, in {self._locate('')!r}. "
-                "Move them into a class folder, or out of this folder."
+                "Move these files into a class folder, or out of the folder."
             )
-        return {name: label for label, name in enumerate(found)}
+        return {name: label for label, name in enumerate(folders)}
 
     def schema(self) -> Schema:
         labels = {"class": pa.string(), "label": pa.int64()} if self.classes else {}
@@ -150,8 +156,8 @@ class _MediaSource(Source):
         first, count = (0, len(self.names)) if position is None else position
         if count != len(self.names):
             raise CursorError(
-                f"The files have changed since the cursor was made: there were {count}, now {len(self.names)}, in {self!r}. Restore them, "
-                "or start over."
+                f"The files have changed since the cursor was made: there were {count}, now {len(self.names)}, in {self!r}. Restore the "
+                "files, or start without a cursor."
             )
         for task, stop in tasks_in_order(self, epoch, first, _FILES_AT_ONCE):
             yield task, (stop, count)
@@ -167,7 +173,7 @@ class _MediaSource(Source):
     def version(self) -> tuple[tuple[str, int, int], ...]:
         if is_remote(self.root):
             return tuple(file.version for file in list_remote(self.root, self.suffixes))
-        names = attrs.evolve(self).names  # of the files that there are now
+        names = attrs.evolve(self).names  # list the files again
         return tuple(look_up(Path(self.root, name))._replace(path=name).version for name in names)
 
     def _locate(self, name: str) -> str:
@@ -175,17 +181,17 @@ class _MediaSource(Source):
 
     @cached_property
     def _before(self) -> str:
-        """What the path of a local file begins with."""
+        """Common prefix of the paths of local files."""
         return str(Path(self.root, "_"))[:-1]
 
     def _bytes(self, name: str) -> bytes:
-        with open(self._locate(name), "rb", buffering=0) as file:  # noqa: PTH123  # a Path takes as long to make as a short file to read
+        with open(self._locate(name), "rb", buffering=0) as file:  # noqa: PTH123  # making a Path takes as long as reading a short file
             return file.readall()
 
     def _row(self, name: str, data: bytes) -> Example:
         path = self._locate(name)
         if not data:
-            raise DataError(f"A file is empty: got 0 bytes, in {path!r}. Copy it again, or move it out of the folder.")
+            raise DataError(f"A file is empty: got 0 bytes, in {path!r}. Copy the file again, or move it out of the folder.")
         row = {**self.parse(data, path), "path": name}
         kind = name.partition("/")[0]
         return {**row, "class": kind, "label": self.classes[kind]} if self.classes else row

@@ -19,33 +19,35 @@ from mlxfp.data.sources.partitions import stated
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.support.checks import explain_call
 
-_BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
-_REMOTE_BUFFER = 1 << 22  # the same for remote files, where each request takes some 50 ms
-_ORDERED = (
-    pa.float32(),
-    pa.float64(),
-    pa.string(),
-    pa.large_string(),
-    pa.date32(),
-)  # statistics are values in Arrow's order, as of integers
+_BUFFER = 1 << 20  # bytes read at a time for each column; otherwise Arrow reads whole columns of a row group
+_REMOTE_BUFFER = 1 << 22  # buffer for remote files, for which each request takes about 50 ms
+# Types, besides integers, with statistics in Arrow's order.
+_ORDERED = (pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.date32())
 
 
 @explain_call
 def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: Declared = None) -> Dataset[Example]:
-    """Read Parquet files, lazily: one path, several, a pattern such as `"data/*.parquet"`, or a folder.
+    """Read Parquet files lazily.
 
-    `columns` reads only these columns, in this order. Several files need the same columns, and types that those of the first one hold
-    without loss, as int64 holds int32. `schema` declares other types for some columns, which may then be missing in a file: `{"n":
-    pa.float64()}`. `schema="scan"` reads the headers of all files before the first row, and takes all their columns, each with the type
-    that holds its values in all files. What a file lacks is null, and a value that the type cannot hold exactly is an error. Folders with
-    names such as `year=2024`, below the folder that is named or where a pattern matches, become columns: int32 where all values are such
-    numbers, else string. Memory holds about 1 MB of the file for each column (4 MB of a remote file) and one chunk of rows; resuming starts
-    at a row group. A remote file, as in `s3://bucket/a.parquet` or `https://...`, needs the extra `remote` (fsspec); only the parts that
-    are needed are fetched.
+    `path` is a path, several paths, a pattern such as `"data/*.parquet"`, or a folder. `columns` selects and orders the columns to
+    read. A remote file, such as `s3://bucket/a.parquet` or `https://...`, needs the extra `remote` (fsspec). Only the needed parts of a
+    remote file are fetched.
 
-    Raises `ArgumentError` where `columns` is empty or repeats a name. Reading raises `DataError` for a file that is not Parquet, a value
-    that does not fit its column and one that the name of the folder contradicts, `SchemaError` naming both files where two differ,
-    `UnknownNameError` for a name in `columns` or `schema` that no file has, and `MissingFileError` where a path matches no file.
+    Several files need equal columns, and types that fit the types of the first file without loss, such as int32 into int64. `schema`
+    declares other types for some columns, for example `{"n": pa.float64()}`. Declared columns may be missing in a file. `schema="scan"`
+    reads the headers of all files before the first row and takes all columns, each with a type that fits in all files. Missing columns
+    are null. A value without an exact conversion is an error.
+
+    Folder names such as `year=2024` below the given folder or pattern become columns: int32 if all values are such numbers, else
+    string.
+
+    Memory holds one chunk of rows and about 1 MB of the file for each column (4 MB of a remote file). Resuming starts at a row group.
+    Raises `ArgumentError` for empty `columns` and for repeated names. Reading raises
+
+    - `DataError` for a file that is not Parquet, a value that does not fit its column, or a value that contradicts the folder name,
+    - `SchemaError` with both files for different columns or types,
+    - `UnknownNameError` for a name in `columns` or `schema` that is missing in all files,
+    - `MissingFileError` if no file matches a path.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -61,14 +63,14 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: D
 
 @lru_cache(maxsize=4096)
 def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
-    """Read schema, number of row groups and number of rows."""
+    """Return schema, number of row groups and number of rows."""
     with reading("Parquet", file.path), _open_parquet(file.path) as opened:
         return opened.schema_arrow, opened.num_row_groups, opened.metadata.num_rows
 
 
 @frozen(repr=False)
 class _ReadParquet(ColumnSource):
-    conditions: tuple[Condition, ...] = field(default=(), kw_only=True, repr=False)  # rows that do not meet them may be nulls
+    conditions: tuple[Condition, ...] = field(default=(), kw_only=True, repr=False)  # filters; other rows may be read as nulls
     suffixes = (".parquet",)
     kind = "Parquet"
     declares = True
@@ -80,20 +82,22 @@ class _ReadParquet(ColumnSource):
         return _read_footer(file)[2]
 
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
-        kinds = self.types_of(file)  # statistics of another type than the column's are not compared with its values
+        kinds = self.types_of(file)  # statistics are compared only if file type and column type are equal
         with _open_parquet(file.path) as opened:
-            own = [name for name in schema.names if name in kinds]
-            wanted = bool(own) and self._may_state(file, schema, kinds)
+            file_columns = [name for name in schema.names if name in kinds]
+            wanted = bool(file_columns) and self._may_state(file, schema, kinds)
             for number in range(first, opened.num_row_groups):
                 group = opened.metadata.row_group(number)
-                met = [each for each in self.conditions if kinds.get(each.column) == schema.field(each.column).type]
-                if wanted and _may_meet(group, schema, met):
-                    yield group.num_rows, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=own)
+                conditions = [
+                    condition for condition in self.conditions if kinds.get(condition.column) == schema.field(condition.column).type
+                ]
+                if wanted and _may_meet(group, schema, conditions):
+                    yield group.num_rows, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
                 else:
                     yield group.num_rows, _null_chunks(group.num_rows, self.chunk_rows)
 
     def _may_state(self, file: FileStamp, schema: Schema, kinds: Container[str]) -> bool:
-        """Say whether what the folders of a file state meets the conditions."""
+        """Return True if the folder names of a file can meet the conditions."""
         texts = {name: text for name, text in file.partition if name not in kinds}
         for condition in self.conditions:
             if condition.column in texts:
@@ -106,13 +110,13 @@ class _ReadParquet(ColumnSource):
         return attrs.evolve(self, kept=tuple(columns), conditions=conditions)
 
     def notes(self) -> tuple[str, ...]:
-        conditions = " and ".join(f"{each.column} {each.operator} {each.value!r}" for each in self.conditions)
+        conditions = " and ".join(f"{condition.column} {condition.operator} {condition.value!r}" for condition in self.conditions)
         return (*super().notes(), f"skips row groups where no row meets {conditions}") if conditions else super().notes()
 
 
 def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: Sequence[Condition]) -> bool:
-    """Say whether, by its statistics, a row group may have a row that meets the conditions."""
-    columns = [group.column(place) for place in range(group.num_columns)] if conditions else []
+    """Return True if a row group may hold rows that meet the conditions, judging by its statistics."""
+    columns = [group.column(index) for index in range(group.num_columns)] if conditions else []
     statistics = {column.path_in_schema: column.statistics for column in columns if column.is_stats_set}
 
     def may_meet(condition: Condition) -> bool:
@@ -125,7 +129,7 @@ def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: Sequence[C
 
 
 def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
-    """Yield `count` rows without the columns of the file, which are null then, in chunks of `size`."""
+    """Yield `count` rows in chunks of `size`, without the columns of the file. The missing columns become null later."""
     chunk = pa.record_batch({"": pa.nulls(min(count, size))})
     return (chunk.slice(0, count - first) for first in range(0, count, size))
 

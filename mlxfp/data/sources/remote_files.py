@@ -1,4 +1,4 @@
-"""Remote files, named by an address such as `s3://bucket/train.csv`: found and opened through fsspec."""
+"""Remote files, found and opened with fsspec by an address such as `s3://bucket/train.csv`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,64 +15,64 @@ from mlxfp.data.sources.partitions import Partition, is_partition, partition_of
 from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.support.optional import optional
 
-# Bytes fetched ahead of those asked for. The defaults of fsspec's file systems, up to 50 MB, are wasted whenever reading starts or stops;
-# smaller ones wait too often for an answer (some 50 ms from an object store).
+# Bytes of read-ahead. The defaults of fsspec, up to 50 MB, waste transfers whenever reading starts or stops. Smaller values wait too
+# often for an answer (about 50 ms from an object store).
 _AHEAD = 1 << 22
 
-_ATTEMPTS, _WAIT = 5, 0.1  # requests, and seconds before the second one; each wait is four times as long as the one before
-_SILENCE = 60.0  # seconds without a byte of an answer after which a request over HTTP has failed
-_PASSING = (408, 429)  # of HTTP: a timeout, too many requests; besides 500 and more, where the server fails
+_ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the first retry; each wait is four times the wait before
+_SILENCE = 60.0  # seconds without data after which an HTTP request fails
+_PASSING = (408, 429)  # HTTP codes worth a retry besides server errors: timeout, too many requests
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
 A = TypeVar("A")
 
-# Attributes of a file that change with its content, the most reliable first; listings and requests for one file agree only on these.
+# Attributes of a file that change with its content, most reliable first. Listings and single requests agree only on these attributes.
 _MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modified", "mtime", "created")
 
 
 class FileStamp(NamedTuple):
-    """A file as it was found; two stamps are equal if nothing suggests that the file has changed."""
+    """Path, size and version of a file. Equal stamps mean that the file has probably not changed."""
 
     path: str
     size: int  # bytes on disk
-    modified: int  # nanoseconds; of a remote file, a hash of its version
-    partition: Partition = ()  # what the names of the folders state that were found on the way to it
+    modified: int  # nanoseconds, or a hash of the version of a remote file
+    partition: Partition = ()  # columns from the folder names on the path
 
     @property
     def version(self) -> tuple[str, int, int]:
-        """What caches are keyed by."""
+        """Key for caches."""
         return self.path, self.size, self.modified
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path is an address with a scheme, as in `https://example.org/a.csv`."""
+    """Return True for an address with a scheme, such as `https://example.org/a.csv`."""
     return "://" in path
 
 
 def is_shown(name: str) -> bool:
-    """Return whether neither a file nor a folder that it is in starts with a dot."""
+    """Return True if neither the file name nor a folder name on the path begins with a dot."""
     return not any(part.startswith(".") for part in name.split("/"))
 
 
 def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files that an address names: as for local paths, where the file system has patterns and folders."""
+    """Return the files for an address. Patterns and folders work as for local paths if the file system supports them."""
     system, path = _split(address)
-    found = [about for about in _look_up(system, address, lambda: _find(system, path, suffixes)) if about["type"] == "file"]
-    if not found:
+    infos = [info for info in _look_up(system, address, lambda: _find(system, path, suffixes)) if info["type"] == "file"]
+    if not infos:
         raise MissingFileError(
-            f"No file is found at {address!r}. Check the address; of a folder, only files in {', '.join(suffixes)} are read."
+            f"There is no file at {address!r}. Check the address. In a folder, only files with the suffix {' or '.join(suffixes)} are read."
         )
     below = f"{_named_folder(path)}/"
-    folders = (about["name"].removeprefix(below).split("/")[:-1] if about["name"].startswith(below) else () for about in found)
-    stamps = (_describe(system, about)._replace(partition=partition_of(names)) for about, names in zip(found, folders, strict=True))
+    folders = (info["name"].removeprefix(below).split("/")[:-1] if info["name"].startswith(below) else () for info in infos)
+    stamps = (_describe(system, info)._replace(partition=partition_of(names)) for info, names in zip(infos, folders, strict=True))
     return tuple(sorted(stamps))
 
 
 def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files in a folder and in the folders below it, with their names below the folder instead of addresses."""
+    """Return the files in a folder and its subfolders, with paths relative to the folder."""
     system, path = _split(address)
     below = f"{path.rstrip('/')}/"
-    found = [] if _is_http(address) else _look_up(system, address, lambda: system.find(path, detail=True).values())
-    named = {about["name"].removeprefix(below): about for about in found if about["name"].startswith(below)}
+    infos = [] if _is_http(address) else _look_up(system, address, lambda: system.find(path, detail=True).values())
+    named = {info["name"].removeprefix(below): info for info in infos if info["name"].startswith(below)}
     shown = [name for name in named if is_shown(name) and name.lower().endswith(suffixes)]
     if not shown:
         raise MissingFileError(f"No file in the folder {address!r} or below it ends in {', '.join(suffixes)}. Check the address.")
@@ -80,32 +80,32 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
 
 
 def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
-    """Return the content of files below a folder, fetched together where the file system can."""
+    """Return the contents of files in a folder, fetched together if the file system can do so."""
     system, path = _split(folder)
-    ends = [None] * len(names)  # whole files; cat() would read a [ in a name as a pattern
+    ends = [None] * len(names)  # None: whole files; cat() would read [ in a name as a pattern
     paths = [f"{path.rstrip('/')}/{name}" for name in names]
     read: list[bytes] = _retried(lambda: system.cat_ranges(paths, ends, ends, on_error="raise"), folder)
     return read
 
 
 def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
-    """Open a file for reading from any byte on; only the parts that are read are fetched, where the file system can.
+    """Open a file with random access. Only the parts read are fetched, if the file system can do so.
 
-    `exactly` fetches nothing ahead: for a reader that jumps, and asks for large parts.
+    `exactly=True` disables read-ahead, for a reader that jumps and requests large parts.
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
     opens = partial(system.open, path, "rb", **ahead)
     opened = _retried(opens, address)
-    sized = getattr(opened, "size", None) is not None  # a server need not say how much there is
+    sized = getattr(opened, "size", None) is not None  # a server may omit the size
     return pa.PythonFile(_Retried(opened, opens, address) if sized else _Unsized(opened, address), mode="r")
 
 
 class _Retried(RawIOBase):
-    """A remote file that is opened again where reading fails, or gives less than there is: connections end at any byte."""
+    """Remote file that is opened again after a failed or short read, because connections can end at any byte."""
 
     def __init__(self, file: Any, opens: Callable[[], Any], address: str) -> None:
-        """Start at the first byte of an open file, which `opens` opens again."""
+        """Wrap a file opened at offset 0. `opens` opens the file again."""
         self.file, self.opens, self.address = file, opens, address
         self.at, self.size = 0, int(file.size)
 
@@ -123,8 +123,8 @@ class _Retried(RawIOBase):
         return self.at
 
     def read(self, size: int = -1, /) -> bytes:
-        left = max(0, self.size - self.at)
-        wanted = left if size < 0 else min(size, left)
+        remaining = max(0, self.size - self.at)
+        wanted = remaining if size < 0 else min(size, remaining)
         data = _retried(lambda: self._read(wanted), f"byte {self.at:,} of {self.size:,} of {self.address}")
         self.at += wanted
         return data
@@ -151,7 +151,7 @@ class _Retried(RawIOBase):
 
 @frozen
 class _Unsized:
-    """A remote file of unknown size, which is read once, from its first byte on: nothing can be fetched again."""
+    """Remote file of unknown size, read once from the start without retries."""
 
     file: Any
     address: str
@@ -166,13 +166,13 @@ class _Unsized:
         return getattr(self.file, name)
 
 
-def _retried(call: Callable[[], A], place: str) -> A:
-    """Call a function again while it fails for a reason that may pass. Raises `DataError` after the last attempt."""
-    tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {place}")
+def _retried(call: Callable[[], A], location: str) -> A:
+    """Retry a function while its errors may be temporary. Raises `DataError` after the last attempt."""
+    tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {location}")
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=_WAIT, exp_base=4),
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, Exception) and _may_pass(_reason(error))),  # no interrupt
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, Exception) and _may_pass(_reason(error))),  # no interrupts
         reraise=True,
     )
     try:
@@ -181,27 +181,27 @@ def _retried(call: Callable[[], A], place: str) -> A:
         error = _reason(raised)
         if not _may_pass(error):
             raise
-        raise _unreadable(error, _ATTEMPTS, place) from raised
+        raise _unreadable(error, _ATTEMPTS, location) from raised
     return result
 
 
 def _reason(error: Exception) -> Exception:
-    """Return what went wrong: for fsspec, a file is not there whenever a server does not say how large it is."""
+    """Return the underlying error. fsspec reports a missing file whenever a server gives no size."""
     hidden = error.__cause__ if isinstance(error, FileNotFoundError) else None
     return hidden if isinstance(hidden, Exception) and _may_pass(hidden) else error
 
 
 def _may_pass(error: Exception) -> bool:
-    status = getattr(error, "status", None)  # of HTTP
+    status = getattr(error, "status", None)  # HTTP status code
     return not isinstance(error, _FOR_GOOD) and (status is None or status >= 500 or status in _PASSING)
 
 
-def _unreadable(error: Exception, attempts: int, place: str) -> DataError:
+def _unreadable(error: Exception, attempts: int, location: str) -> DataError:
     silent = isinstance(error, TimeoutError)
-    said = "the server does not answer" if silent else ": ".join(filter(None, [type(error).__name__, str(error)]))
+    reason = "the server does not answer" if silent else ": ".join(filter(None, [type(error).__name__, str(error)]))
     return DataError(
-        f"A remote file cannot be read: {said}, after {attempts} attempt{'s' * (attempts > 1)}, from {place}. Look at the connection, and "
-        "run it again, or go on from the last cursor."
+        f"A remote file cannot be read: {reason}, after {attempts} attempt{'s' * (attempts > 1)}, from {location}. Check the connection. "
+        "Then run again, or resume from the last cursor."
     )
 
 
@@ -212,15 +212,15 @@ def _split(address: str) -> tuple[Any, str]:
     except ImportError as error:
         raise MissingExtraError(f"Reading {address} needs a package that is not installed: {error}.") from error
     except ValueError as error:
-        raise ArgumentError(f"The address {address!r} cannot be read: {error}. Use a scheme that fsspec knows, as in 's3://'.") from error
+        raise ArgumentError(f"The address {address!r} cannot be read: {error}. Use a scheme known to fsspec, such as 's3://'.") from error
     return system, path
 
 
 def _http_options(address: str) -> dict[str, Any]:
-    """Return the options for each scheme of HTTP in an address, which may be chained: how long to wait for a server that says nothing.
+    """Return the timeouts for each HTTP scheme in an address, which may be chained.
 
-    What the user has set in fsspec's configuration stays. Without a limit for the whole answer, which is five minutes in aiohttp: a large
-    file may take longer.
+    The user's fsspec configuration takes precedence. The total time is not limited, unlike aiohttp's five minutes, because large
+    files take longer.
     """
     schemes = {part.partition("://")[0] for part in address.split("::")} & {"http", "https"}
     if not schemes:
@@ -236,7 +236,7 @@ def _is_http(address: str) -> bool:
 
 
 def _look_up(system: Any, address: str, find: Callable[[], Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """Call a function that finds files, without cached listings; return nothing where the path does not exist."""
+    """Return the result of a search for files, without cached listings. Empty if the path does not exist."""
     system.invalidate_cache()
     try:
         return _retried(lambda: list(find()), address)
@@ -247,24 +247,24 @@ def _look_up(system: Any, address: str, find: Callable[[], Iterable[Mapping[str,
 def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping[str, Any]]:
     if has_magic(path) and not _is_http(path):
         return system.glob(path, detail=True).values()  # type: ignore[no-any-return]  # fsspec has no types
-    about = system.info(path)
-    if about["type"] != "directory":
-        return [about]
-    entries = [(each["name"].rsplit("/", 1)[-1], each) for each in system.ls(path, detail=True)]
-    if any(each["type"] == "directory" and is_partition(name) for name, each in entries):
+    info = system.info(path)
+    if info["type"] != "directory":
+        return [info]
+    entries = [(entry["name"].rsplit("/", 1)[-1], entry) for entry in system.ls(path, detail=True)]
+    if any(entry["type"] == "directory" and is_partition(name) for name, entry in entries):
         below = f"{path.rstrip('/')}/"
-        entries = [(name.removeprefix(below), each) for name, each in system.find(path, detail=True).items()]
-        entries = [(name, each) for name, each in entries if "/" not in name or is_partition(name.partition("/")[0])]
-    return [each for name, each in entries if is_shown(name) and name.lower().endswith(suffixes)]
+        entries = [(name.removeprefix(below), entry) for name, entry in system.find(path, detail=True).items()]
+        entries = [(name, entry) for name, entry in entries if "/" not in name or is_partition(name.partition("/")[0])]
+    return [entry for name, entry in entries if is_shown(name) and name.lower().endswith(suffixes)]
 
 
 def _named_folder(path: str) -> str:
-    """Return the folder that a path names: of a pattern, what comes before it."""
+    """Return the folder in a path. For a pattern, the folders before the first wildcard."""
     return "/".join(takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")))
 
 
-def _describe(system: Any, about: Mapping[str, Any]) -> FileStamp:
-    name = about["name"]
-    mark = next((about[mark] for mark in _MARKS if about.get(mark)), None)
+def _describe(system: Any, info: Mapping[str, Any]) -> FileStamp:
+    name = info["name"]
+    mark = next((info[mark] for mark in _MARKS if info.get(mark)), None)
     version = blake2b(str(system.ukey(name) if mark is None else mark).encode(), digest_size=7).digest()
-    return FileStamp(system.unstrip_protocol(name), int(about["size"] or 0), int.from_bytes(version, "little"))
+    return FileStamp(system.unstrip_protocol(name), int(info["size"] or 0), int.from_bytes(version, "little"))

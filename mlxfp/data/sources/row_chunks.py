@@ -1,4 +1,4 @@
-"""Chunks of rows that Python code gives: an iterable of examples, or a table with random access."""
+"""Chunks of rows from Python code: from an iterable of examples or from an indexable table."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -11,18 +11,19 @@ from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source, Tasks, take_task
 from mlxfp.support.errors import ArgumentTypeError
 
-ERROR = "__error__"  # the hidden column that says why a row failed, where it is not null
+ERROR = "__error__"  # hidden column with the reason of a failed row, else null
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
 _FIRST_CHUNKS = 64, 256, 1024, CHUNK_ROWS
-_MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 512  # rows of a chunk where a row has at most so many bytes: engines need some MB for all threads
-ROWS_PULLED = 256  # rows of a chunk: user code and remote streams may be slow, so the first batch should not wait for thousands
+# Rows of a chunk of small rows, and maximum bytes of a small row. Token engines need some MB per chunk to keep all threads busy.
+_MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 512
+ROWS_PULLED = 256  # rows per chunk; small, because user code and remote streams may be slow
 
 
-def check_example(row: object, place: int) -> Example:
-    """Return the row; raise `ArgumentTypeError` unless it is a mapping."""
+def check_example(row: object, index: int) -> Example:
+    """Return the row. Raise `ArgumentTypeError` unless the row is a mapping."""
     if not isinstance(row, Mapping):
         raise ArgumentTypeError(
-            f"Every example must be a mapping of column names to values, got {type(row).__name__} at {place}: {row!r:.60}."
+            f"Every example must be a mapping of column names to values, got {type(row).__name__} at index {index}: {row!r:.60}."
         )
     return row
 
@@ -34,42 +35,42 @@ def infer_schema(rows: Iterable[Example]) -> Schema:
 
 
 def rows_to_chunks(rows: Iterable[Example], schema: Schema, first: int) -> Iterator[RecordBatch]:
-    """Yield chunks of rows; `first` is the number of the first row, for messages."""
-    for some in chunked(rows, ROWS_PULLED):
-        yield from_rows(some, schema, range(first, first + len(some)))
-        first += len(some)
+    """Yield chunks of rows. `first` is the number of the first row, for messages."""
+    for batch in chunked(rows, ROWS_PULLED):
+        yield from_rows(batch, schema, range(first, first + len(batch)))
+        first += len(batch)
 
 
 def read_table(table: pa.Table, first: int) -> Iterator[tuple[RecordBatch, Position]]:
-    """Yield the chunks of a table from a row on, as `Source.read` does."""
+    """Yield the chunks of a table from row `first` on, each with the position after the chunk."""
     most = most_rows(table)
     while first < table.num_rows:
-        upto = min(chunk_end(first, most), table.num_rows)
-        yield from count_rows(table.slice(first, upto - first).to_batches(), first)
-        first = upto
+        stop = min(chunk_end(first, most), table.num_rows)
+        yield from count_rows(table.slice(first, stop - first).to_batches(), first)
+        first = stop
 
 
 def most_rows(table: pa.Table) -> int:
-    """Return how many rows of a table a chunk holds at most."""
+    """Return the maximum number of rows per chunk of a table."""
     return _MANY_ROWS if table.nbytes <= _SMALL * table.num_rows else CHUNK_ROWS
 
 
 def chunk_end(first: int, most: int = CHUNK_ROWS) -> int:
-    """Return before which row a chunk that begins at a row ends: the first chunks are short, so that the first rows come soon."""
+    """Return the end row of the chunk that begins at row `first`. The first chunks are short, so that the first rows arrive soon."""
     size = next((size for size in _FIRST_CHUNKS if first < size <= most), most)
     return (first // size + 1) * size
 
 
 def count_rows(chunks: Iterable[RecordBatch], first: int) -> Iterator[tuple[RecordBatch, int]]:
-    """Yield each chunk with the number of the row after it."""
+    """Yield each chunk with the number of the row after the chunk."""
     for chunk in chunks:
         first += chunk.num_rows
         yield chunk, first
 
 
 def tasks_in_order(source: Source, epoch: int, first: int, size: int) -> Tasks:
-    """Yield the rows of a source with random access from `first` on, `size` at a time, each with the number of the row after it."""
+    """Yield tasks of `size` rows of an indexable source from row `first` on, each with the number of the row after the task."""
     count = source.length() or 0
-    for at in range(first, count, size):
-        stop = min(at + size, count)
-        yield take_task(source, epoch, np.arange(at, stop)), stop
+    for start in range(first, count, size):
+        stop = min(start + size, count)
+        yield take_task(source, epoch, np.arange(start, stop)), stop

@@ -1,7 +1,7 @@
-"""Tar archives of WebDataset: the files of one key, which stand next to each other, are one row.
+"""Tar archives in WebDataset format: neighbouring files with the same key form a row.
 
-A plain local archive is read by number: its headers say where every file is, and are read once. A compressed or remote one is read in
-order. Positions are (archive, row in it), for both.
+A plain local archive has random access, from an index of the headers that is read once. A compressed or remote archive is read in
+order. In both cases a position is (archive, row in the archive).
 """
 
 import tarfile
@@ -30,30 +30,32 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, Mlx
 from mlxfp.support.progress import Progress
 
 A = TypeVar("A")
-_Row = tuple[str, dict[str, bytes | None]]  # the key, and the bytes of each file by its extension; None: they are not wanted
+_Row = tuple[str, dict[str, bytes | None]]  # key, and bytes per extension; None for unwanted bytes
 
 _Rows = Generator[_Row, None, None]
 
 _KEY = "key"
-_ROWS_AT_ONCE = 64  # of a chunk, as of images in a folder
-_BYTES_AT_ONCE = 16 << 20  # of a chunk, which then ends earlier
-_MOST_BYTES = 1 << 30  # of a file, which is a value of a row
+_ROWS_AT_ONCE = 64  # maximum rows of a chunk
+_BYTES_AT_ONCE = 16 << 20  # bytes after which a chunk ends early
+_MOST_BYTES = 1 << 30  # maximum bytes of a file
 
 
 @explain_call
 def read_tar(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Example]:
-    """Read tar archives of WebDataset, lazily: the files of one key are one row, which holds their bytes.
+    """Read WebDataset tar archives lazily. Files with the same key form a row, which holds their bytes.
 
-    One path, several, a pattern such as `"train-*.tar"`, or a folder; gzip and zstd by suffix. The key of a file is its name up to the
-    first dot behind the last /, and the rest its extension, in lower case; files of one key stand next to each other. Columns: `key`
-    (string), and one for each extension (binary; null where a row lacks it): `columns`, or else those of the first 128 rows. With
-    `columns`, files with other extensions are left out. Folders, hidden files and files without an extension are ignored.
+    `path` is a path, several paths, a pattern such as `"train-*.tar"`, or a folder. Compression (gzip, zstd) is detected by suffix. The
+    key of a file is its name up to the first dot after the last /. The rest of the name, in lower case, is the extension. Files with
+    the same key must be neighbours. Folders, hidden files and files without an extension are ignored.
 
-    Rows of plain local archives can be taken in any order: their headers are read once, when they are first needed. Compressed ones, and
-    remote ones as in `s3://bucket/a.tar` (extra `remote`), are read in order, and a run that resumes reads them up to its row again.
+    The columns are `key` (string) and one binary column per extension, null for a missing file. The extensions are `columns`, or the
+    extensions in the first 128 rows. With `columns`, other extensions are dropped.
 
-    Reading raises `DataError` naming archive and file for one that is damaged, ends early, is a link, sparse or a duplicate, and for a key
-    that comes back later; `SchemaError` for an extension that the first rows lack; `MissingFileError` where a path matches no file.
+    Plain local archives have random access: their headers are read once, on first use. Compressed archives, and remote archives such as
+    `s3://bucket/a.tar` (extra `remote`), are read in order. Resuming reads these archives again up to the next row.
+
+    Reading raises `DataError` with archive and file for a damaged or truncated archive, a link, a sparse or duplicate file, and a key
+    in two separate places; `SchemaError` for an extension missing from the first rows; `MissingFileError` if no file matches a path.
 
     >>> import tarfile
     >>> from io import BytesIO
@@ -72,7 +74,7 @@ def read_tar(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Ex
     wanted = () if columns is None else as_strings("columns", columns, empty=False)
     for name in wanted:
         if name in (_KEY, *HIDDEN):
-            raise ArgumentError(f"columns are the extensions of files, got {name!r}, which is not one. Leave it out: key is always there.")
+            raise ArgumentError(f"columns must be file extensions, got the reserved name {name!r}. Remove the name from columns=.")
     return Dataset(_ReadTar(path, wanted))
 
 
@@ -85,9 +87,9 @@ class _ReadTar(FileSource):
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Return the key and the extensions: those declared, or those of the first rows."""
-        found = self.columns or _first_extensions(self.files())
-        return pa.schema({_KEY: pa.string(), **dict.fromkeys(found, pa.binary())})
+        """Return the schema with the key and the declared extensions, or the extensions of the first rows."""
+        extensions = self.columns or _first_extensions(self.files())
+        return pa.schema({_KEY: pa.string(), **dict.fromkeys(extensions, pa.binary())})
 
     @property
     def traits(self) -> SourceTraits:
@@ -116,7 +118,7 @@ class _ReadTar(FileSource):
 
     @cached_property
     def index(self) -> tuple[tuple["_Archive", ...], NDArray[np.int64]]:
-        """All archives, and where the rows of each end, int64[N]. Found once: `take` is called too often to look each time."""
+        """All archives and their end rows, int64[N]. Cached, because `take` is called often."""
         files = self.files()
         with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
             archives = tuple(map(_read_archive, progress.over(files)))
@@ -131,14 +133,16 @@ class _ReadTar(FileSource):
         schema, (archives, ends) = self.schema(), self.index
         if len(indices) and not 0 <= indices.min() <= indices.max() < ends[-1]:
             raise ArgumentError(
-                f"A row is out of range: got {indices.min()} to {indices.max()}, where there are {ends[-1]:,} rows, in {self!r}. Take rows "
-                "from 0 to one less than their number."
+                f"A row is out of range: got {indices.min()} to {indices.max()}, but there are {ends[-1]:,} rows, in {self!r}. Take rows "
+                f"in range({ends[-1]})."
             )
-        places = np.searchsorted(ends, indices, side="right")
-        within = indices - np.concatenate([[0], ends])[places]
+        numbers = np.searchsorted(ends, indices, side="right")
+        within = indices - np.concatenate([[0], ends])[numbers]
         with ExitStack() as stack:
-            opened = {place: stack.enter_context(FileIO(archives[place].file.path)) for place in np.unique(places).tolist()}
-            rows = [archives[place].row(row, schema, opened[place]) for place, row in zip(places.tolist(), within.tolist(), strict=True)]
+            opened = {number: stack.enter_context(FileIO(archives[number].file.path)) for number in np.unique(numbers).tolist()}
+            rows = [
+                archives[number].row(row, schema, opened[number]) for number, row in zip(numbers.tolist(), within.tolist(), strict=True)
+            ]
         return _to_chunk(rows, schema)
 
     def notes(self) -> tuple[str, ...]:
@@ -148,7 +152,7 @@ class _ReadTar(FileSource):
         return super().notes()
 
     def _rows(self, file: FileStamp, schema: Schema, first: int) -> _Rows:
-        """Yield the rows of an archive from number `first` on, with the bytes of the files that are wanted."""
+        """Yield the rows of an archive from number `first` on, with the bytes of the wanted files."""
         if _is_read_in_order(file):
             for row in islice(_stream(file, frozenset(schema.names)), first, None):
                 self._check(file, dict.fromkeys(row[1], row[0]))
@@ -160,34 +164,33 @@ class _ReadTar(FileSource):
             for number in range(first, len(archive.keys)):
                 yield archive.row(number, schema, opened)
 
-    def _check(self, file: FileStamp, found: dict[str, str]) -> None:
-        """Raise `SchemaError` for an extension that the first rows lack; `found` has those of an archive, each with a key."""
+    def _check(self, file: FileStamp, first_keys: dict[str, str]) -> None:
+        """Raise `SchemaError` for an extension missing from the first rows. `first_keys` maps each extension of an archive to a key."""
         if self.columns:
             return
         known = [name for name in self.whole_schema().names if name != _KEY]
-        for extension, key in found.items():
+        for extension, key in first_keys.items():
             if extension not in known:
                 raise SchemaError(
-                    f"A row has a file with an extension that the first rows lack: got {f'{key}.{extension}'!r}, where the columns are "
-                    f"{listed(known)}, in {file.path}.{suggest(extension, known)} Declare those you need, as in "
-                    f"columns={[*known, extension]!r:.200}; others are then left out."
+                    f"A file has an extension missing from the first rows: got {f'{key}.{extension}'!r}, but the columns are "
+                    f"{listed(known)}, in {file.path}.{suggest(extension, known)} Declare the needed extensions with "
+                    f"columns={[*known, extension]!r:.200}. Other extensions are then dropped."
                 )
 
 
 @frozen(eq=False)
 class _Archive:
-    """Where the files of a plain archive are."""
+    """Index of the files in a plain archive."""
 
     file: FileStamp
     keys: tuple[str, ...]
-    spans: dict[str, NDArray[np.int64]]  # by extension, where the bytes of each row begin and how many they are, int64[N, 2]; -1: none
+    spans: dict[str, NDArray[np.int64]]  # extension -> offset and size in bytes for each row, int64[N, 2]; -1 for a missing file
 
     def firsts(self) -> dict[str, str]:
-        """Return the extensions, each with the first key that has it."""
+        """Return a mapping from each extension to the first key with this extension."""
         return {name: self.keys[int(np.argmax(spans[:, 1] >= 0))] for name, spans in self.spans.items()}
 
     def row(self, number: int, schema: Schema, opened: BinaryIO | FileIO) -> _Row:
-        """Read the files of a row."""
         wanted = [name for name in schema.names if name != _KEY and name in self.spans]
         spans = {name: self.spans[name][number].tolist() for name in wanted}
         key = self.keys[number]
@@ -203,7 +206,7 @@ class _Archive:
 
 @lru_cache(maxsize=16)
 def _read_archive(file: FileStamp) -> _Archive:
-    """Read the headers of a plain archive."""
+    """Index a plain archive by reading its headers."""
     keys: list[str] = []
     spans: dict[str, list[tuple[int, int, int]]] = {}
     with FileIO(file.path) as opened, closing(_members(opened, "r:", file, frozenset())) as members:
@@ -212,13 +215,13 @@ def _read_archive(file: FileStamp) -> _Archive:
             for extension, member in files.items():
                 end = member.offset_data + member.size
                 if end > file.size:
-                    raise _damaged(f"it has {file.size:,} bytes, and {member.name!r} goes on to {end:,}", file)
+                    raise _damaged(f"it has {file.size:,} bytes, but {member.name!r} ends at byte {end:,}", file)
                 spans.setdefault(extension, []).append((row, member.offset_data, member.size))
-    return _Archive(file, tuple(keys), {name: _table(found, len(keys)) for name, found in spans.items()})
+    return _Archive(file, tuple(keys), {name: _table(entries, len(keys)) for name, entries in spans.items()})
 
 
-def _table(found: list[tuple[int, int, int]], count: int) -> NDArray[np.int64]:
-    rows = np.array(found, np.int64)
+def _table(entries: list[tuple[int, int, int]], count: int) -> NDArray[np.int64]:
+    rows = np.array(entries, np.int64)
     out = np.full((count, 2), -1, np.int64)
     out[rows[:, 0]] = rows[:, 1:]
     return out
@@ -226,20 +229,20 @@ def _table(found: list[tuple[int, int, int]], count: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _first_extensions(files: tuple[FileStamp, ...]) -> tuple[str, ...]:
-    """Return the extensions of the first rows of the first archive that has rows, in the order in which they come."""
+    """Return the extensions in the first rows of the first non-empty archive, in order of appearance."""
     for file in files:
         if _is_read_in_order(file):
             with closing(_stream(file, frozenset())) as rows:
-                found = [extension for _, row in islice(rows, SAMPLE_ROWS) for extension in row]
+                extensions = [extension for _, row in islice(rows, SAMPLE_ROWS) for extension in row]
         else:
-            found = [name for name, spans in _read_archive(file).spans.items() if (spans[:SAMPLE_ROWS, 1] >= 0).any()]
-        taken = next((name for name in found if name in (_KEY, *HIDDEN)), None)
-        if taken is not None:
+            extensions = [name for name, spans in _read_archive(file).spans.items() if (spans[:SAMPLE_ROWS, 1] >= 0).any()]
+        reserved = next((name for name in extensions if name in (_KEY, *HIDDEN)), None)
+        if reserved is not None:
             raise SchemaError(
-                f"A file has an extension that no column can be named by: {taken!r}, in {file.path}. Choose others with columns=."
+                f"A file extension is a reserved column name: got {reserved!r}, in {file.path}. Choose other extensions with columns=."
             )
-        if found:
-            return tuple(dict.fromkeys(found))
+        if extensions:
+            return tuple(dict.fromkeys(extensions))
     return ()
 
 
@@ -248,32 +251,32 @@ def _is_read_in_order(file: FileStamp) -> bool:
 
 
 def _stream(file: FileStamp, wanted: frozenset[str]) -> _Rows:
-    """Read the rows of an archive in order, with the bytes of files whose extensions are wanted."""
+    """Read the rows of an archive in order, with the bytes of files with a wanted extension."""
     with closing(open_bytes(file.path)) as opened, closing(_members(opened, "r|", file, wanted)) as members:
         yield from _grouped(((name, data) for name, _, data in members), file)
 
 
 class _Member(tarfile.TarInfo):
-    """A header. `TarFile.next` takes a damaged one that is not the first for the end of the archive: here it is an error."""
+    """Tar header that raises an error if damaged. `TarFile.next` would treat a damaged header as the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Member":
         try:
             return super().fromtarfile(tarfile_)
-        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]  # not in the stubs
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]  # missing in the stubs
             raise tarfile.ReadError(str(error)) from error
 
 
-_Found = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None, None]
+_Members = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None, None]
 
 
-def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Found:
-    """Yield the files of an archive that belong to rows: (key, extension), header, and the bytes where the extension is wanted."""
+def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Members:
+    """Yield the files of an archive that belong to rows: (key, extension), header, and bytes (None for an unwanted extension)."""
     last = ""
     try:
         with tarfile.open(fileobj=opened, mode=mode, tarinfo=_Member, encoding="utf-8", errors="surrogateescape") as archive:
             while (member := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined]  # it would keep all headers
+                archive.members = []  # type: ignore[attr-defined]  # otherwise the archive keeps all headers
                 last = member.name
                 name = _split(last)
                 if name is None or member.isdir():
@@ -290,7 +293,7 @@ def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) ->
 
 
 def _split(name: str) -> tuple[str, str] | None:
-    """Return the key and the extension of a file as WebDataset defines them; None for hidden files and those without an extension."""
+    """Return key and extension of a file, as defined by WebDataset. None for a hidden file and for a file without an extension."""
     folder, slash, base = name.rpartition("/")
     stem, _, extension = base.partition(".")
     return (f"{folder}{slash}{stem}", extension.lower()) if stem and extension else None
@@ -298,15 +301,15 @@ def _split(name: str) -> tuple[str, str] | None:
 
 def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
     if not member.isreg() or member.sparse is not None:
-        what = "a link" if member.islnk() or member.issym() else "not a file" if member.sparse is None else "a sparse file"
+        kind = "a link" if member.islnk() or member.issym() else "not a file" if member.sparse is None else "a sparse file"
         raise DataError(
-            f"A tar archive has no bytes for a part of a row: {member.name!r} is {what}, in {file.path}. Write it again with the files "
-            "themselves, as with tar --dereference --hard-dereference, and without --sparse."
+            f"A tar archive has no bytes for a part of a row: {member.name!r} is {kind}, in {file.path}. Write the archive again with tar "
+            "--dereference --hard-dereference and without --sparse."
         )
     if not 0 <= member.size <= _MOST_BYTES:
         raise DataError(
-            f"A file in a tar archive is too large for a row: {member.name!r} has {member.size:,} bytes, at most {_MOST_BYTES:,} in "
-            f"{file.path}. Cut it into parts."
+            f"A file in a tar archive is too large for a row: {member.name!r} has {member.size:,} bytes, at most {_MOST_BYTES:,}, in "
+            f"{file.path}. Cut the file into parts."
         )
     try:
         member.name.encode()
@@ -315,7 +318,7 @@ def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
 
 
 def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> Iterator[tuple[str, dict[str, A]]]:
-    """Join the neighbouring files of one key."""
+    """Group neighbouring files with the same key."""
     row: tuple[str, dict[str, A]] | None = None
     seen: set[str] = set()
     for (key, extension), value in members:
@@ -324,14 +327,14 @@ def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> I
                 yield row
             if key in seen:
                 raise DataError(
-                    f"The files of a row do not stand next to each other in a tar archive: got {f'{key}.{extension}'!r} behind the files "
-                    f"of another row, in {file.path}. Write it again with sorted names, as with tar --sort=name."
+                    f"The files of a row are not neighbours in a tar archive: got {f'{key}.{extension}'!r} after the files of another "
+                    f"row, in {file.path}. Write the archive again with tar --sort=name."
                 )
             seen.add(key)
             row = (key, {})
         if extension in row[1]:
             raise DataError(
-                f"A tar archive has a duplicate file: {f'{key}.{extension}'!r}, in {file.path}. Write it again, with each file once."
+                f"A tar archive has a duplicate file: {f'{key}.{extension}'!r}, in {file.path}. Write the archive again without it."
             )
         row[1][extension] = value
     if row is not None:
@@ -339,17 +342,17 @@ def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> I
 
 
 def _chunks(rows: Iterable[_Row], schema: Schema) -> Iterator[tuple[RecordBatch, bool]]:
-    """Yield the rows of an archive in chunks, each with whether it is the last."""
-    held: list[_Row] = []
+    """Yield the rows of an archive in chunks, each with True for the last chunk."""
+    waiting: list[_Row] = []
     size = 0
     for row in rows:
-        if len(held) == _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
-            yield _to_chunk(held, schema), False
-            held, size = [], 0
-        held.append(row)
+        if len(waiting) == _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield _to_chunk(waiting, schema), False
+            waiting, size = [], 0
+        waiting.append(row)
         size += sum(len(data or b"") for data in row[1].values())
-    if held:
-        yield _to_chunk(held, schema), True
+    if waiting:
+        yield _to_chunk(waiting, schema), True
 
 
 def _to_chunk(rows: Sequence[_Row], schema: Schema) -> RecordBatch:
@@ -362,6 +365,6 @@ def _to_chunk(rows: Sequence[_Row], schema: Schema) -> RecordBatch:
 
 def _damaged(reason: str, file: FileStamp) -> DataError:
     return DataError(
-        f"A tar archive is damaged or ends early: {reason}, in {file.path}. Copy or write it again. If it is compressed, its name must end "
-        "in .tar.gz or .tar.zst."
+        f"A tar archive is damaged or ends early: {reason}, in {file.path}. Copy or write the archive again. The name of a compressed "
+        "archive must end in .tar.gz or .tar.zst."
     )

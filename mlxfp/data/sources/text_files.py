@@ -1,4 +1,4 @@
-"""Plain text, by line or by file."""
+"""Plain text files, read by line or by file."""
 
 from typing import Literal
 
@@ -22,14 +22,16 @@ _NAME = "text"
 
 @explain_call
 def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[Example]:
-    r"""Read text, lazily: one path, several, a pattern such as `"books/**/*.txt"`, or a folder; gzip, zstd, zip by suffix.
+    r"""Read text files lazily into a column `text`.
 
-    There is one column, `text`. A row is a line without its \n or \r\n; blank lines are rows too, and the newline at the end of a file
-    does not begin another line. With `by="file"`, a row is a whole file, of at most 256 MB. A byte order mark is left out. Remote files are
-    named by an address, as in `s3://bucket/a.txt` or `https://...`, with the extra `remote` (fsspec).
+    `path` is a path, several paths, a pattern such as `"books/**/*.txt"`, or a folder. Compression (gzip, zstd, zip) is detected by
+    suffix. Remote files need the extra `remote` (fsspec) and an address such as `s3://bucket/a.txt` or `https://...`.
 
-    By line, memory holds about one block, of at most 4 MB, whatever the size of a file, and resuming starts at a block. Reading raises
-    `DataError` naming file and line for text that is not UTF-8, and `MissingFileError` where a path matches no file.
+    A row is a line without its \n or \r\n. Blank lines are rows too. The newline at the end of a file does not begin another line. With
+    `by="file"`, a row is a whole file of at most 256 MB. A byte order mark is dropped.
+
+    By line, memory holds about one block of at most 4 MB, for files of any size, and resuming starts at a block. Reading raises
+    `DataError` with file and line for text that is not UTF-8, and `MissingFileError` if no file matches a path.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

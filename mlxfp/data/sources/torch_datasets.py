@@ -1,4 +1,4 @@
-"""PyTorch datasets: any object with `__getitem__` and `__len__`, or with `__iter__`; torch itself is not needed."""
+"""PyTorch datasets: objects with `__getitem__` and `__len__`, or with `__iter__`. torch itself is not needed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -24,15 +24,18 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 
 @explain_call
 def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Schema | None = None) -> Dataset[Example]:
-    """Make a dataset from a PyTorch dataset: map-style (`__getitem__` and `__len__`), with random access, or iterable-style (`__iter__`).
+    """Make a dataset from a PyTorch dataset.
 
-    Items are mappings, or tuples whose parts `columns` names; a single value counts as a tuple of one. Tensors (on any device), numpy
-    arrays and Pillow images become numbers, lists (one axis) or fixed-shape tensors (more axes). Without `schema`, types are inferred from
-    the first 128 items, which are read once more. An item must be the same each time it is read: use `map(seed=)` for randomness. An
-    iterable-style dataset is iterated again for every epoch, and resuming reads the items before the cursor again, and drops them.
+    A map-style dataset (`__getitem__` and `__len__`) has random access. An iterable-style dataset (`__iter__`) is iterated from the
+    start in every epoch, and resuming reads the items before the cursor again and drops them.
 
-    Raises `ArgumentTypeError` for other objects and for iterators, `ArgumentError` where `columns` is empty or repeats a name. Reading
-    raises `ArgumentError` for tuples without `columns`, and `DataError` naming the item for a tuple of another length.
+    Items are mappings, or tuples with `columns` as the names of the parts. A single value counts as a tuple of one part. Tensors (on
+    any device), NumPy arrays and Pillow images become numbers, lists (one axis) or fixed-shape tensors (several axes). Without
+    `schema`, types are inferred from the first 128 items, which are read twice. Every read of an item must give the same value. Use
+    `map(seed=)` for randomness.
+
+    Raises `ArgumentTypeError` for other objects and for iterators, and `ArgumentError` for empty or repeated `columns`. Reading raises
+    `ArgumentError` for tuples without `columns`, and `DataError` with the item for a tuple with a wrong number of parts.
 
     >>> class Squares:
     ...     def __len__(self): return 3
@@ -44,36 +47,36 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
     See also: `from_hf`, `from_iterable`.
     """
     items = _Items(dataset, as_columns(columns))
-    streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch gives those a __getitem__ too
+    streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch also defines __getitem__ there
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not streamed:
         return Dataset(_FromTorch(items, schema))
     if not hasattr(dataset, "__iter__") or isinstance(dataset, Iterator):
         raise ArgumentTypeError(
             f"from_torch needs __getitem__ and __len__, or an __iter__ that starts over each time, got {type(dataset).__name__}: "
-            f"{dataset!r:.60}. For a generator use from_iterable with the function that makes it."
+            f"{dataset!r:.60}. For a generator, pass the generator function to from_iterable."
         )
     return Dataset(_FromTorchStream(items, schema))
 
 
 @frozen
 class _Items:
-    """The items of a dataset as examples."""
+    """Items of a PyTorch dataset as examples."""
 
-    held: Any
+    dataset: Any
     columns: tuple[str, ...] | None
 
     def __len__(self) -> int:
-        return len(self.held)
+        return len(self.dataset)
 
     def __getitem__(self, index: int) -> Example:
-        return self._example(self.held[index], index)
+        return self._example(self.dataset[index], index)
 
     def __call__(self) -> Iterator[Example]:
-        return (self._example(item, index) for index, item in enumerate(self.held))
+        return (self._example(item, index) for index, item in enumerate(self.dataset))
 
     def __fingerprint__(self) -> Any:
-        """Return the fingerprint that the dataset defines, or else its attributes and the code that reads it."""
-        return self.columns, _identity(self.held)
+        """Return the fingerprint defined by the dataset, or the attributes and reading code of the dataset."""
+        return self.columns, _identity(self.dataset)
 
     def _example(self, item: Any, index: int) -> Example:
         if isinstance(item, Mapping):
@@ -82,18 +85,19 @@ class _Items:
         if self.columns is None:
             raise ArgumentError(
                 f"from_torch needs a name for each part of an item, got {type(item).__name__} of {len(parts)} for item {index} of "
-                f"{type(self.held).__name__}. Name the parts, as in columns={[f'column_{place}' for place in range(len(parts))]!r:.80}."
+                f"{type(self.dataset).__name__}. "
+                f"Name the parts with columns={[f'column_{number}' for number in range(len(parts))]!r:.80}."
             )
         if len(parts) != len(self.columns):
             raise DataError(
-                f"An item has {len(parts)} parts and there are {len(self.columns)} columns, {', '.join(self.columns)}: item {index} of "
-                f"{type(self.held).__name__}. Name every part, or leave some out in the dataset."
+                f"An item has {len(parts)} parts, but there are {len(self.columns)} columns ({', '.join(self.columns)}): item {index} of "
+                f"{type(self.dataset).__name__}. Name every part in columns=, or return fewer parts from the dataset."
             )
         return {name: without_arrays(part) for name, part in zip(self.columns, parts, strict=True)}
 
 
 def _identity(value: Any) -> Any:
-    """Return what a dataset reads and how, including the datasets inside it, such as that of a Subset."""
+    """Return the data and reading code of a dataset, including inner datasets such as that of a Subset."""
     if isinstance(value, Mapping):
         return {name: _identity(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
@@ -108,7 +112,10 @@ def _identity(value: Any) -> Any:
 
 @frozen(repr=False)
 class FromItems(Source):
-    """Items with `__getitem__` and `__len__`, each of which is a mapping. Positions are the number of items before them."""
+    """Source of items with `__getitem__` and `__len__`. Each item is a mapping.
+
+    A position is the number of items already read.
+    """
 
     items: Any = field(eq=comparable)
     declared: Schema | None = None
@@ -116,28 +123,25 @@ class FromItems(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Items are taken in processes, not in threads: items need not expect several calls at once."""
+        """Traits with processes instead of threads for `take`, because items need not be thread-safe."""
         return SourceTraits(costly=lambda: True, task=self.task, taken_in=frozenset({"processes"}))
 
     @cached_property
     def inferred(self) -> Schema:
-        """The declared schema, or that of the first items. Found once: `take` is called too often to read them each time."""
+        """Declared schema, or the schema of the first items. Cached, because `take` is called often."""
         return infer_schema(self.items[index] for index in range(self.length())) if self.declared is None else self.declared
 
     def schema(self) -> Schema:
-        """Return the declared schema, or that of the first items."""
         return self.inferred
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        """Yield chunks of items."""
         yield from read_tasks(self.tasks(epoch, position))
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield tasks of items."""
         return tasks_in_order(self, epoch, position or 0, ROWS_PULLED)
 
     def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
-        """Return the task of asking for items, with a schema: each process would infer it again."""
+        """Return the task that reads some items. The task has a schema, because worker processes should not infer the schema again."""
         return IndexTask(self._declared, epoch, indices)
 
     @cached_property
@@ -145,11 +149,9 @@ class FromItems(Source):
         return self if self.declared is not None else attrs.evolve(self, declared=self.inferred)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        """Ask for items, one by one."""
         return from_rows([self.items[index] for index in indices.tolist()], self.schema(), indices)
 
     def length(self) -> int:
-        """Return the number of items."""
         return len(self.items)
 
 
@@ -157,7 +159,7 @@ class _FromTorch(FromItems):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"from_torch({type(self.items.held).__name__} of {self.length():,})"
+        return f"from_torch({type(self.items.dataset).__name__} of {self.length():,})"
 
 
 class _FromTorchStream(FromIterable):
@@ -165,4 +167,4 @@ class _FromTorchStream(FromIterable):
 
     def __repr__(self) -> str:
         items: Any = self.examples
-        return f"from_torch({type(items.held).__name__})"
+        return f"from_torch({type(items.dataset).__name__})"

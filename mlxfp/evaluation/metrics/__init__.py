@@ -1,7 +1,7 @@
-"""Metrics: each measures a batch as totals; `merge` combines totals in any grouping, `compute` turns them into numbers.
+"""Metrics. A metric measures a batch as a total, `merge` combines totals in any grouping, and `compute` converts totals to numbers.
 
-The state of an evaluation is a dict from names to totals: it starts as `merge([])`, which is {}, `merge([state, more])` updates it,
-`merge([a, b])` combines those of two machines, and `compute(state)` ends it. All of these functions are pure; `evaluate` uses them.
+The state of an evaluation is a dict from names to totals: `merge([])` ({}) is the initial state, `merge([state, more])` adds a batch,
+`merge([a, b])` combines the states of two machines, and `compute(state)` returns the result. All functions are pure. `evaluate` uses them.
 """
 
 from mlxfp.evaluation.metrics.classification import Ranking, accuracy, f1, log_loss, perplexity, roc_auc

@@ -1,4 +1,4 @@
-"""Metrics of classes: accuracy, F1, log loss, perplexity and ROC AUC."""
+"""Classification metrics: accuracy, F1, log loss, perplexity and ROC AUC."""
 
 from math import exp, inf, log
 from sys import float_info
@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
-from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, surprise
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, negative_log_likelihood
 from mlxfp.support.checks import check_choice, explain_call
 from mlxfp.support.errors import ArgumentError, DataError
 
@@ -22,11 +22,11 @@ _LARGEST = log(float_info.max)
 def accuracy(
     logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Count the rows whose largest logit is the label's: (hits, rows), two scalars.
+    """Count the rows with the largest logit at the label: (hits, rows), two scalars.
 
-    `logits` are float[..., C], `labels` int[...]; rows whose label is `ignore_index` do not count, other rows have the weights
-    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` for labels that are not integers, and
-    `DataError` for a label that counts and is not a class.
+    `logits` are float[..., C], `labels` int[...]. Rows with the label `ignore_index` are not counted. Other rows are weighted by
+    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` if the labels are not integers, and
+    `DataError` if a counted label is not a class.
 
     >>> hits, rows = accuracy(mx.array([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]]), mx.array([0, 1, -100]))
     >>> hits.item(), rows.item()
@@ -40,21 +40,21 @@ def accuracy(
 def log_loss(
     logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Add up the negative log-likelihood of the labels: (sum, rows), two scalars; the arguments are those of `accuracy`.
+    """Sum the negative log-likelihood of the labels: (sum, rows), two scalars. Arguments as in `accuracy`.
 
-    For probabilities, pass their logarithms.
+    Pass the logarithm of probabilities if the model returns probabilities.
 
     >>> total, rows = log_loss(mx.log(mx.array([[0.5, 0.5], [0.2, 0.8]])), mx.array([0, 0]))
     >>> round(total.item(), 4), rows.item()
     (2.3026, 2.0)
     """
     labels, weights = class_labels("log_loss", logits, labels, ignore_index, example_weights)
-    return add(surprise(logits, labels), weights)
+    return add(negative_log_likelihood(logits, labels), weights)
 
 
 @explain_call
 def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None) -> "PowerOfMean":
-    """Measure e to the power of the mean `log_loss`: the number of equally likely tokens with the same uncertainty.
+    """Compute e to the power of the mean `log_loss`: the number of equally likely tokens with the same uncertainty.
 
     >>> import mlxfp as fp
     >>> round(fp.metrics.compute({"perplexity": fp.metrics.perplexity(mx.zeros((1, 3, 50)), mx.array([[7, 8, -100]]))})["perplexity"], 3)
@@ -67,10 +67,10 @@ def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, 
 def f1(
     logits: mx.array, labels: mx.array, *, average: Average, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> "HitCounts":
-    """Measure F1, the harmonic mean of precision and recall, of the class with the largest logit; the arguments are those of `accuracy`.
+    """Compute F1, the harmonic mean of precision and recall, for the class with the largest logit. Arguments as in `accuracy`.
 
-    "macro" averages the F1 of the classes that occur among the labels or the predictions, "micro" pools all rows, which is the
-    accuracy, "binary" is the F1 of class 1 of two.
+    "macro" averages F1 over the classes that occur among labels or predictions. "micro" pools all rows and equals the accuracy. "binary" is
+    the F1 of class 1 of two classes.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"f1": fp.metrics.f1(mx.eye(2)[mx.array([0, 0, 1, 1])], mx.array([0, 0, 0, 1]), average="binary")})
@@ -82,9 +82,9 @@ def f1(
         raise ArgumentError(f'f1 with average="binary" needs logits of two classes, got {classes}. Use "macro" or "micro".')
     labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     chosen = logits.argmax(axis=-1)
-    weights = weights * at_labels(mx.ones(classes), labels)  # NaN where a label is not a class
+    weights = weights * at_labels(mx.ones(classes), labels)  # NaN if a label is not a class
     parts = ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
-    counts = [mx.zeros(classes).at[where.reshape(-1)].add(kept.reshape(-1)) for where, kept in parts]
+    counts = [mx.zeros(classes).at[classes_of_rows.reshape(-1)].add(kept.reshape(-1)) for classes_of_rows, kept in parts]
     if average == "micro":
         return HitCounts(*(count.sum(keepdims=True) for count in counts))
     return HitCounts(*(count[1:] for count in counts) if average == "binary" else counts)
@@ -92,11 +92,11 @@ def f1(
 
 @explain_call
 def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> "Ranking":
-    """Measure the area under the ROC curve: how likely a positive example has a higher score than a negative one, ties counting half.
+    """Compute the area under the ROC curve: the probability that a positive example scores higher than a negative example. Ties count half.
 
-    `scores` are numbers [...], such as `logits[:, 1] - logits[:, 0]`; `labels`, of the same shape, are 0 and 1. The result is exact, so the
-    scores of all examples are kept, 24 bytes each, until `compute` sorts them. `compute` raises `DataError` without positives or without
-    negatives, and for other labels.
+    `scores` are numbers [...], for example `logits[:, 1] - logits[:, 0]`. `labels` have the same shape and are 0 or 1. The result is exact:
+    the scores of all examples are kept, 24 bytes each, and sorted by `compute`. `compute` raises `DataError` without positive or without
+    negative examples, and for other labels.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
@@ -108,7 +108,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
 
 @frozen
 class PowerOfMean(Measured):
-    """The total of `perplexity`."""
+    """Total of `perplexity`."""
 
     total: Any
     weight: Any
@@ -118,32 +118,30 @@ class PowerOfMean(Measured):
     def value(self, name: str) -> float:
         """Return e to the power of the mean."""
         average = mean(name, self.total, self.weight)
-        return inf if average > _LARGEST else exp(average)  # exp raises where numpy gives infinity
+        return inf if average > _LARGEST else exp(average)  # `math.exp` raises OverflowError
 
 
 @frozen
 class HitCounts(Measured):
-    """The total of `f1`: the correct, the predicted and the labelled rows of each class, float[C] each."""
+    """Total of `f1`: number of correct, predicted and labelled rows of each class, float[C] each."""
 
-    found: Any
+    correct: Any
     predicted: Any
     labelled: Any
 
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Average over the classes that occur."""
+        """Return the mean over the classes that occur."""
         rows = self.predicted + self.labelled
         if not (rows != 0).any():
-            raise DataError(
-                f"The metric {name!r} is undefined: no example has one of its classes as label or prediction. Check the labels."
-            )
-        return float(np.mean(2 * self.found[rows != 0] / rows[rows != 0]))
+            raise DataError(f"The metric {name!r} is undefined: no label and no prediction belongs to a counted class. Check the labels.")
+        return float(np.mean(2 * self.correct[rows != 0] / rows[rows != 0]))
 
 
 @frozen
 class Ranking(Measured):
-    """The total of `roc_auc`: the scores, labels and weights of all examples, float[N] each.
+    """Total of `roc_auc`: scores, labels and weights of all examples, float[N] each.
 
     >>> Ranking(np.array([0.1, 0.4, 0.8]), np.array([0, 1, 1]), np.ones(3)).value("roc_auc")
     1.0
@@ -156,7 +154,7 @@ class Ranking(Measured):
     join = staticmethod(joined)
 
     def value(self, name: str) -> float:
-        """Compare all positives with all negatives, by sorting."""
+        """Compare all positive with all negative examples by sorting."""
         kept = self.weights != 0
         labels, weights = self.labels[kept], self.weights[kept]
         others = np.unique(labels[(labels != 0) & (labels != 1)])
@@ -170,7 +168,7 @@ class Ranking(Measured):
             )
         if np.isnan(self.scores[kept]).any():
             return float("nan")
-        levels, places = np.unique(self.scores[kept], return_inverse=True)
-        positive, negative = (np.bincount(places, weights * (labels == kind), len(levels)) for kind in (1, 0))
+        levels, indices = np.unique(self.scores[kept], return_inverse=True)
+        positive, negative = (np.bincount(indices, weights * (labels == kind), len(levels)) for kind in (1, 0))
         below = np.cumsum(negative) - negative
         return float(np.sum(positive * (below + negative / 2)) / (positive.sum() * negative.sum()))

@@ -1,4 +1,4 @@
-"""Metrics of numbers."""
+"""Regression metrics."""
 
 from math import sqrt
 from typing import Any
@@ -15,9 +15,9 @@ from mlxfp.support.errors import DataError
 
 @explain_call
 def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
-    """Add up the absolute differences: (sum, values), two float32 scalars. It is also a loss.
+    """Sum the absolute differences: (sum, values), two float32 scalars. Also usable as a loss.
 
-    Both arguments are numbers [...] of one shape, else `ArgumentError` is raised; the examples have the weights `example_weights`, [B].
+    Both arguments are numbers [...] of the same shape, otherwise `ArgumentError` is raised. `example_weights`, [B], weight the examples.
 
     >>> total, values = mae(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     >>> total.item(), values.item()
@@ -29,9 +29,9 @@ def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
 
 @explain_call
 def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "RootOfMean":
-    """Measure the root of the mean squared difference; the arguments are those of `mae`.
+    """Compute the root mean squared difference. Arguments as in `mae`.
 
-    For logarithms, `mx.log1p(predictions)` and `mx.log1p(targets)`, it is the metric that competitions call RMSLE.
+    With `mx.log1p(predictions)` and `mx.log1p(targets)` as arguments, the result is RMSLE.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"rmse": fp.metrics.rmse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))})
@@ -43,10 +43,10 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
 
 @explain_call
 def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "Explained":
-    """Measure the share of the variance of the targets that the predictions explain; the arguments are those of `mae`.
+    """Compute the coefficient of determination, the explained share of the target variance. Arguments as in `mae`.
 
-    1 is perfect, 0 is as good as predicting the mean. Values of any shape count as one list. They are kept, 24 bytes each, until
-    `compute` knows their mean: sums of squares would lose the variance of large targets. `compute` raises `DataError` if all targets are
+    1 is perfect, 0 is as good as predicting the mean. Arrays of any shape are flattened. All values are kept, 24 bytes each, until
+    `compute` knows the mean, because sums of squares lose the variance of large targets. `compute` raises `DataError` if all targets are
     equal.
 
     >>> import mlxfp as fp
@@ -59,7 +59,7 @@ def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | 
 
 @frozen
 class RootOfMean(Measured):
-    """The total of `rmse`."""
+    """Total of `rmse`."""
 
     total: Any
     weight: Any
@@ -73,7 +73,7 @@ class RootOfMean(Measured):
 
 @frozen
 class Explained(Measured):
-    """The total of `r2`: the predictions, targets and weights of all examples, float[N] each.
+    """Total of `r2`: predictions, targets and weights of all examples, float[N] each.
 
     >>> Explained(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.ones(2)).value("r2")
     1.0
@@ -86,10 +86,10 @@ class Explained(Measured):
     join = staticmethod(joined)
 
     def value(self, name: str) -> float:
-        """Compare the squared errors with those of predicting the mean."""
+        """Compare the squared errors with the squared errors of the mean."""
         kept = self.weights != 0
         predictions, targets, weights = self.predictions[kept], self.targets[kept], self.weights[kept]
         if len(np.unique(targets)) < 2:
-            raise DataError(f"The metric {name!r} needs targets that differ, got {len(targets)} equal ones. Evaluate on more examples.")
+            raise DataError(f"The metric {name!r} needs different targets, got {len(targets)} equal targets. Evaluate on more examples.")
         around = targets - np.average(targets, weights=weights)
         return float(1 - np.sum(weights * (predictions - targets) ** 2) / np.sum(weights * around**2))

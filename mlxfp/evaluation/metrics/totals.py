@@ -1,7 +1,7 @@
-"""Totals: the values of metrics before the last division, which merge with others and are computed at the end.
+"""Totals: values of metrics before the final division. Totals are merged and converted to numbers at the end.
 
-The total of a metric is a pair (sum, weight), or a value of a subclass of `Measured`. Totals of one metric merge in any order and any
-grouping, and nothing is divided before the end: so the result does not depend on batches, or on which machine saw which examples.
+The total of a metric is a pair (sum, weight), or a value of a subclass of `Measured`. Totals of a metric can be merged in any order and
+grouping. Nothing is divided before the end, so the result does not depend on batches or on the distribution of examples to machines.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from mlxfp.support.trees import tree_map
 
 
 class Measured(ABC):
-    """The total of a metric over some examples. Its fields are numbers or arrays; those of a batch may still be on the device.
+    """Total of a metric over some examples. The fields are numbers or arrays, and may still be MLX arrays for a single batch.
 
     >>> from attrs import frozen
     >>> @frozen
@@ -39,21 +39,21 @@ class Measured(ABC):
     @staticmethod
     @abstractmethod
     def join(values: Sequence[Any]) -> Any:
-        """Combine the values of a field from several batches, for example by adding them."""
+        """Combine the values of a field from several batches, for example by addition."""
 
     @abstractmethod
     def value(self, name: str) -> float:
-        """Compute the metric. Raises `DataError`, with its name, if the metric is undefined for the examples."""
+        """Compute the metric. Raises `DataError` with the name if the metric is undefined for the examples."""
 
 
 Totals = Mapping[str, tuple[float, float] | Measured]
 
 
 def merge(parts: Iterable[Totals]) -> dict[str, Any]:
-    """Merge totals, name by name; without parts the result is {}, the start of an evaluation.
+    """Merge totals by name. The result for an empty iterable is {}, the initial state of an evaluation.
 
-    Sums are exact (`math.fsum`) and rounded once, so the order of the parts does not matter. All values are moved from the device: numbers
-    become Python floats, arrays numpy arrays. Raises `ArgumentTypeError` if one name has two kinds of metrics.
+    Sums are exact (`math.fsum`) and rounded once, so the order of the parts does not matter. All values are moved to the host: numbers
+    become Python floats, arrays become NumPy arrays. Raises `ArgumentTypeError` if the totals of a name are of different kinds.
 
     >>> merge([{"accuracy": (3, 4)}, {"accuracy": (1, 4), "loss": (2.5, 4)}])
     {'accuracy': (4.0, 8.0), 'loss': (2.5, 4.0)}
@@ -62,43 +62,44 @@ def merge(parts: Iterable[Totals]) -> dict[str, Any]:
     """
     gathered: dict[str, list[Any]] = {}
     for part in parts:
-        for name, one in part.items():
-            gathered.setdefault(name, []).append(one)
-    return {name: _merge(name, several) for name, several in gathered.items()}
+        for name, total in part.items():
+            gathered.setdefault(name, []).append(total)
+    return {name: _merge(name, totals) for name, totals in gathered.items()}
 
 
 def compute(totals: Totals) -> dict[str, float]:
-    """Compute every metric: for a pair, the sum divided by the weight.
+    """Compute each metric. For a pair, the result is the sum divided by the weight.
 
-    Raises `DataError` for a mean over nothing, and for a metric that is undefined for the examples, such as `roc_auc` of one class.
+    Raises `DataError` for a mean with weight 0, and for a metric that is undefined for the examples, for example `roc_auc` of one class.
 
     >>> compute({"accuracy": (4, 8)})
     {'accuracy': 0.5}
     """
-    return {name: one.value(name) if isinstance(one, Measured) else mean(name, *one) for name, one in merge([totals]).items()}
+    return {name: total.value(name) if isinstance(total, Measured) else mean(name, *total) for name, total in merge([totals]).items()}
 
 
 def to_numpy(tree: Any) -> Any:
-    """Copy every MLX array of a tree to a numpy array; bfloat16, which numpy does not have, becomes float32.
+    """Copy each MLX array of a tree to a NumPy array. bfloat16 becomes float32, because NumPy has no bfloat16.
 
-    It copies because `np.asarray` returns a view, and writing to it would change the MLX array.
+    `np.asarray` would return a view, and writing to the view would change the MLX array.
     """
     return tree_map(_copy, tree)
 
 
 def mean(name: str, total: float, weight: float) -> float:
-    """Divide a sum by its weight; raises `DataError` for a weight of 0."""
+    """Divide a sum by its weight. Raises `DataError` if the weight is 0."""
     if weight == 0:
         raise DataError(f"The metric {name!r} has a total weight of 0: there is nothing to average over. Check the labels and the mask.")
     return float(total / weight)
 
 
 def added(values: Sequence[Any]) -> Any:
-    """Add up numbers exactly, or arrays of one shape."""
-    if type(values[0]) is not float and np.ndim(values[0]):  # a run adds up floats all the time, and numpy takes long to say what they are
+    """Add numbers exactly, or arrays of the same shape."""
+    # The type test comes first because `np.ndim` is slow for floats, and a run adds floats at each step.
+    if type(values[0]) is not float and np.ndim(values[0]):
         return np.sum(values, axis=0)
     numbers = [float(value) for value in values]
-    return fsum(numbers) if all(map(isfinite, numbers)) else float(sum(numbers))  # fsum raises for inf - inf, which is NaN
+    return fsum(numbers) if all(map(isfinite, numbers)) else float(sum(numbers))  # `fsum` raises for inf - inf, `sum` gives NaN
 
 
 def joined(values: Sequence[Any]) -> Any:
@@ -106,14 +107,16 @@ def joined(values: Sequence[Any]) -> Any:
     return np.concatenate(values)
 
 
-def _merge(name: str, several: Sequence[Any]) -> Any:
-    kind = type(several[0])
-    other = next((type(one) for one in several if type(one) is not kind), kind)
+def _merge(name: str, totals: Sequence[Any]) -> Any:
+    kind = type(totals[0])
+    other = next((type(total) for total in totals if type(total) is not kind), kind)
     if other is not kind:
-        raise ArgumentTypeError(f"The metric {name!r} is a {kind.__name__} in one part and a {other.__name__} in another. Rename one.")
+        raise ArgumentTypeError(
+            f"The metric {name!r} is a {kind.__name__} in one total and a {other.__name__} in another total. Rename one of the metrics."
+        )
     if kind is tuple:
-        return tuple(added([_on_host(part) for part in column]) for column in zip(*several, strict=True))
-    fields = [[_on_host(getattr(one, field.name)) for one in several] for field in attrs.fields(kind)]
+        return tuple(added([_on_host(part) for part in column]) for column in zip(*totals, strict=True))
+    fields = [[_on_host(getattr(total, field.name)) for total in totals] for field in attrs.fields(kind)]
     return kind(*map(kind.join, fields))
 
 

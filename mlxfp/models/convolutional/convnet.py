@@ -1,4 +1,4 @@
-"""A convolutional network for pictures and spectrograms: residual blocks, norms that do not mix the rows of a batch."""
+"""Convolutional network for images and spectrograms: residual blocks with group normalization."""
 
 import mlx.core as mx
 from attrs import field, frozen
@@ -8,12 +8,12 @@ from mlxfp.models.layers import Dropout, draw_weights, random_key
 from mlxfp.support.checks import check_positive, check_types
 from mlxfp.support.errors import ArgumentError
 
-_GROUP = 16  # channels that a norm takes together
+_GROUP = 16  # channels per normalization group
 
 
 @frozen(kw_only=True)
 class ConvNetConfig:
-    """The sizes of a `ConvNet`: for each stage the number of channels, a multiple of 16, and of blocks.
+    """Sizes of a `ConvNet`: for each stage the number of channels, a multiple of 16, and the number of blocks.
 
     >>> ConvNetConfig(outputs=10).hidden_sizes
     (32, 64, 128)
@@ -27,16 +27,18 @@ class ConvNetConfig:
 
     def __attrs_post_init__(self) -> None:
         check_positive(outputs=self.outputs, num_channels=self.num_channels)
-        check_positive(**{f"hidden_sizes[{place}]": size for place, size in enumerate(self.hidden_sizes)})
-        check_positive(**{f"depths[{place}]": depth for place, depth in enumerate(self.depths)})
+        check_positive(**{f"hidden_sizes[{index}]": size for index, size in enumerate(self.hidden_sizes)})
+        check_positive(**{f"depths[{index}]": depth for index, depth in enumerate(self.depths)})
         given = f"got hidden_sizes={self.hidden_sizes} and depths={self.depths}"
         if not self.depths or len(self.depths) != len(self.hidden_sizes):
-            raise ArgumentError(f"Each stage has a size and a depth, {given}. Give two tuples of the same length.")
+            raise ArgumentError(f"hidden_sizes and depths need one entry per stage, {given}. Give two tuples of the same length.")
         if any(size % _GROUP for size in self.hidden_sizes):
-            raise ArgumentError(f"Channels are normalised {_GROUP} at a time, {given}. Give multiples of {_GROUP}.")
+            raise ArgumentError(
+                f"hidden_sizes must be multiples of {_GROUP}, the size of a normalization group, {given}. Change hidden_sizes."
+            )
 
 
-# The depths of small are those of ResNet-18.
+# Size "small" has the depths of ResNet-18.
 CONVNET_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "tiny": {"hidden_sizes": (16, 32, 64), "depths": (1, 1, 1)},
     "mini": {"hidden_sizes": (32, 64, 128), "depths": (1, 1, 1)},
@@ -45,12 +47,12 @@ CONVNET_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 class ConvNet(nn.Module):
-    """Turn pictures, float[B, H, W, C], into answers, float[B, outputs]; height and width may differ between batches.
+    """Convolutional network: maps images, float[B, H, W, C], to outputs, float[B, outputs]. Height and width may vary between batches.
 
-    Residual blocks with the norm and the activation before each convolution (He et al., "Identity Mappings in Deep Residual Networks",
-    2016), with group normalisation (Wu and He, "Group Normalization", 2018) in place of that over the batch: an answer depends on its own
-    row only. Each stage halves height and width, and the mean over the places that are left goes to a linear layer. Weights are drawn from
-    `seed`. A spectrogram, float[B, T, mels], is a picture of one channel: `model(features[..., None])`.
+    Pre-activation residual blocks (He et al., "Identity Mappings in Deep Residual Networks", 2016) with group normalization (Wu and He,
+    "Group Normalization", 2018), so that an output depends only on its own image. Each stage halves height and width. The mean over all
+    positions enters a linear layer. `seed` initializes the weights. A spectrogram, float[B, T, mels], is an image with one channel:
+    `model(features[..., None])`.
 
     >>> model = ConvNet(ConvNetConfig(outputs=10, num_channels=1, hidden_sizes=(16, 32), depths=(1, 1)), seed=0)
     >>> model(mx.zeros((2, 28, 28, 1))).shape
@@ -58,7 +60,7 @@ class ConvNet(nn.Module):
     """
 
     def __init__(self, config: ConvNetConfig, *, seed: int = 0) -> None:
-        """Make the layers and draw their weights."""
+        """Create and initialize the layers."""
         super().__init__()
         check_types(ConvNetConfig, config=config)
         self.config = config
@@ -80,7 +82,7 @@ class ConvNet(nn.Module):
                 layer.weight = mx.random.normal(layer.weight.shape, scale=scale, key=random_key(seed, name))
 
     def __call__(self, images: mx.array) -> mx.array:
-        """Answer for each picture."""
+        """Return the outputs for images, float[B, outputs]."""
         hidden = self.stem(images)
         for stage in self.stages:
             for block in stage:

@@ -1,4 +1,4 @@
-"""A small convolutional network for texts: windows of a few tokens, each looked for in all places."""
+"""Small convolutional network for text: linear filters over windows of a few tokens."""
 
 import mlx.core as mx
 from attrs import field, frozen
@@ -10,12 +10,12 @@ from mlxfp.models.layers import Body, Config, draw_weights, random_key, size_tab
 from mlxfp.support.checks import check_positive
 from mlxfp.support.errors import ArgumentError
 
-_SPREAD = 0.25  # embeddings are uniform from -.25 to .25, as published
+_SPREAD = 0.25  # embeddings are uniform in [-0.25, 0.25], as in the paper
 
 
 @frozen(kw_only=True)
 class TextCNNConfig(Config):
-    """The sizes of a `TextCNN`: each of the `kernel_sizes`, in tokens, has the same share of the `hidden_size` outputs.
+    """Sizes of a `TextCNN`. The `hidden_size` outputs are divided equally among the `kernel_sizes`, given in tokens.
 
     >>> TextCNNConfig(vocab_size=1000).kernel_sizes
     (3, 4, 5)
@@ -28,16 +28,16 @@ class TextCNNConfig(Config):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        check_positive(**{f"kernel_sizes[{place}]": size for place, size in enumerate(self.kernel_sizes)})
+        check_positive(**{f"kernel_sizes[{index}]": size for index, size in enumerate(self.kernel_sizes)})
         if not self.kernel_sizes or self.hidden_size % len(self.kernel_sizes):
             raise ArgumentError(
                 f"hidden_size must be a multiple of the number of kernel_sizes, got hidden_size={self.hidden_size} and "
-                f"kernel_sizes={self.kernel_sizes}."
+                f"kernel_sizes={self.kernel_sizes}. Change one of them."
             )
 
     @property
     def num_hidden_layers(self) -> int:
-        """The number of linear layers."""
+        """Number of linear layers."""
         return len(self.kernel_sizes)
 
 
@@ -45,10 +45,10 @@ TEXT_CNN_SIZES = size_table(("hidden_size",), tiny=(96,), mini=(192,), small=(30
 
 
 class TextCNN(Body):
-    """Turn token ids into one vector per token, which says what the windows of tokens around it hold.
+    """Convolutional body: maps token ids to one vector per token, computed from windows of tokens around the token.
 
-    Kim, "Convolutional Neural Networks for Sentence Classification", 2014: windows of 3, 4 and 5 tokens, a linear layer and ReLU for each;
-    the head then takes the maximum over the tokens. Windows end with the row. Weights are drawn from `seed`.
+    Kim, "Convolutional Neural Networks for Sentence Classification", 2014: a linear layer with ReLU for each of the window sizes 3, 4 and
+    5. The head then takes the maximum over the tokens. Windows do not extend beyond the row. `seed` initializes the weights.
 
     >>> body = TextCNN(TextCNNConfig(vocab_size=100, hidden_size=12), seed=0)
     >>> body(mx.array([[5, 6, 7]])).shape
@@ -56,7 +56,7 @@ class TextCNN(Body):
     """
 
     def __init__(self, config: TextCNNConfig, *, seed: int = 0) -> None:
-        """Make the layers and draw their weights."""
+        """Create and initialize the layers."""
         super().__init__(config, "relu", eps=1e-5)
         size = config.hidden_size
         self.windows = [nn.Linear(width * size, size // len(config.kernel_sizes)) for width in config.kernel_sizes]
@@ -64,10 +64,10 @@ class TextCNN(Body):
         self.tokens.weight = mx.random.uniform(-_SPREAD, _SPREAD, self.tokens.weight.shape, key=random_key(seed, "tokens"))
 
     def __call__(self, ids: mx.array, mask: mx.array | None = None) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]. `mask`, [B, L], is 1 on real tokens; None means no padding.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids that are not in the vocabulary.
-        Vectors at padding have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids outside the vocabulary. The vectors
+        of padding tokens are undefined.
         """
         check_length("text_cnn", ids.shape[1], self.config.max_position_embeddings)
         hidden = self.tokens(ids)
@@ -78,10 +78,10 @@ class TextCNN(Body):
 
 
 def _windows(hidden: mx.array, width: int) -> mx.array:
-    """Join the vectors around each token, float[B, L, D], to float[B, L, width * D]; those beyond the row are zeros."""
+    """Concatenate the vectors around each token, float[B, L, D] to float[B, L, width * D]. Positions outside the row are zeros."""
     before, length = (width - 1) // 2, hidden.shape[1]
     padded = mx.pad(hidden, [(0, 0), (before, width - 1 - before), (0, 0)])
-    return mx.concatenate([padded[:, place : place + length] for place in range(width)], axis=-1)
+    return mx.concatenate([padded[:, offset : offset + length] for offset in range(width)], axis=-1)
 
 
 _FORMAT = Format(model_type="mlxfp_text_cnn", classes="MlxfpTextCNN", prefix="body.", config=TextCNNConfig)

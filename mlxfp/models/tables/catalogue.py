@@ -1,4 +1,4 @@
-"""The networks for tables by name: their configs and sizes, how they are made, written, read, and asked for predictions."""
+"""Registry of table networks: configs, sizes, creation, files and prediction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,9 +29,9 @@ _OPTIONS = ("columns", "target", "dropout", "steps")
 
 @frozen
 class GroupedRates:
-    """The rates of a network that `optimizers.fading_adam` trains.
+    """Learning rates for a network trained with `optimizers.fading_adam`.
 
-    `peaks` are the peak learning rates by the kind of target, and `groups` the groups of parameters that `fading_adam` takes.
+    `peaks` are the peak learning rates by kind of target, `groups` the parameter groups for `fading_adam`.
 
     >>> GroupedRates(peaks={"class": 0.04, "value": 0.2}, groups=((["*.bias"], 0.1, 0.0),)).peaks["class"]
     0.04
@@ -43,10 +43,10 @@ class GroupedRates:
 
 @frozen(kw_only=True)
 class QuickTraining:
-    """Changes of the defaults of a network that `model.name=auto` trains within minutes.
+    """Changed settings of a network for training within minutes, used by `model.name=auto`.
 
-    `values` are settings for targets of values. For machines without a GPU, `slow` are settings, `rows` is the largest number of rows of a
-    table, and `updates` is the largest number of updates of a fold. None is unbounded.
+    `values` are settings for regression. The other fields apply to machines without a GPU: settings `slow`, the maximum number of table
+    rows `rows`, and the maximum number of updates per fold `updates`. None means no limit.
 
     >>> QuickTraining(slow={"model": {"size": "tiny"}}, rows=5000).updates is None
     True
@@ -89,8 +89,8 @@ class TableModel:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The fields of its config that have no option of their own."""
-        return tuple(each.name for each in fields(self.config) if each.name not in _OPTIONS)
+        """Fields of the config without an option of their own."""
+        return tuple(attribute.name for attribute in fields(self.config) if attribute.name not in _OPTIONS)
 
 
 TABLE_MODELS: Registry[TableModel] = Registry(
@@ -102,7 +102,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
             sizes=Registry("size", {name: {"hidden_sizes": (width,) * 3} for name, width in (("tiny", 64), ("small", 128), ("base", 256))}),
             adapts=True,
             smoothing=0.1,
-            # With a patience of all its epochs, it predicts with the best epoch.
+            # With patience equal to the number of epochs, training never stops early, and the best epoch predicts.
             defaults={
                 "model": {"size": "base"},
                 "optimizer": {"name": "realmlp", "learning_rate": None, "weight_decay": 0.02, "clip_norm": None},
@@ -110,21 +110,22 @@ TABLE_MODELS: Registry[TableModel] = Registry(
                 "training": {"epochs": 256, "size": 256, "ema": None},
                 "observers": {"patience": 256, "checkpoint_every": 500},
             },
-            # The code of the authors multiplies by the factor once for the rate, and once more for the decay.
+            # In the code of the authors, the factor multiplies the rate once, and the weight decay once more.
             rates=GroupedRates(
                 peaks={"class": 0.04, "labels": 0.04, "value": 0.2},
                 groups=((("scale",), 6.0, 6.0), (("layers.*.bias",), 0.1, 0.0), (("activations.*", "periodic.*"), 0.1, 0.1)),
             ),
-            # The ranges are ours, around the defaults of the authors (Holzmüller et al., 2024).
+            # Own ranges around the defaults of the authors (Holzmüller et al., 2024).
             space={
                 "optimizer.learning_rate": ("log", 0.02, 0.3),
                 "optimizer.weight_decay": ("choice", 0.0, 0.02),
                 "model.dropout": ("choice", 0.0, 0.15, 0.3),
                 "model.arguments.sigma": ("log", 0.05, 3.0),
             },
-            # Calhousing, first fold. A sigma of 1 instead of the authors' 0.1: RMSE after 30 epochs 45,769 and 46,449 (two seeds), and
-            # 48,610 with 0.1; Computers 165, 183 (mean of two folds); concrete 5.08, 5.45; for classes, 0.1 does as well. 3,000 updates are
-            # half a minute on one core: RMSE 51,370 after 16 epochs, 47,783 after 40 and 47,777 after 256.
+            # sigma 1 instead of the authors' 0.1, for regression. Calhousing, first fold: RMSE after 30 epochs 45,769 and 46,449 (two
+            # seeds), and 48,610 with 0.1. Computers (mean of two folds): 165 against 183. Concrete: 5.08 against 5.45. For classes, 0.1
+            # is as good. 3,000 updates take half a minute on one core: RMSE 51,370 after 16 epochs, 47,783 after 40 epochs and 47,777
+            # after 256 epochs.
             quick=QuickTraining(values={"model": {"arguments": {"sigma": 1.0}}}, updates=3000),
         ),
         "tabm": TableModel(
@@ -139,7 +140,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
                 "training": {"epochs": 200, "size": 64, "ema": None},
                 "observers": {"patience": 16, "checkpoint_every": 500},
             },
-            # The ranges are ours, around the defaults of the authors (Gorishniy et al., 2025).
+            # Own ranges around the defaults of the authors (Gorishniy et al., 2025).
             space={
                 "optimizer.learning_rate": ("log", 1e-4, 5e-3),
                 "optimizer.weight_decay": ("log", 1e-4, 0.1),
@@ -151,7 +152,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
 )
 
 
-def create_table_model(  # noqa: PLR0913  # all have defaults but three, and are named
+def create_table_model(  # noqa: PLR0913
     name: str,
     columns: TableColumns,
     target: TableTarget,
@@ -163,10 +164,10 @@ def create_table_model(  # noqa: PLR0913  # all have defaults but three, and are
     examples: Mapping[str, Any] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Make a network for tables by its name in `TABLE_MODELS`, its weights drawn from `seed`; "base" is the size of its authors.
+    """Create a table network by its name in `TABLE_MODELS`, with weights initialized from `seed`. Size "base" is the published size.
 
-    `steps` and `examples` are those of `RealMLP`, and a `TabM` has no use for them. `arguments` are other fields of its config, such as
-    `sigma` of a `RealMLP`. Raises `UnknownNameError` for unknown names, and `ConfigError` for arguments that do not fit.
+    `steps` and `examples` are used only by `RealMLP`. `arguments` are other config fields, such as `sigma` of `RealMLP`. Raises
+    `UnknownNameError` for unknown names, and `ConfigError` for invalid arguments.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
@@ -184,10 +185,10 @@ def create_table_model(  # noqa: PLR0913  # all have defaults but three, and are
 
 
 def predict_table(model: nn.Module, rows: Dataset[Any]) -> NDArray[np.float64]:
-    """Predict rows as they were read: probabilities float64[N, C] of classes or labels, or values float64[N], of several targets [N, T].
+    """Predict rows with a table network: probabilities float64[N, C], values float64[N], or values of several targets float64[N, T].
 
-    The model, a `RealMLP` or a `TabM`, knows how columns become arrays and how its outputs are read, also after `save` and `load`. It is
-    asked in evaluation mode. Raises `SchemaError` for rows that lack a column, and `ArgumentTypeError` for other models.
+    The model, a `RealMLP` or a `TabM`, stores the conversion of columns and outputs, also after `save` and `load`. Prediction uses
+    evaluation mode. Raises `SchemaError` for rows with missing columns, and `ArgumentTypeError` for other models.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"age": 22.0}, {"age": 38.0}])
@@ -198,13 +199,13 @@ def predict_table(model: nn.Module, rows: Dataset[Any]) -> NDArray[np.float64]:
     check_types(Dataset, rows=rows)
     config = model.config if is_table_model(model) else None
     if config is None:
-        raise ArgumentTypeError(f"predict_table needs a network for tables, got {type(model).__name__}. Make a RealMLP or a TabM.")
+        raise ArgumentTypeError(f"predict_table needs a table network, got {type(model).__name__}. Use a RealMLP or a TabM.")
     table = one_chunk(to_table(select_columns(list(config.columns.names))(rows)))
-    config.columns.schema(table.schema)  # raises for columns of other types
+    config.columns.schema(table.schema)  # raises an error for columns of other types
     arrays, training = config.columns.arrays(table), model.training
     model.eval()
     try:
-        made = [
+        answers = [
             np.asarray(_answers(model, {name: mx.array(array[start : start + _ROWS_AT_ONCE]) for name, array in arrays.items()}))
             for start in range(0, table.num_rows, _ROWS_AT_ONCE)
         ]
@@ -212,7 +213,7 @@ def predict_table(model: nn.Module, rows: Dataset[Any]) -> NDArray[np.float64]:
         model.train(training)
     shape = (0,) if config.target.kind == "value" and config.target.outputs == 1 else (0, config.target.outputs)
     target: TableTarget = config.target
-    return target.read(np.concatenate([np.empty(shape), *made]).astype(np.float64))
+    return target.read(np.concatenate([np.empty(shape), *answers]).astype(np.float64))
 
 
 def _answers(model: nn.Module, arrays: Mapping[str, mx.array]) -> mx.array:
@@ -222,21 +223,21 @@ def _answers(model: nn.Module, arrays: Mapping[str, mx.array]) -> mx.array:
 
 
 def is_table_model(model: object) -> bool:
-    """Tell whether a model is a network for tables."""
-    return type(model) in {each.network for each in TABLE_MODELS.values()}
+    """Return True for a table network."""
+    return type(model) in {entry.network for entry in TABLE_MODELS.values()}
 
 
 def table_json(model: nn.Module) -> dict[str, Any]:
-    """Describe a network for tables for `config.json`: all that it was made with but the seed."""
-    name = next(name for name, each in TABLE_MODELS.items() if type(model) is each.network)
+    """Return the content of `config.json` for a table network: all constructor arguments except the seed."""
+    name = next(name for name, entry in TABLE_MODELS.items() if type(model) is entry.network)
     return {"model_type": name, "architectures": [type(model).__name__], "config": unstructure(model.config)}
 
 
 def read_table_model(json: Mapping[str, Any], weights: Mapping[str, mx.array], dtype: mx.Dtype, where: str) -> nn.Module:
-    """Make the network that `config.json` describes, with its weights; it is in evaluation mode."""
+    """Return the network described by `config.json`, with weights, in evaluation mode."""
     known = TABLE_MODELS[json["model_type"]]
     if not isinstance(json.get("config"), dict):
-        raise DataError(f"{where} describes no {json['model_type']}: it has no section config. Save the model again.")
+        raise DataError(f"{where} does not describe a {json['model_type']}: the section config is missing. Save the model again.")
     model = known.network(structure(json["config"], known.config, what=where))
     expected = named_arrays(model)
     wrong = [
@@ -245,7 +246,9 @@ def read_table_model(json: Mapping[str, Any], weights: Mapping[str, mx.array], d
         if name not in expected or name not in weights or expected[name].shape != weights[name].shape
     ]
     if wrong:
-        raise CheckpointError(f"The weights next to {where} do not fit its {type(model).__name__}: {', '.join(sorted(wrong)):.300}.")
+        raise CheckpointError(
+            f"The weights next to {where} do not match the {type(model).__name__}: {', '.join(sorted(wrong)):.300}. Save the model again."
+        )
     floating = {name: mx.issubdtype(array.dtype, mx.floating) for name, array in expected.items()}
     model.update(tree_unflatten([(name, weights[name].astype(dtype) if floating[name] else weights[name]) for name in expected]))
     mx.eval(model.parameters())

@@ -1,8 +1,8 @@
-"""The columns of a table as the arrays that its networks read: fitted on training rows, and a value from then on.
+"""Conversion of table columns to arrays for table networks, fitted on training rows.
 
-Numbers are scaled robustly, by the quartiles, and clipped smoothly (Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong
-Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024, section 3); categories are numbered from 1, and 0 is a missing or unseen one.
-Texts are the first components of their counts of words, as more numbers.
+Numbers are scaled by quartiles and clipped smoothly (Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and
+Boosted Trees on Tabular Data", 2024, section 3). Categories are numbered from 1; 0 is a missing or unseen category. Texts become
+additional numbers: the first components of their word counts.
 """
 
 from collections import Counter
@@ -26,22 +26,22 @@ from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
-MISSING_FLAG = 2  # the kinds of a column that says whether a number is there
-CLIP = 3.0  # what scaled numbers come near to, and never reach: as published
-_LARGEST = 1e60  # larger and infinite numbers are cut off here, so that their squares are finite
-_NARROWEST = 1e-6  # of a bin of scaled numbers: narrower ones, of values of all magnitudes, would make outputs of any size
-_COMPONENTS = 16  # of counts of words, and as many of parts of words: as many as trees get
-_NGRAMS = 2048  # the most frequent ones of a column of texts, so that what is fitted stays small enough for a file of text
-_DIGITS = 6  # of weights and components after the point
-_CATEGORIES = 1000  # the most frequent ones are kept of a column, and all others count as unseen
+MISSING_FLAG = 2  # number of categories of a flag column for missing numbers
+CLIP = 3.0  # bound of scaled numbers, as in the paper
+_LARGEST = 1e60  # larger and infinite numbers are clipped, so that squares are finite
+_NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
+_COMPONENTS = 16  # components of word counts, and the same number for parts of words; as for tree models
+_NGRAMS = 2048  # maximum n-grams of a text column, most frequent first; limits the size of the saved config
+_DIGITS = 6  # decimal digits of weights and components
+_CATEGORIES = 1000  # maximum categories of a column, most frequent first; others count as unseen
 
 
 @frozen
 class NumberColumn:
-    """How a column of numbers is scaled: (value - median) * factor, clipped smoothly; missing ones become the median.
+    """Scaling of a numeric column: (value - median) * factor, clipped smoothly. Missing values become the median.
 
-    `bins` are quantiles of the scaled numbers, in ascending order. With `flag`, a category in addition says whether a number is missing;
-    then `counts` are the training rows that have the number, and those that lack it.
+    `bins` are ascending quantiles of the scaled numbers. `flag=True` adds a category for missing numbers. `counts` are then the numbers of
+    training rows with and without a value.
 
     >>> NumberColumn("age", median=40.0, factor=0.1).scale(np.array([40.0, 50.0, np.nan])).round(2).tolist()
     [0.0, 0.949999988079071, 0.0]
@@ -55,16 +55,16 @@ class NumberColumn:
     counts: tuple[int, ...] = ()
 
     def scale(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Scale numbers, float64[N] with NaN for missing ones: float32[N]."""
+        """Scale numbers, float64[N] with NaN for missing numbers, to float32[N]."""
         known = np.clip(np.where(np.isnan(values), self.median, values), -_LARGEST, _LARGEST)
         return smooth_clip((known - self.median) * self.factor).astype(np.float32)
 
 
 @frozen
 class CategoryColumn:
-    """The known values of a column of categories, as text: the first is category 1.
+    """Known values of a categorical column as text. The first value is category 1.
 
-    `counts` are the training rows with each of the values, after those with none of them.
+    `counts` are the numbers of training rows: first of rows with no known value, then of each value.
 
     >>> CategoryColumn("sex", ("f", "m")).number(pa.array(["m", None, "x"])).tolist()
     [2, 0, 0]
@@ -75,17 +75,17 @@ class CategoryColumn:
     counts: tuple[int, ...] = ()
 
     def number(self, column: pa.Array) -> NDArray[np.int32]:
-        """Return the numbers of the values of a column: int32[N], 0 for missing and unseen ones."""
-        places = pc.index_in(_texts(column), pa.array(self.values, pa.string()), skip_nulls=True)
-        return np.asarray(pc.fill_null(places, -1).to_numpy(zero_copy_only=False), np.int32) + 1
+        """Return the category of each value, int32[N]. Missing and unseen values are 0."""
+        indices = pc.index_in(_texts(column), pa.array(self.values, pa.string()), skip_nulls=True)
+        return np.asarray(pc.fill_null(indices, -1).to_numpy(zero_copy_only=False), np.int32) + 1
 
 
 @frozen(repr=False)
 class TextColumn:
-    """How the texts of a column become numbers: the components of their counts of words, or of parts of words (TF-IDF).
+    """Conversion of a text column to numbers: principal components of TF-IDF counts of words or parts of words.
 
-    `kept` are the places of n-grams that are counted, `weights` their inverse document frequencies, and `components` the singular vectors
-    of the training rows, which have a weight for each n-gram.
+    `kept` are the indices of the counted n-grams, `weights` the inverse document frequencies, and `components` the singular vectors of the
+    training rows, with a weight for each n-gram.
 
     >>> said = TextColumn("said", "words", kept=(371, 1_048_000), weights=(1.0, 1.0), components=((0.6, 0.8),))
     >>> said.names, said.numbers(pa.array(["unknown words", None])).tolist()
@@ -100,22 +100,22 @@ class TextColumn:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns of numbers that the texts make."""
+        """Names of the numeric columns computed from the texts."""
         return tuple(f"{self.name}: {self.analyzer} {number}" for number in range(1, len(self.components) + 1))
 
     def numbers(self, column: pa.Array) -> NDArray[np.float64]:
-        """Return the components of the texts of a column, float64[N, C]; those of a missing text are zeros."""
+        """Return the components of texts, float64[N, C]. Missing texts become zeros."""
         arrays = np.array(self.kept, np.int32), np.array(self.weights, np.float32), np.array(self.components, np.float32)
         return np.asarray(WordCounts(self.analyzer, *arrays)(_texts(column).fill_null("").to_pylist()), np.float64)
 
 
 @frozen(repr=False)
 class TableColumns(RowWise):
-    """Columns of a table as arrays, fitted by `fit_columns`: a value, and a stage that adds them to rows.
+    """Conversion of table columns to arrays, fitted by `fit_columns`: a value, and a stage that adds the arrays to rows.
 
-    The stage adds the column `numbers`, float32[numbers], if there are any, and `categories`, int32[columns of categories]. The latter has
-    a column for each in `categories`, and then one for each column of numbers with a flag: 1 where the number is there, 2 where it is
-    missing. `texts` are columns of texts, and `numbers` also has those that they make.
+    The stage adds the column `numbers`, float32[numbers], and the column `categories`, int32[category columns], unless empty. `categories`
+    has a column for each entry in `categories`, followed by a column for each numeric column with a flag: 1 means present, 2 missing.
+    `texts` are text columns; `numbers` includes the numeric columns computed from the texts.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"age": 40.0, "sex": "m"}, {"age": None, "sex": "x"}])
@@ -132,63 +132,64 @@ class TableColumns(RowWise):
 
     @property
     def kinds(self) -> tuple[int, ...]:
-        """The number of known categories in each column of the array `categories`."""
+        """Number of known categories of each column in the array `categories`."""
         return (*(len(column.values) for column in self.categories), *(MISSING_FLAG for column in self.numbers if column.flag))
 
     @property
     def counts(self) -> tuple[tuple[int, ...], ...]:
-        """How many training rows have each category of each column of the array `categories`, from 0 on; empty where it is not known."""
+        """Number of training rows per category, starting with category 0, for each column in the array `categories`. Empty if unknown."""
         flags = ((0, *column.counts) if column.counts else () for column in self.numbers if column.flag)
         return (*(column.counts for column in self.categories), *flags)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that are read."""
+        """Names of the input columns."""
         return (*(column.name for column in self._measured()), *self._named())
 
     @property
     def traits(self) -> Traits:
-        """The columns that are read."""
         return Traits(row_wise=True, columns_read=self.names, longest_row=identity)
 
     def schema(self, schema: Schema) -> Schema:
-        """Add the columns; raise `SchemaError` for columns that are missing, and for numbers that are none."""
+        """Return the schema with the added columns.
+
+        Raise `SchemaError` for missing columns and for columns of numbers with another type.
+        """
         check_columns(self.names, [name for name in schema.names if name not in HIDDEN], "fit_columns")
         _check_kinds(schema, [column.name for column in self._measured()], self._named())
-        made = schema
+        extended = schema
         for name, kind in self._kinds().items():
-            made = set_field(made, name, kind)
-        return made
+            extended = set_field(extended, name, kind)
+        return extended
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Add the columns to a chunk."""
-        kinds, made = self._kinds(), chunk
+        kinds, extended = self._kinds(), chunk
         for name, array in self.arrays(chunk).items():
             storage = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
-            made = set_column(made, name, pa.ExtensionArray.from_storage(kinds[name], storage))
-        return made
+            extended = set_column(extended, name, pa.ExtensionArray.from_storage(kinds[name], storage))
+        return extended
 
     def arrays(self, chunk: RecordBatch) -> dict[str, NDArray[Any]]:
-        """Make the arrays of a chunk of rows: `numbers`, float32[N, ...], and `categories`, int32[N, ...], those that there are."""
+        """Return the arrays of a chunk: `numbers`, float32[N, ...], and `categories`, int32[N, ...], unless empty."""
         floats = {column.name: _floats(chunk.column(column.name)) for column in self._measured()}
         for text in self.texts:
             floats |= dict(zip(text.names, text.numbers(chunk.column(text.name)).T, strict=True))
         numbers = [column.scale(floats[column.name]) for column in self.numbers]
         categories = [column.number(chunk.column(column.name)) for column in self.categories]
         categories += [1 + np.isnan(floats[column.name]).astype(np.int32) for column in self.numbers if column.flag]
-        found: dict[str, list[Any]] = {NUMBERS: numbers, CATEGORIES: categories}
-        return {name: np.stack(columns, axis=1) for name, columns in found.items() if columns}
+        parts: dict[str, list[Any]] = {NUMBERS: numbers, CATEGORIES: categories}
+        return {name: np.stack(columns, axis=1) for name, columns in parts.items() if columns}
 
     def __repr__(self) -> str:
         return f"TableColumns({len(self.numbers)} of numbers, {len(self.categories)} of categories)"
 
     def _measured(self) -> tuple[NumberColumn, ...]:
-        """Return the columns of numbers that are in the rows."""
-        made = {name for text in self.texts for name in text.names}
-        return tuple(column for column in self.numbers if column.name not in made)
+        """Return the numeric columns of the rows, without columns computed from texts."""
+        from_texts = {name for text in self.texts for name in text.names}
+        return tuple(column for column in self.numbers if column.name not in from_texts)
 
     def _named(self) -> tuple[str, ...]:
-        """Return the names of the columns of categories and of texts; a column of texts may be in `texts` twice."""
+        """Return the names of the category and text columns. `texts` can contain a text column twice."""
         return tuple(dict.fromkeys((*(column.name for column in self.categories), *(text.name for text in self.texts))))
 
     def _kinds(self) -> dict[str, Any]:
@@ -200,14 +201,14 @@ class TableColumns(RowWise):
 def fit_columns(
     rows: Dataset[Any], *, numbers: Sequence[str] = (), categories: Sequence[str] = (), texts: Sequence[str] = (), bins: int = 0
 ) -> TableColumns:
-    """Fit how the columns of training rows become arrays: medians and quartiles of numbers, the values of categories, words of texts.
+    """Fit the conversion of columns to arrays on training rows: medians and quartiles of numbers, values of categories, words of texts.
 
-    `numbers`, `categories` and `texts` name the columns; numbers can be categories too, such as codes. With `bins`, so many quantiles of
-    each column of numbers are found, for piecewise linear embeddings (their authors take 48). A category that is not among the 1,000 most
-    frequent of its column counts as unseen. A column of numbers gets a flag if a training row lacks a value. A text becomes the first 16
-    components of its TF-IDF of words, and 16 of parts of words, which are numbers from then on. Reads the rows once.
+    `numbers`, `categories` and `texts` are column names. Numeric codes may be categories. `bins` is the number of quantiles per numeric
+    column for piecewise linear embeddings (48 in the paper). Only the 1,000 most frequent categories of a column are known; others count
+    as unseen. A numeric column gets a flag if a training row has no value. A text becomes the first 16 components of its TF-IDF of words,
+    and 16 of parts of words. Reads the rows once.
 
-    Raises `ArgumentError` without columns, `SchemaError` for columns that are not there or have other types, `DataError` without rows,
+    Raises `ArgumentError` without columns, `SchemaError` for missing columns and wrong types, `DataError` without rows, and
     `MissingExtraError` for texts without scikit-learn.
 
     >>> import mlxfp as fp
@@ -224,32 +225,34 @@ def fit_columns(
     check_not_negative(bins=bins)
     names = [name for group in named.values() for name in group]
     if not names:
-        raise ArgumentError("fit_columns needs columns to fit, got none. Name some: numbers=[...], categories=[...], texts=[...].")
+        raise ArgumentError("fit_columns needs column names, got none. Give numbers=[...], categories=[...] or texts=[...].")
     if twice := sorted(name for name, count in Counter(name for group in named.values() for name in {*group}).items() if count > 1):
-        raise ArgumentError(f"A column is a number, a category or a text, got {twice[0]!r} twice. Leave it out of one of them.")
+        raise ArgumentError(
+            f"A column can be in only one of numbers, categories and texts, got {twice[0]!r} twice. Leave out the column once."
+        )
     table = one_chunk(to_table(select_columns(names)(rows)))
     _check_kinds(table.schema, named["numbers"], [*named["categories"], *named["texts"]])
     if not table.num_rows:
-        raise DataError(f"Columns are fitted on training rows, and {rows!r} has none. Give at least one.")
-    found = tuple(text for name in named["texts"] for text in _fit_texts(name, table.column(name)))
+        raise DataError(f"fit_columns needs training rows, but {rows!r} has no rows. Pass at least one row.")
+    text_columns = tuple(text for name in named["texts"] for text in _fit_texts(name, table.column(name)))
     components = [
-        (name, values) for text in found for name, values in zip(text.names, text.numbers(table.column(text.name)).T, strict=True)
+        (name, values) for text in text_columns for name, values in zip(text.names, text.numbers(table.column(text.name)).T, strict=True)
     ]
     measured = [(name, _floats(table.column(name))) for name in named["numbers"]]
     return TableColumns(
         tuple(_fit_number(name, values, bins) for name, values in (*measured, *components)),
         tuple(_fit_category(name, table.column(name)) for name in named["categories"]),
-        found,
+        text_columns,
     )
 
 
 def smooth_clip(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bring numbers to between -3 and 3 without a kink: x / sqrt(1 + (x / 3)²)."""
+    """Clip numbers smoothly to the range from -3 to 3: x / sqrt(1 + (x / 3)²)."""
     return np.asarray(values / np.sqrt(1 + (values / CLIP) ** 2))
 
 
 def robust_scale(least: float, low: float, median: float, high: float, most: float) -> tuple[float, float]:
-    """Return what to subtract from numbers, and what to multiply them by, from their ends, quartiles and median.
+    """Return the center and factor for scaling numbers, from the extremes, quartiles and median.
 
     >>> robust_scale(0, 2, 3, 6, 9), robust_scale(0, 0, 0, 0, 1), robust_scale(1, 1, 1, 1, 1)
     ((3.0, 0.25), (0.0, 2.0), (1.0, 0.0))
@@ -259,10 +262,10 @@ def robust_scale(least: float, low: float, median: float, high: float, most: flo
 
 
 def _fit_number(name: str, values: NDArray[np.float64], bins: int) -> NumberColumn:
-    found = np.clip(values[~np.isnan(values)], -_LARGEST, _LARGEST)
-    known = found if len(found) else np.zeros(1)
+    present = np.clip(values[~np.isnan(values)], -_LARGEST, _LARGEST)
+    known = present if len(present) else np.zeros(1)
     median, factor = robust_scale(*np.quantile(known, [0, 0.25, 0.5, 0.75, 1]))
-    counts = (len(found), len(values) - len(found)) if len(found) < len(values) else ()
+    counts = (len(present), len(values) - len(present)) if len(present) < len(values) else ()
     column = NumberColumn(name, median, factor, flag=bool(counts), counts=counts)
     if not bins:
         return column
@@ -289,11 +292,15 @@ def _check_kinds(schema: Schema, numbers: Sequence[str], others: Sequence[str]) 
     for name in numbers:
         kind = schema.field(name).type
         if not is_number_like(value_type(kind)):
-            raise SchemaError(f"Column {name!r} must hold numbers, got {kind}. Name it in categories, or read it as a number.")
+            raise SchemaError(
+                f"Column {name!r} must contain numbers, got {kind}. List the column in categories, or convert the column to numbers."
+            )
     for name in others:
         kind = schema.field(name).type
         if not (is_number_like(value_type(kind)) or is_text(value_type(kind))):
-            raise SchemaError(f"Column {name!r} must hold texts or numbers, got {kind}. Leave it out, or turn it into text.")
+            raise SchemaError(
+                f"Column {name!r} must contain texts or numbers, got {kind}. Leave out the column, or convert the column to text."
+            )
 
 
 def _floats(column: pa.Array) -> NDArray[np.float64]:
@@ -303,7 +310,10 @@ def _floats(column: pa.Array) -> NDArray[np.float64]:
 
 
 def _texts(column: pa.Array) -> pa.StringArray:
-    """Return categories as text; whole numbers alike, whether they were read as integers or, next to missing ones, as floats."""
+    """Return categories as text.
+
+    Integral floats and integers get the same text, because integers with missing values are read as floats.
+    """
     values = decoded(column)
     if not is_number_like(values.type):
         return values.cast(pa.string())

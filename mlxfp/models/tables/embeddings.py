@@ -1,4 +1,4 @@
-"""Embeddings of the numbers of a table: each becomes a vector, by a function that is learned for its column."""
+"""Embeddings of numeric columns: learned functions from a number to a vector, with separate weights for each column."""
 
 from collections.abc import Sequence
 from math import pi
@@ -13,18 +13,18 @@ from mlxfp.support.errors import ArgumentError
 
 
 class PeriodicEmbedding(nn.Module):
-    """Embed each number x as [x, W cos(2 pi f x + p) + b], with its own frequencies f, phases p, W and b for each column.
+    """Periodic embedding of a number x: [x, W cos(2 pi f x + p) + b], with separate f, p, W and b for each column.
 
     Called PBLD (periodic, bias, linear, dense) by Holzmüller, Grinsztajn and Steinwart, "Better by Default", 2024, after Gorishniy,
-    Rubachev and Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", 2022. Frequencies are drawn from the normal
-    distribution with a standard deviation of `sigma`, phases are uniform.
+    Rubachev and Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", 2022. The frequencies f are normal with standard
+    deviation `sigma`, the phases p uniform.
 
     >>> PeriodicEmbedding(3, frequencies=16, size=4)(mx.zeros((2, 3))).shape
     (2, 3, 4)
     """
 
     def __init__(self, count: int, *, frequencies: int, size: int, sigma: float = 0.1, seed: int = 0) -> None:
-        """Draw the weights of `count` columns."""
+        """Initialize the weights for `count` columns."""
         super().__init__()
         check_positive(count=count, frequencies=frequencies)
         check_positive(**{"size - 1": size - 1})
@@ -35,53 +35,54 @@ class PeriodicEmbedding(nn.Module):
         self.bias = mx.random.uniform(-bound, bound, (count, size - 1), key=random_key(seed, "bias"))
 
     def __call__(self, numbers: mx.array) -> mx.array:
-        """Embed numbers, float[B, count]: float[B, count, size]."""
+        """Embed numbers, float[B, count], as float[B, count, size]."""
         waves = mx.cos(2 * pi * self.frequency[:, None] * numbers.T[..., None] + self.phase[:, None])  # [count, B, frequencies]
         linear = (waves @ self.weight).swapaxes(0, 1) + self.bias
         return mx.concatenate([linear, numbers[..., None]], axis=-1)
 
 
 class PiecewiseLinearEmbedding(nn.Module):
-    """Embed each number x as v x + c + W e(x), where e(x) says for each bin how far x is above its lower end.
+    """Piecewise linear embedding of a number x: v x + c + W e(x), with the piecewise linear encoding e(x).
 
-    e is the piecewise linear encoding of Gorishniy, Rubachev and Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning",
-    2022: 1 in bins below that of x, 0 in those above, and the share of the way in its own; below the first bin and above the last it goes
-    on linearly. W starts at zero, so that the embedding is linear in x at first (version B, of Gorishniy, Kotelnikov and Babenko,
-    2025). `bins` has the ends of the bins of each column, at least two, in ascending order: see `fit_columns`.
+    Gorishniy, Rubachev and Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", 2022: e(x) is 1 in bins below x, 0 in
+    bins above x, and the relative position in the bin of x. Below the first and above the last bin, e continues linearly. W starts at zero,
+    so that the embedding is initially linear in x (version B of Gorishniy, Kotelnikov and Babenko, 2025). `bins` contains at least two
+    ascending bin edges for each column: see `fit_columns`.
 
     >>> PiecewiseLinearEmbedding([(0.0, 1.0, 3.0), (-1.0, 1.0)], size=4)(mx.zeros((5, 2))).shape
     (5, 2, 4)
     """
 
     def __init__(self, bins: Sequence[Sequence[float]], *, size: int, seed: int = 0) -> None:
-        """Keep the bins, which do not train, and draw the weights."""
+        """Store the bins, which are not trained, and initialize the weights."""
         super().__init__()
         check_positive(size=size)
-        if short := [place for place, edges in enumerate(bins) if len(edges) < 2]:
+        if short := [column for column, edges in enumerate(bins) if len(edges) < 2]:
             raise ArgumentError(
-                f"Each column of numbers needs the ends of its bins, at least two, got {list(bins[short[0]])} for column {short[0]}. "
-                "Fit them: fit_columns(rows, numbers=[...], bins=48)."
+                f"Each numeric column needs at least two bin edges, got {list(bins[short[0]])} for column {short[0]}. "
+                "Fit the bins: fit_columns(rows, numbers=[...], bins=48)."
             )
         counts, bound = [len(edges) - 1 for edges in bins], size**-0.5
         shape = (len(bins), max(counts))
         slope, start = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         low, high = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        for place, (edges, count) in enumerate(zip(bins, counts, strict=True)):
+        for column, (edges, count) in enumerate(zip(bins, counts, strict=True)):
             widths = np.diff(np.asarray(edges, np.float64))
-            slope[place, :count], start[place, :count] = 1 / widths, -np.asarray(edges[:-1]) / widths
-            high[place, :count] = 1
-            low[place, 0], high[place, count - 1] = -np.inf, np.inf
-        self._slope, self._start, self._low, self._high = map(mx.array, (slope, start, low, high))  # with "_": no parameters
+            slope[column, :count], start[column, :count] = 1 / widths, -np.asarray(edges[:-1]) / widths
+            high[column, :count] = 1
+            low[column, 0], high[column, count - 1] = -np.inf, np.inf
+        # MLX does not train arrays in attributes with a leading underscore.
+        self._slope, self._start, self._low, self._high = map(mx.array, (slope, start, low, high))
         self.weight = mx.zeros((*shape, size))
         self.slope = mx.random.uniform(-bound, bound, (len(bins), size), key=random_key(seed, "slope"))
         self.bias = mx.random.uniform(-bound, bound, (len(bins), size), key=random_key(seed, "bias"))
 
     def encode(self, numbers: mx.array) -> mx.array:
-        """Encode numbers, float[B, count], in their bins: float[B, count, bins]."""
+        """Return the piecewise linear encoding of numbers, float[B, count], as float[B, count, bins]."""
         return mx.clip(numbers[..., None] * self._slope + self._start, self._low, self._high)
 
     def __call__(self, numbers: mx.array) -> mx.array:
-        """Embed numbers, float[B, count]: float[B, count, size]."""
+        """Embed numbers, float[B, count], as float[B, count, size]."""
         curved = (self.encode(numbers).swapaxes(0, 1) @ self.weight).swapaxes(0, 1)
         embedded: mx.array = numbers[..., None] * self.slope + self.bias + curved
         return embedded

@@ -1,4 +1,4 @@
-"""RealMLP: a multilayer perceptron for tables with well tuned defaults."""
+"""RealMLP: a multilayer perceptron for tables."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -17,15 +17,15 @@ from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot, one_h
 from mlxfp.models.tables.targets import TableTarget
 from mlxfp.support.checks import check_positive, check_types
 
-_MIXED = 5  # rows that a bias is mixed from
+_MIXED = 5  # number of rows in the random mixture for a bias
 
 
 @frozen(kw_only=True)
 class RealMLPConfig:
-    """The columns, the target and the sizes of a `RealMLP`; the defaults are those of its authors.
+    """Columns, target and sizes of a `RealMLP`. The defaults are the published sizes.
 
-    Columns with more than `one_hot` categories are embedded in `embedding_size` numbers. `steps` is how many training steps there will be:
-    dropout fades out in the second half of them; None: it does not.
+    Category columns with more than `one_hot` categories are embedded with `embedding_size` numbers. `steps` is the total number of training
+    steps: dropout fades to zero in the second half of the steps. With `steps=None`, the dropout rate is constant.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
@@ -47,24 +47,24 @@ class RealMLPConfig:
     def __attrs_post_init__(self) -> None:
         check_types(TableColumns, columns=self.columns)
         check_types(TableTarget, target=self.target)
-        check_positive(**{f"hidden_sizes[{place}]": size for place, size in enumerate(self.hidden_sizes)})
+        check_positive(**{f"hidden_sizes[{index}]": size for index, size in enumerate(self.hidden_sizes)})
         check_positive(one_hot=self.one_hot, embedding_size=self.embedding_size)
         if self.steps is not None:
             check_positive(steps=self.steps)
 
 
 class RealMLP(nn.Module):
-    """Turn the numbers and categories of rows into answers: logits float[B, outputs], or scaled values float[B] or [B, outputs].
+    """RealMLP network for tables: maps numbers and categories to logits float[B, outputs], or scaled values float[B] or [B, outputs].
 
     Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024 (RealMLP-TD):
-    periodic embeddings of numbers, a learned scale of every input, layers in the neural tangent parametrization, activations that are
-    mixed with the identity (SELU for classes, Mish for values), dropout that fades out. Two categories become -1 and 1, a few more are
-    one-hot, many are embedded; missing and unseen ones are zeros. Numbers of few categories are then scaled and clipped as columns of
-    numbers are, if the columns have their counts, as `fit_columns` makes them. In evaluation mode, values are at least `low` and at most
-    `high` of the target.
+    periodic embeddings of numbers, a learned scale for every input, layers in the neural tangent parametrization, learned mixtures of
+    activation and identity (SELU for classes, Mish for values), and fading dropout. Two categories become -1 and 1, a few more categories
+    are one-hot, many categories are embedded. Missing and unseen categories are zeros. If the columns have category counts, as from
+    `fit_columns`, one-hot numbers are scaled and clipped like numeric columns. In evaluation mode, values are clipped to `low` and `high`
+    of the target.
 
-    With `examples`, a batch of `numbers` and `categories` of training rows, the weights are drawn as published: each neuron has a
-    standard deviation of 1 over these rows, and is 0 between some of them. Without, biases start at 0.
+    `examples`, a batch of `numbers` and `categories` of training rows, enables the published initialization: each neuron has a standard
+    deviation of 1 over these rows, and is 0 at random mixtures of the rows. Without `examples`, biases start at 0.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
@@ -76,36 +76,40 @@ class RealMLP(nn.Module):
     """
 
     def __init__(self, config: RealMLPConfig, *, seed: int = 0, examples: Mapping[str, Any] | None = None) -> None:
-        """Draw the weights."""
+        """Initialize the weights."""
         super().__init__()
         check_types(RealMLPConfig, config=config)
         self.config = config
         numbers, kinds = len(config.columns.numbers), config.columns.kinds
-        self._few = tuple(place for place, count in enumerate(kinds) if count <= config.one_hot)
-        self._many = tuple(place for place, count in enumerate(kinds) if count > config.one_hot)
-        scales = [one_hot_scales(config.columns.counts[place]) for place in self._few]
-        self._scales = [tuple(map(mx.array, zip(*each, strict=True))) for each in scales]  # with "_": no parameters
-        width = sum(1 if kinds[place] == 2 else kinds[place] for place in self._few) + len(self._many) * config.embedding_size
+        self._few = tuple(index for index, count in enumerate(kinds) if count <= config.one_hot)
+        self._many = tuple(index for index, count in enumerate(kinds) if count > config.one_hot)
+        # MLX does not train arrays in attributes with a leading underscore.
+        scales = [one_hot_scales(config.columns.counts[index]) for index in self._few]
+        self._scales = [tuple(map(mx.array, zip(*pairs, strict=True))) for pairs in scales]
+        width = sum(1 if kinds[index] == 2 else kinds[index] for index in self._few) + len(self._many) * config.embedding_size
         if numbers:
             self.periodic = PeriodicEmbedding(
                 numbers, frequencies=config.frequencies, size=config.number_size, sigma=config.sigma, seed=seed
             )
-        self.categories = [_category_embedding(kinds[place], config.embedding_size, seed, place) for place in self._many]
+        self.categories = [_category_embedding(kinds[index], config.embedding_size, seed, index) for index in self._many]
         sizes = [width + numbers * config.number_size, *config.hidden_sizes, config.target.outputs]
         check_width(sizes[0], "RealMLP")
         self.scale = mx.ones(sizes[0])
         self.layers = [
-            NTKLinear(inputs, outputs, seed=seed, name=f"layers.{place}") for place, (inputs, outputs) in enumerate(pairwise(sizes))
+            NTKLinear(inputs, outputs, seed=seed, name=f"layers.{index}") for index, (inputs, outputs) in enumerate(pairwise(sizes))
         ]
         activation = mish if config.target.kind == "value" else selu
         self.activations = [MixedActivation(size, activation) for size in config.hidden_sizes]
         self.dropouts = [FadingDropout(config.dropout) for _ in config.hidden_sizes]
-        self.steps_done = mx.array(0, mx.int32)  # an integer does not train
+        self.steps_done = mx.array(0, mx.int32)  # integer arrays are not trained
         if examples is not None:
             self._adapt(examples, seed)
 
     def __call__(self, numbers: Input = None, categories: Input = None) -> mx.array:
-        """Answer for rows: `numbers` float[B, columns of numbers] and `categories` int[B, columns of categories], where there are any."""
+        """Return the outputs for `numbers`, float[B, number columns], and `categories`, int[B, category columns].
+
+        None means no such columns.
+        """
         config = self.config
         share = 1.0 if config.steps is None else _fading(self.steps_done / config.steps)
         if self.training:
@@ -126,31 +130,29 @@ class RealMLP(nn.Module):
             parts.append(self.periodic(numbers).reshape(len(numbers), -1))
         if categories is not None:
             few = zip(self._few, self._scales, strict=True)
-            parts += [scaled(one_hot(categories[:, place], kinds[place]), scales) for place, scales in few]
+            parts += [scaled(one_hot(categories[:, column], kinds[column]), scales) for column, scales in few]
             embedded = zip(self.categories, self._many, strict=True)
-            parts += [embed(mx.clip(categories[:, place], 0, kinds[place])) for embed, place in embedded]
+            parts += [embed(mx.clip(categories[:, column], 0, kinds[column])) for embed, column in embedded]
         return mx.concatenate(parts, axis=-1)
 
     def _adapt(self, examples: Mapping[str, Any], seed: int) -> None:
-        """Scale the weights and draw the biases by examples, layer by layer."""
+        """Adapt the scales of the weights and the biases to example rows, layer by layer."""
         hidden = self._inputs(examples.get("numbers"), examples.get("categories"))
-        for place, layer in enumerate(self.layers):
-            hidden = layer.adapted(hidden, random_key(seed, "bias", place), random_key(seed, "mixing", place))
-            if place < len(self.activations):
-                hidden = self.activations[place](hidden)
+        for index, layer in enumerate(self.layers):
+            hidden = layer.adapted(hidden, random_key(seed, "bias", index), random_key(seed, "mixing", index))
+            if index < len(self.activations):
+                hidden = self.activations[index](hidden)
 
 
 class NTKLinear(nn.Module):
-    """A linear layer in the neural tangent parametrization: W x / sqrt(inputs) + b, with weights from the standard normal distribution.
-
-    Jacot, Gabriel and Hongler, "Neural Tangent Kernel: Convergence and Generalization in Neural Networks", 2018.
+    """Linear layer in the neural tangent parametrization: W x / sqrt(inputs) + b, with standard normal weights.
 
     >>> NTKLinear(4, 3)(mx.ones((2, 4))).shape
     (2, 3)
     """
 
     def __init__(self, inputs: int, outputs: int, *, seed: int = 0, name: str = "layer") -> None:
-        """Draw the weights from (seed, name)."""
+        """Initialize the weights from (seed, name)."""
         super().__init__()
         check_positive(inputs=inputs, outputs=outputs)
         self.weight = mx.random.normal((outputs, inputs), key=random_key(seed, name))
@@ -162,9 +164,9 @@ class NTKLinear(nn.Module):
         return mapped
 
     def adapted(self, x: mx.array, *keys: mx.array) -> mx.array:
-        """Adapt to rows and return what they become: outputs of a standard deviation of 1, and of 0 at random mixtures of five rows.
+        """Adapt the layer to rows, and return the outputs. Outputs have standard deviation 1 and are 0 at random mixtures of five rows.
 
-        The weights of the five are uniform on the simplex (Steinwart, "A Sober Look at Neural Network Initializations", 2019: he+5).
+        The mixture weights are uniform on the simplex (Steinwart, "A Sober Look at Neural Network Initializations", 2019: he+5).
         """
         products = (x @ self.weight.T) * self.weight.shape[1] ** -0.5
         deviation = mx.sqrt(mx.var(products, axis=0))
@@ -179,33 +181,33 @@ class NTKLinear(nn.Module):
 
 
 class MixedActivation(nn.Module):
-    """An activation with a learned share for each neuron: x + (f(x) - x) * share; the shares start at 1.
+    """Activation with a learned share for each neuron: x + (f(x) - x) * share. The shares start at 1.
 
     >>> MixedActivation(3, nn.relu)(mx.array([[-1.0, 0.0, 2.0]])).tolist()
     [[0.0, 0.0, 2.0]]
     """
 
     def __init__(self, size: int, function: Any) -> None:
-        """Make the shares."""
+        """Create the shares."""
         super().__init__()
         self.share = mx.ones(size)
         self._function = function
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Activate float[B, size]."""
+        """Apply the activation to float[B, size]."""
         mixed: mx.array = x + (self._function(x) - x) * self.share
         return mixed
 
 
 class FadingDropout(Dropout):
-    """A dropout whose rate is multiplied at each call.
+    """Dropout with a rate that can change at each call.
 
     >>> FadingDropout(0.5).keyed(random_key(0))(mx.ones(4), 0.0).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
 
     def __call__(self, x: mx.array, share: float | mx.array = 1.0) -> mx.array:
-        """Drop values of an array, each with a chance of `rate` times `share`; the identity in evaluation mode."""
+        """Drop values with probability `rate` * `share`. In evaluation mode, return the array unchanged."""
         if not self.training or self.rate == 0:
             return x
         kept = 1 - self.rate * share
@@ -213,7 +215,7 @@ class FadingDropout(Dropout):
 
 
 def _fading(done: mx.array) -> mx.array:
-    """Stay at 1 for the first half of the way, then fall to 0 as half a cosine; `done` is the share of the way.
+    """Return 1 during the first half of training, then a cosine decay to 0. `done` is the completed fraction.
 
     >>> [round(_fading(mx.array(share)).item(), 3) for share in (0.0, 0.5, 0.75, 1.0)]
     [1.0, 1.0, 0.5, 0.0]
@@ -221,8 +223,8 @@ def _fading(done: mx.array) -> mx.array:
     return 0.5 + 0.5 * mx.cos(pi * mx.clip(2 * done - 1, 0, 1))
 
 
-def _category_embedding(count: int, size: int, seed: int, place: int) -> Embedding:
-    """Make the embedding of a column; missing and unseen categories start at 0, the mean of all others."""
-    made = Embedding(count + 1, size, table="categories")
-    made.weight = mx.random.normal((count + 1, size), key=random_key(seed, "categories", place)) * (mx.arange(count + 1) > 0)[:, None]
-    return made
+def _category_embedding(count: int, size: int, seed: int, column: int) -> Embedding:
+    """Return the embedding of a category column. Missing and unseen categories start at zero, the mean of all others."""
+    embedding = Embedding(count + 1, size, table="categories")
+    embedding.weight = mx.random.normal((count + 1, size), key=random_key(seed, "categories", column)) * (mx.arange(count + 1) > 0)[:, None]
+    return embedding

@@ -1,4 +1,4 @@
-"""TabM: many multilayer perceptrons in one, for tables."""
+"""TabM: an ensemble of multilayer perceptrons with shared layers, for tables."""
 
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ from mlxfp.support.checks import check_positive, check_types
 
 @frozen(kw_only=True)
 class TabMConfig:
-    """The columns, the target and the sizes of a `TabM`; the defaults are those of its authors. The columns need bins.
+    """Columns, target and sizes of a `TabM`. The defaults are the published sizes. The columns need bins.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
@@ -39,12 +39,12 @@ class TabMConfig:
 
 
 class TabM(nn.Module):
-    """Turn the numbers and categories of rows into answers of many members, and these into one.
+    """TabM ensemble for tables: maps numbers and categories of rows to the outputs of many members and to a combined output.
 
     Gorishniy, Kotelnikov and Babenko, "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling", 2025: TabM-mini with
-    piecewise linear embeddings. All members share the layers; each has its own scale of every input, [members, inputs], and its own output
-    layer. `members` gives the answers of each: train on the mean of their losses. A call gives the answer of all: the mean of values, or
-    the logits of the mean of their probabilities. Categories are one-hot; missing and unseen ones are zeros.
+    piecewise linear embeddings. All members share the layers. Each member has a scale for every input, [members, inputs], and an output
+    layer. The method `members` returns the output of each member: train on the mean of the member losses. A call returns the combined
+    output: the mean of values, or the logits of the mean probabilities. Categories are one-hot. Missing and unseen categories are zeros.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
@@ -56,7 +56,7 @@ class TabM(nn.Module):
     """
 
     def __init__(self, config: TabMConfig, *, seed: int = 0) -> None:
-        """Draw the weights."""
+        """Initialize the weights."""
         super().__init__()
         check_types(TabMConfig, config=config)
         self.config = config
@@ -67,11 +67,11 @@ class TabM(nn.Module):
         if columns.numbers:
             bins = [column.bins for column in columns.numbers]
             self.piecewise = PiecewiseLinearEmbedding(bins, size=config.number_size, seed=seed)
-        # All inputs that come from one column have the same scale at first, as in the code of the authors.
+        # All inputs from the same column start with the same scale, as in the code of the authors.
         drawn = mx.random.normal((members, len(sections)), key=random_key(seed, "scale"))
-        self.scale = mx.take(drawn, mx.array([place for place, size in enumerate(sections) for _ in range(size)]), axis=1)
+        self.scale = mx.take(drawn, mx.array([index for index, size in enumerate(sections) for _ in range(size)]), axis=1)
         sizes = [inputs, *[config.hidden_size] * config.num_hidden_layers]
-        self.layers = [_linear(*pair, seed, place) for place, pair in enumerate(pairwise(sizes))]
+        self.layers = [_linear(*pair, seed, index) for index, pair in enumerate(pairwise(sizes))]
         self.dropouts = [Dropout(config.dropout) for _ in self.layers]
         bound = config.hidden_size**-0.5
         shape = (members, config.hidden_size, config.target.outputs)
@@ -79,17 +79,17 @@ class TabM(nn.Module):
         self.output_bias = mx.random.uniform(-bound, bound, (members, shape[2]), key=random_key(seed, "output_bias"))
 
     def members(self, numbers: Input = None, categories: Input = None) -> mx.array:
-        """Return the answers of each member, float[B, members, outputs]; of one value float[B, members].
+        """Return the output of each member: float[B, members, outputs], or float[B, members] for a single value.
 
-        `numbers` is float[B, columns of numbers] and `categories` int[B, columns of categories], where there are any.
+        `numbers` is float[B, number columns] and `categories` int[B, category columns]. None is valid if there are no such columns.
         """
         check_inputs(self.config.columns, numbers, categories)
         parts = list[mx.array]()
         if numbers is not None and "piecewise" in self:
             parts.append(self.piecewise(numbers).reshape(len(numbers), -1))
         if categories is not None:
-            known = [categories[:, place, None] == mx.arange(1, count + 1) for place, count in enumerate(self.config.columns.kinds)]
-            parts += [each.astype(self.scale.dtype) for each in known]
+            known = [categories[:, index, None] == mx.arange(1, count + 1) for index, count in enumerate(self.config.columns.kinds)]
+            parts += [one_hot.astype(self.scale.dtype) for one_hot in known]
         hidden = mx.concatenate(parts, axis=-1)[:, None] * self.scale
         for layer, dropout in zip(self.layers, self.dropouts, strict=True):
             hidden = dropout(nn.relu(layer(hidden)))
@@ -97,11 +97,11 @@ class TabM(nn.Module):
         return answers[..., 0] if self._single else answers
 
     def __call__(self, numbers: Input = None, categories: Input = None) -> mx.array:
-        """Return the answer of all members: logits float[B, outputs], or scaled values float[B] or [B, outputs]."""
+        """Return the combined output: logits float[B, outputs], or scaled values float[B] or [B, outputs]."""
         answers, kind = self.members(numbers, categories), self.config.target.kind
         if kind == "value":
             return answers.mean(axis=1)
-        # Logits of the mean probability: log p, and log p - log(1 - p).
+        # Logits of the mean probability: log p for classes, log p - log(1 - p) for labels.
         count = answers.shape[1]
         if kind == "class":
             return mx.logsumexp(answers - mx.logsumexp(answers, axis=-1, keepdims=True), axis=1) - mx.log(mx.array(count))
@@ -113,9 +113,9 @@ class TabM(nn.Module):
         return self.config.target.kind == "value" and self.config.target.outputs == 1
 
 
-def _linear(inputs: int, outputs: int, seed: int, place: int) -> nn.Linear:
-    """Make a linear layer with weights and biases as in PyTorch, uniform within 1 / sqrt(inputs)."""
-    made, bound = nn.Linear(inputs, outputs), inputs**-0.5
-    made.weight = mx.random.uniform(-bound, bound, (outputs, inputs), key=random_key(seed, "layers", place, "weight"))
-    made.bias = mx.random.uniform(-bound, bound, (outputs,), key=random_key(seed, "layers", place, "bias"))
-    return made
+def _linear(inputs: int, outputs: int, seed: int, index: int) -> nn.Linear:
+    """Return a linear layer initialized as in PyTorch: weights and biases uniform within 1 / sqrt(inputs)."""
+    layer, bound = nn.Linear(inputs, outputs), inputs**-0.5
+    layer.weight = mx.random.uniform(-bound, bound, (outputs, inputs), key=random_key(seed, "layers", index, "weight"))
+    layer.bias = mx.random.uniform(-bound, bound, (outputs,), key=random_key(seed, "layers", index, "bias"))
+    return layer

@@ -1,4 +1,4 @@
-"""What a network for tables answers: classes, labels or values, and how its outputs are read."""
+"""Targets of table networks: classes, labels or values, and the conversion of outputs to predictions."""
 
 from typing import Literal, get_args
 
@@ -14,10 +14,10 @@ Kind = Literal["class", "labels", "value"]
 
 @frozen
 class TableTarget:
-    """What the outputs of a network are: logits of classes, one logit for each of several labels, or scaled values.
+    """Target of a table network: logits of classes, a logit for each of several labels, or scaled values.
 
-    Values are learned as (value - mean) / scale, of their logarithms log(1 + value) with `log`. `low` and `high` are the smallest and the
-    largest scaled value of the training rows: a network may predict none beyond. All of these have one number for each output, or none.
+    Values are learned as (value - mean) / scale, with `log` on a log(1 + value) scale. `low` and `high` are the smallest and largest scaled
+    values of the training rows; predictions are limited to this range. The four tuples have one number per output, or are empty.
 
     >>> TableTarget("value", 1, mean=(100.0,), scale=(50.0,)).read(np.array([0.0, 2.0])).tolist()
     [100.0, 200.0]
@@ -36,10 +36,10 @@ class TableTarget:
         check_positive(outputs=self.outputs)
         for name in ("mean", "scale", "low", "high"):
             if len(getattr(self, name)) not in (0, self.outputs):
-                raise ArgumentError(f"{name} needs a number for each of {self.outputs} outputs, got {len(getattr(self, name))}.")
+                raise ArgumentError(f"{name} needs one number for each of {self.outputs} outputs, got {len(getattr(self, name))} numbers.")
 
     def read(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn probabilities or scaled values into predictions: probabilities as they are, values in the units of the target."""
+        """Convert probabilities or scaled values to predictions. Probabilities are unchanged; values get the units of the target."""
         if self.kind != "value":
             return answers
         values = answers * np.asarray(self.scale or 1.0) + np.asarray(self.mean or 0.0)

@@ -1,8 +1,8 @@
-"""Laws: functions that raise `AssertionError` where a value breaks a law of its family, showing the smallest case.
+"""Laws: functions that raise `AssertionError` with the smallest failing case if a value breaks a law of its family.
 
-Check your own sources, stages, collators, losses, models and steps with them: `check` picks the laws that apply and runs them under
-hypothesis; each law can also be called with inputs of your own. The modules set
-`__tracebackhide__`, so pytest shows the line of the test and the message, without the frames in between.
+Use the laws to check your own sources, stages, collators, losses, models and steps. `check` selects the laws of a value and runs them
+under hypothesis. Each law is also a plain function of your own inputs. The modules set `__tracebackhide__`, so pytest shows the line of
+the test and the message without the frames of this package.
 """
 
 from mlxfp.testing.laws.checking import Law as Law

@@ -1,4 +1,4 @@
-"""All laws that apply to a value, checked at once or one by one, under hypothesis."""
+"""Checks of all laws of a value under hypothesis, together or separately."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 
-def check(  # noqa: PLR0913  # one function for every kind of value, each with what its laws need
+def check(  # noqa: PLR0913  # one function for all families, with the arguments of their laws
     subject: Any,
     *,
     schema: Schema | None = None,
@@ -45,27 +45,28 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     arrays: "st.SearchStrategy[tuple[Any, ...]] | None" = None,
     events: "Sequence[Event] | None" = None,
 ) -> None:
-    """Check every law that applies to a dataset, source, stage, collator, metric, observer or train step, under hypothesis.
+    """Check all laws of a dataset, source, stage, collator, metric, observer or train step under hypothesis.
 
-    - A **dataset** or source: use a short one, because the laws look at every item, and resume after each.
-    - A **stage**, or a `compose` of stages and of functions of datasets: it gets random tables, cut into chunks at random. Tables that
-      it cannot process (`SchemaError` when it is built) are left out; `schema` or `examples` say which ones it can. With `ahead`, the
-      number of rows that it may read ahead, laziness is checked too: for stages that keep the order of rows.
-    - A **collator**, or any other function from a list of dicts to arrays of any library: it gets random groups of `schema` or `examples`
-      (one is needed). Those of mlxfp also get them as views, and others with `views=True`, as `fp.collate` passes them. What an array of
-      the batch holds is checked where that is stated: `masks` maps each mask to the column whose values it marks, `padding` an array to
-      the value on padding, `labels` to (column of tokens, how many places on, value where there is no label) as in
-      `{"labels": ("input_ids", 1, -100)}`, `carries` to the column whose values it holds, `dtypes` to the name of its dtype.
-    - A **metric** or loss, with `arrays`: a strategy of tuples of its arguments, each [B, ...] with a row for each example.
-    - An **observer**, with the `events` of a run.
-    - A **train step**, with a `state` to start from and `batches` to train on. Compiling takes some time.
+    - A **dataset** or source should be short, because the laws read every item and resume after every item.
+    - A **stage**, or a `compose` of stages and dataset functions, receives random tables in random chunks. The check skips tables rejected
+      with `SchemaError` when the pipeline is built. `schema` or `examples` restrict the tables. `ahead` is the number of rows a stage
+      may read in advance. With `ahead`, laziness is checked too; the stage must keep the row order.
+    - A **collator**, or any other function from a list of dicts to arrays of any library, receives random groups of `schema` or `examples`
+      (one of the two is required). Collators of mlxfp also receive views; `views=True` passes views to other collators, as `fp.collate`
+      does. Further arguments state batch contents. `masks` maps a mask to the column of marked values. `padding` maps an array to
+      its padding value. `labels` maps an array to (token column, shift, value without a label), for example
+      `{"labels": ("input_ids", 1, -100)}`. `carries` maps an array to the column copied into the array. `dtypes` maps an array to the name
+      of its dtype.
+    - A **metric** or loss needs `arrays`: a strategy for tuples of arguments, each of shape [B, ...] with one row per example.
+    - An **observer** needs the `events` of a run.
+    - A **train step** needs an initial `state` and training `batches`. Compilation takes some time.
 
-    `schema` draws any values of its types (for a collator, use fields that are not nullable). `examples` is a strategy of sequences of
-    mappings, such as `strategies.examples(schema)`, or one that draws realistic values; with both, `schema` gives the types. Hypothesis'
-    own settings, `settings.register_profile`, say how many cases are drawn.
+    `schema` draws arbitrary values of its types (for a collator, use non-nullable fields). `examples` is a strategy for sequences of
+    mappings, such as `strategies.examples(schema)` or a strategy for realistic values. With both arguments, `schema` gives the types. The
+    hypothesis settings (`settings.register_profile`) set the number of cases.
 
-    Raises `AssertionError` with the law that is broken and the smallest case that was found, `ArgumentError` for arguments that the laws
-    of the value do not need, and `ArgumentTypeError` for any other value.
+    Raises `AssertionError` with the broken law and the smallest failing case, `ArgumentError` for arguments that no law of the value uses,
+    and `ArgumentTypeError` for any other value.
 
     >>> from hypothesis import strategies as st
     >>> import mlxfp as fp
@@ -73,19 +74,19 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     >>> check(fp.collators.text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
     >>> check(fp.batch(2), ahead=0)
 
-    See also: `laws_of` for the laws one by one, and `testing.parametrize_with_laws` for a test of each.
+    See also: `laws_of` for the separate laws, and `testing.parametrize_with_laws` for one test per law.
     """
-    __tracebackhide__ = True  # for IPython, which asks functions and not modules
+    __tracebackhide__ = True  # IPython looks for this name only inside functions
     stated = {"masks": masks, "padding": padding, "labels": labels, "carries": carries, "dtypes": dtypes}
     given: dict[str, Any] = {"state": state, "batches": batches, "arrays": arrays, "events": events, **stated}
-    found = Subject(subject, schema=schema, examples=examples, ahead=ahead, views=views, **given)
-    for trial in tuple(found.family.trials(found)):
+    checked = Subject(subject, schema=schema, examples=examples, ahead=ahead, views=views, **given)
+    for trial in tuple(checked.family.trials(checked)):
         _run(trial, "every_law_holds")
 
 
 @frozen(repr=False)
 class Law:
-    """A law of a part: call it to check it. Made by `laws_of`.
+    """Callable law of a part, returned by `laws_of`. Calling the law checks the part.
 
     >>> import mlxfp as fp
     >>> law = laws_of(fp.batch(2))[0]
@@ -99,15 +100,15 @@ class Law:
     trials: tuple[Trial, ...]
 
     def __call__(self) -> None:
-        """Check the law under hypothesis. Raises `AssertionError` with the smallest case that breaks it."""
-        __tracebackhide__ = True  # for IPython, which asks functions and not modules
+        """Check the law under hypothesis. Raises `AssertionError` with the smallest failing case."""
+        __tracebackhide__ = True  # IPython looks for this name only inside functions
         for trial in self.trials:
-            alone = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
+            trial_of_law = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
             try:
-                for case in _drawn(trial):
-                    _hold(alone, case)
+                for case in _drawn_cases(trial):
+                    _check_case(trial_of_law, case)
             except Exception:
-                _run(alone, self.name)  # raises for the smallest case that it finds
+                _run(trial_of_law, self.name)  # raises the error of the smallest failing case
                 raise
 
     def __repr__(self) -> str:
@@ -115,13 +116,13 @@ class Law:
 
     @property
     def said(self) -> str:
-        """What the law says, in a sentence."""
+        """Statement of the law as one sentence."""
         law = next(law for law in self.trials[0].laws if law_name(law) == self.name)
         return (getdoc(law.func if isinstance(law, partial) else law) or "").partition("\n")[0].removeprefix("Law: ")
 
 
 def laws_of(part: Any) -> tuple[Law, ...]:
-    """Return the laws that `check` checks for a part, each to be called alone; what needs arguments of `check` is a `Subject`.
+    """Return the laws that `check` runs for a part, each callable alone. Pass a `Subject` if the part needs arguments of `check`.
 
     >>> import mlxfp as fp
     >>> [law.name for law in laws_of(fp.from_examples([{"x": 1}]))][:3]
@@ -131,13 +132,13 @@ def laws_of(part: Any) -> tuple[Law, ...]:
     trials = tuple(subject.family.trials(subject))
     names = [[law_name(law) for law in trial.laws] for trial in trials]
     return tuple(
-        Law(subject, name, tuple(trial for trial, own in zip(trials, names, strict=True) if name in own))
+        Law(subject, name, tuple(trial for trial, law_names in zip(trials, names, strict=True) if name in law_names))
         for name in dict.fromkeys(chain.from_iterable(names))
     )
 
 
-def _drawn(trial: Trial) -> list[Mapping[str, Any]]:
-    """Draw the cases of a trial, once for all its laws: drawing takes longer than most laws."""
+def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
+    """Draw the cases of a trial once for all laws, because drawing takes longer than most laws."""
 
     def keep(**case: Any) -> None:
         try:
@@ -145,7 +146,7 @@ def _drawn(trial: Trial) -> list[Mapping[str, Any]]:
         except Exception as error:
             if isinstance(error, UnsatisfiedAssumption):
                 raise
-            # an error of the part is raised again when a law is checked
+            # the check of a law raises errors of the part again
         trial.drawn.append(case)
 
     if not trial.drawn:
@@ -154,13 +155,12 @@ def _drawn(trial: Trial) -> list[Mapping[str, Any]]:
 
 
 def _run(trial: Trial, name: str) -> None:
-    """Check the laws of a trial, and raise for the smallest case that breaks one, not one for each law."""
+    """Check the laws of a trial and raise the error of the smallest failing case. Reports one broken law at most."""
     __tracebackhide__ = True
-    _under_hypothesis(trial, lambda **case: _hold(trial, case), name)
+    _under_hypothesis(trial, lambda **case: _check_case(trial, case), name)
 
 
-def _hold(trial: Trial, case: Mapping[str, Any]) -> None:
-    """Check all laws of a trial on a case."""
+def _check_case(trial: Trial, case: Mapping[str, Any]) -> None:
     __tracebackhide__ = True
     try:
         for inputs in trial.inputs(**case):
@@ -173,36 +173,36 @@ def _hold(trial: Trial, case: Mapping[str, Any]) -> None:
 
 
 def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) -> None:
-    """Call a function with the cases of a trial, with the current settings; failures are reported under a name."""
+    """Call a function with the cases of a trial under the current settings. Failures are reported under `name`."""
     __tracebackhide__ = True
     cases = trial.cases()
     if not cases:
         function()
         return
     function.__name__ = function.__qualname__ = name
-    calm = settings(
+    limited = settings(
         max_examples=min(settings().max_examples, trial.most or settings().max_examples),
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        phases=set(settings().phases) - {Phase.explain},  # it takes longer than all other phases, and the laws explain themselves
+        phases=set(settings().phases) - {Phase.explain},  # the slowest phase, not needed for laws
     )
     try:
-        calm(given(**cases)(function))()
-    except FlakyFailure as flaky:  # what the value remembers of earlier calls cannot be repeated
+        limited(given(**cases)(function))()
+    except FlakyFailure as flaky:  # failures are not repeatable if a part keeps state between calls
         first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), flaky)
-        first.add_note("The same case passed when it was run again, so earlier calls matter: something is kept between calls.")
-        raise first.with_traceback(_of_the_user(first.__traceback__)) from None
+        first.add_note("The same case passed in a second run, so the result depends on state kept from earlier calls.")
+        raise first.with_traceback(_user_traceback(first.__traceback__)) from None
     except (FailedHealthCheck, Unsatisfiable) as error:
         if not trial.unfit:
             raise
         raise ArgumentError(trial.unfit) from error
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is raised again
-        raise error.with_traceback(_of_the_user(error.__traceback__)) from error.__cause__
+    except Exception as error:  # noqa: BLE001  # the error is raised again
+        raise error.with_traceback(_user_traceback(error.__traceback__)) from error.__cause__
 
 
-def _of_the_user(traceback: TracebackType | None) -> TracebackType | None:
-    """Leave out the frames of the laws, and of hypothesis around them: what is left is a function of the user that was being checked."""
+def _user_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """Remove the leading traceback frames of the laws and hypothesis. The remaining frames belong to the checked user function."""
     rest = traceback
     while traceback is not None:
         if "__tracebackhide__" in traceback.tb_frame.f_globals:

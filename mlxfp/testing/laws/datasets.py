@@ -1,4 +1,4 @@
-"""The laws of datasets and sources: values that are the same each time, and read from any position and at any row."""
+"""Laws of datasets and sources: repeated reads give the same items, from any position and at any row."""
 
 import copy
 import pickle
@@ -27,7 +27,7 @@ Transform = Callable[[Dataset[Any]], Dataset[Any]]
 
 
 def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int = 0) -> Any:
-    """Return all items from a cursor on, with the hidden columns: a table of examples, or a list of groups or batches.
+    """Return all items after a cursor, with the hidden columns: a table of examples, or a list of groups or batches.
 
     >>> import mlxfp as fp
     >>> collect(fp.from_examples([{"x": 1}])).column_names
@@ -44,21 +44,21 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def through_bytes(value: Any) -> Any:
-    """Write a state or a position the way a cursor does, and read it back."""
+    """Write a state or a position to bytes as in a cursor and return the decoded value."""
     return Cursor.from_bytes(Cursor(Snapshot(0, value), 0).to_bytes()).base.position
 
 
 def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
-    """Transform a dataset of these chunks; return it with the log of the chunks that it reads from now on."""
+    """Return the transformed dataset of these chunks and a log of the chunks read from now on."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
-    schema(dataset)  # may read the first rows, which is not what a law counts
+    schema(dataset)  # may read the first rows; the log must not count this read
     log.clear()
     return dataset, log
 
 
 def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: iterating again gives the same items, also while another iteration is running.
+    """Law: a second iteration gives the same items, even while another iteration is running.
 
     >>> import mlxfp as fp
     >>> assert_repeatable(fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -66,20 +66,20 @@ def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     assert_same(collect(dataset, epoch=epoch), collect(dataset, epoch=epoch), f"iterating {dataset!r} twice gives the same")
     items = [item for item, _ in iterate(dataset, epoch=epoch)]
     pairs = list(zip_longest(iterate(dataset, epoch=epoch), iterate(dataset, epoch=epoch)))
-    for place, side in ((0, "first"), (1, "second")):
-        found = [pair[place][0] for pair in pairs if pair[place] is not None]
-        assert_same(found, items, f"the {side} of two parallel iterations of {dataset!r} gives the same as one alone")
+    for index, side in ((0, "first"), (1, "second")):
+        actual = [pair[index][0] for pair in pairs if pair[index] is not None]
+        assert_same(actual, items, f"the {side} of two parallel iterations of {dataset!r} gives the same as one alone")
 
 
 def assert_value(value: Any) -> None:
-    """Law: a dataset, stage or source is a value: copies and pickled copies are equal, with the same hash, repr and fingerprint.
+    """Law: a dataset, stage or source is a value: deep copies and pickled copies are equal, with equal hash, repr and fingerprint.
 
     >>> import mlxfp as fp
     >>> assert_value(fp.batch(2))
     """
     assert_same_value(copy.deepcopy(value), value)
     try:
-        copied = pickle.loads(pickle.dumps(value))  # noqa: S301  # bytes of our own
+        copied = pickle.loads(pickle.dumps(value))  # noqa: S301  # trusted bytes
     except Exception as error:
         raise AssertionError(
             f"{value!r} is equal after pickling, but that raises {type(error).__name__}: {error}. "
@@ -95,14 +95,14 @@ def assert_same_value(a: Any, b: Any) -> None:
     >>> assert_same_value(fp.batch(2), fp.batch(2, drop_last=False))
     """
     assert a == b, f"{a!r} equals {b!r}"
-    assert not a != b, f"{a!r} does not differ from {b!r}"  # noqa: SIM202  # the operator is what is tested
+    assert not a != b, f"{a!r} does not differ from {b!r}"  # noqa: SIM202  # this line tests the operator
     assert hash(a) == hash(b), f"{a!r} has the hash of {b!r}"
     assert repr(a) == repr(b), f"{a!r} prints as {b!r}"
     assert fingerprint(a) == fingerprint(b), f"{a!r} has the fingerprint of {b!r}"
 
 
 def assert_told_apart(a: Any, b: Any) -> None:
-    """Law: values that behave differently are unequal and have different fingerprints.
+    """Law: values with different behaviour are unequal and have different fingerprints.
 
     >>> import mlxfp as fp
     >>> assert_told_apart(fp.batch(2), fp.batch(3))
@@ -112,7 +112,7 @@ def assert_told_apart(a: Any, b: Any) -> None:
 
 
 def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> None:
-    """Law: building, comparing, hashing, printing and fingerprinting a pipeline reads nothing.
+    """Law: building, comparing, hashing, printing and fingerprinting a pipeline reads no data.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -121,35 +121,35 @@ def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> 
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
     assert not log, f"building {dataset!r} reads nothing, but it read chunks of {log} rows"
-    for look in (hash, repr, fingerprint, known_length):
-        look(dataset)
+    for inspect in (hash, repr, fingerprint, known_length):
+        inspect(dataset)
     _ = dataset == copy.copy(dataset), dataset.level, dataset.indexable
     assert not log, f"looking at {dataset!r} reads nothing, but chunks of {log} rows were read"
 
 
 def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
-    """Law: the repr of a value is the call that makes it; evaluated with `names`, it gives an equal value.
+    """Law: the repr of a value is the call that creates the value. Evaluating the repr with `names` gives an equal value.
 
     >>> import mlxfp as fp
     >>> assert_prints(fp.batch(2), {"batch": fp.batch})
     """
     text = repr(part)
     try:
-        made = eval(text, dict(names))  # noqa: S307  # the text is our own repr, and the law is that it evaluates
+        value = eval(text, dict(names))  # noqa: S307  # a trusted repr; the law requires evaluation
     except Exception as error:
         raise AssertionError(f"{text} evaluates, but that raises {type(error).__name__}: {error}") from error
-    assert made == part, f"{text} evaluates to an equal value, but it gives {made!r}"
+    assert value == part, f"{text} evaluates to an equal value, but it gives {value!r}"
 
 
 def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: `schema`, `length`, `level`, `repr` and `explain` agree with what iterating gives.
+    """Law: `schema`, `length`, `level`, `repr` and `explain` agree with the items of an iteration.
 
     >>> import mlxfp as fp
     >>> assert_described(fp.from_examples([{"x": 1}]))
     """
-    found = collect(dataset, epoch=epoch)
+    items = collect(dataset, epoch=epoch)
     for stated in (known_length(dataset), length(dataset)):
-        assert stated in (None, len(found)), f"the length of {dataset!r} is stated as {stated}, but {len(found)} items came out"
+        assert stated in (None, len(items)), f"the length of {dataset!r} is stated as {stated}, but {len(items)} items came out"
     text = explain(dataset)
     missing = [part for part in map(repr, flat_parts(dataset)) if part not in repr(dataset) or part not in text]
     assert not missing, f"{dataset!r} and its explanation name every part, but {missing} are missing in\n{text}"
@@ -167,10 +167,10 @@ def assert_same_items(found: Dataset[Any], expected: Dataset[Any], *, epoch: int
 
 
 def assert_reads(source: Source, *, epoch: int = 0) -> None:
-    """Law: reading from the position after a chunk gives exactly the chunks that follow it, and reading again gives the same.
+    """Law: reading from the position after a chunk gives exactly the following chunks, and reading twice gives equal chunks.
 
-    From the last position, nothing is read. All chunks have the stated schema, their rows or items add up to the stated length, and
-    positions can be written to bytes.
+    Reading from the last position gives no chunk. All chunks have the stated schema. The counts of rows or items add up to the stated
+    length. Positions can be written to bytes.
 
     >>> import mlxfp as fp
     >>> assert_reads(fp.from_examples([{"x": 1}]).source)
@@ -182,31 +182,31 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
             f"{source!r} states the schema\n{source.schema()}\nbut reads a chunk with\n{chunk.schema}"
         )
     assert_same(_joined(source, source.read(epoch, None)), _joined(source, read), f"reading {source!r} twice gives the same")
-    for place, (_, position) in enumerate(read, 1):
-        for again in (position, through_bytes(position)):
-            claim = f"reading {source!r} from position {again!r} gives what follows chunk {place - 1}"
-            assert_same(_joined(source, source.read(epoch, again)), _joined(source, read[place:]), claim)
+    for chunk_count, (_, position) in enumerate(read, 1):
+        for start_position in (position, through_bytes(position)):
+            claim = f"reading {source!r} from position {start_position!r} gives what follows chunk {chunk_count - 1}"
+            assert_same(_joined(source, source.read(epoch, start_position)), _joined(source, read[chunk_count:]), claim)
     count = sum(chunk.num_rows for chunk in chunks) if source.traits.level == "examples" else len(chunks)
     for stated in (source.length(), exact_length(source)):
         assert stated in (None, count), f"{source!r} states the length {stated}, but reads {count}"
 
 
 def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, epoch: int = 0) -> None:
-    """Law: the rows taken by number, int64[N], are those that iterating gives at these places, hidden columns included.
+    """Law: rows taken by index, int64[N], equal the iterated rows with these indices, including hidden columns.
 
     >>> import mlxfp as fp
     >>> assert_random_access(fp.from_examples([{"x": 1}, {"x": 2}]), np.array([1, 0, 1]))
     """
     assert dataset.indexable, f"{dataset!r} has random access"
-    taken = pa.Table.from_batches([take_rows(dataset, epoch, indices)])
+    taken_rows = pa.Table.from_batches([take_rows(dataset, epoch, indices)])
     iterated = collect(dataset, epoch=epoch)
     expected = iterated.take(pa.array(indices))
     assert_same(
-        taken.select(expected.column_names), expected, f"taking the rows {indices.tolist()} of {dataset!r} gives the rows of iterating"
+        taken_rows.select(expected.column_names), expected, f"taking the rows {indices.tolist()} of {dataset!r} gives the rows of iterating"
     )
 
 
 def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
-    """Join chunks of examples, whose boundaries mean nothing; groups and batches are compared one by one."""
+    """Concatenate chunks of examples, because their boundaries have no meaning. Return groups and batches as a list."""
     chunks = [chunk for chunk, _ in read]
     return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.traits.level == "examples" else chunks

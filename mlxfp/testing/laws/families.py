@@ -1,4 +1,4 @@
-"""The table of families: what a part is, what its laws need to know, which laws apply, and the cases that each law is checked on."""
+"""Table of part families: recognised types, arguments, laws, and the cases for each law."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
-Inputs = Mapping[str, Any]  # by the names that laws have for them
+Inputs = Mapping[str, Any]  # maps argument names of laws to values
 _EPOCHS = st.integers(0, 2)
-_COPIES = 10  # cases for which a collator is copied, with all that it keeps: a tokenizer takes 0.1 s
-_STEPS = 6  # enough steps for a start, a middle and an end
+_COPIES = 10  # maximum number of collator copies, because copying a tokenizer takes 0.1 s
+_STEPS = 6  # number of training steps: enough for a start, a middle and an end
 
 
 @frozen
 class Subject:
-    """A part with what its laws need to know: the arguments of `check` as a value, for `laws_of` and `parametrize_with_laws`.
+    """A part with the arguments of `check`, for `laws_of` and `parametrize_with_laws`.
 
     >>> import mlxfp as fp
     >>> Subject(fp.batch(2), ahead=0).family.name
@@ -71,32 +71,32 @@ class Subject:
         if unused:
             raise ArgumentError(
                 f"The laws of a {self.family.name} do not use {', '.join(unused)}, got {brief(self.part)}. "
-                f"Leave it out. They use: {', '.join(self.family.takes) or 'nothing more'}."
+                f"Remove {' and '.join(f'{name}=' for name in unused)}. Arguments in use: {', '.join(self.family.takes) or 'none'}."
             )
 
     @property
     def family(self) -> "Family":
-        """What the part is. Raises `ArgumentTypeError` for a value that has no laws."""
-        found = next((family for family in FAMILIES if family.fits(self)), None)
-        if found is None:
+        """Family of the part. Raises `ArgumentTypeError` if the part belongs to no family."""
+        match = next((family for family in FAMILIES if family.fits(self)), None)
+        if match is None:
             raise ArgumentTypeError(
                 f"check takes a dataset, source, stage, collator, metric, observer or train step, got {type(self.part).__name__}: "
-                f"{self.part!r:.80}. For other values, call the laws themselves."
+                f"{self.part!r:.80}. For other values, call the functions of fp.testing.laws."
             )
-        return found
+        return match
 
     def gives(self, *names: str) -> bool:
-        """Whether one of these arguments is given."""
+        """Return True if at least one of these arguments is set."""
         values = (getattr(self, name) for name in names)
         return any(value is not None and value is not False for value in values)
 
 
 @frozen
 class Trial:
-    """Laws that are checked on the same cases. `inputs` makes, of the values drawn for a case, what the laws take, by its name.
+    """Laws with shared cases.
 
-    `note` says more about a case than its values do, and `unfit` what to do where too few of the drawn cases can be used.
-    `drawn` are the cases, once they are drawn.
+    `inputs` converts the drawn values of a case to law arguments by name. `note` returns an extra line about a failing case. `unfit` is the
+    error message for too few usable cases. `drawn` holds the cases after drawing.
     """
 
     laws: tuple[Callable[..., None], ...]
@@ -110,7 +110,7 @@ class Trial:
 
 @frozen
 class Family:
-    """A family of parts: which parts it has, the arguments that its laws use, and its trials."""
+    """A family of parts: a predicate, the arguments of its laws, and its trials."""
 
     name: str
     fits: Callable[[Subject], bool]
@@ -124,7 +124,7 @@ def _of_datasets(subject: Subject) -> Iterator[Trial]:
     def inputs(**case: Any) -> Iterator[Inputs]:
         yield {"value": dataset, "dataset": dataset, "source": dataset.source, **case}
 
-    def places() -> Mapping[str, st.SearchStrategy[Any]]:
+    def indices() -> Mapping[str, st.SearchStrategy[Any]]:
         count = len(list(dataset))
         drawn = st.lists(st.integers(0, count - 1), min_size=1, max_size=2 * count) if count else st.just([])
         return {"epoch": _EPOCHS, "indices": drawn.map(lambda some: np.array(some, np.int64))}
@@ -132,7 +132,7 @@ def _of_datasets(subject: Subject) -> Iterator[Trial]:
     yield Trial((datasets.assert_value,), inputs)
     yield Trial((datasets.assert_reads, *_LAWS_OF_DATASETS), inputs, lambda: {"epoch": _EPOCHS})
     if dataset.level == "examples" and dataset.indexable:
-        yield Trial((datasets.assert_random_access,), inputs, places)
+        yield Trial((datasets.assert_random_access,), inputs, indices)
 
 
 _LAWS_OF_DATASETS = (
@@ -166,29 +166,30 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
             kinds = schemas().map(for_functions) if subject.schema is None else st.just(subject.schema)
             drawn = kinds.flatmap(tables)
         else:
-            known = subject.schema
-            rows = subject.examples if known is not None else subject.examples.filter(len)  # without a row there are no columns
-            drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, known, range(len(some)))]))
+            schema = subject.schema
+            # The filter is needed because an empty list of rows has no columns.
+            rows = subject.examples if schema is not None else subject.examples.filter(len)
+            drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, schema, range(len(some)))]))
         return {"chunkings": drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table))), "epoch": _EPOCHS}
 
-    own = (
+    stage_laws = (
         *((cursors.assert_replay_is_bounded,) if isinstance(stage, Stage) else ()),
         *((stages.assert_lazy,) if ahead is not None else ()),
     )
     unfit = (
-        f"{brief(stage)} can process too few of the tables that were drawn to check its laws. Say which ones it can process: "
+        f"{brief(stage)} can process too few of the random tables to check its laws. Describe the accepted tables: "
         "check(stage, schema=...) or check(stage, examples=...)."
     )
     yield Trial((datasets.assert_value,), lambda: iter([{"value": stage}]))
-    laws = (datasets.assert_built_lazily, *_LAWS_OF_DATASETS, stages.assert_chunks_do_not_matter, *own)
+    laws = (datasets.assert_built_lazily, *_LAWS_OF_DATASETS, stages.assert_chunks_do_not_matter, *stage_laws)
     yield Trial(laws, inputs, cases, note=note, unfit=unfit)
 
 
 def _of_collators(subject: Subject) -> Iterator[Trial]:
-    collator, kinds, given = subject.part, subject.schema, subject.examples
-    if kinds is None and given is None:
+    collator, kinds, drawn_examples = subject.part, subject.schema, subject.examples
+    if kinds is None and drawn_examples is None:
         raise ArgumentError(
-            f"check needs to know what the collator {brief(collator)} takes. Pass schema= or examples=, as in "
+            f"check needs inputs for the collator {brief(collator)}. Pass schema= or examples=, for example "
             "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=, a metric arrays=, and an "
             "observer events=. For a function of datasets, pass compose(function)."
         )
@@ -200,14 +201,14 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
         yield {"collator": collator, "examples": [dict(example) for example in examples], "order": order}
 
     def of_views(examples: Sequence[Mapping[str, Any]], seed_of_the_order: int) -> Iterator[Inputs]:
-        for made in of_lists(examples, seed_of_the_order):
-            yield {**made, "examples": Examples(number_rows(from_rows(examples, kinds, range(len(examples))), 0, 0))}
+        for list_inputs in of_lists(examples, seed_of_the_order):
+            yield {**list_inputs, "examples": Examples(number_rows(from_rows(examples, kinds, range(len(examples))), 0, 0))}
 
     def of_copies(examples: Sequence[Mapping[str, Any]]) -> Iterator[Inputs]:
         yield {"collator": unused, "examples": [dict(example) for example in examples]}
 
     def groups() -> Mapping[str, st.SearchStrategy[Any]]:
-        return {"examples": rows_of(kinds, min_rows=1) if given is None else given.filter(len)}  # never empty
+        return {"examples": rows_of(kinds, min_rows=1) if drawn_examples is None else drawn_examples.filter(len)}  # never empty
 
     def ordered() -> Mapping[str, st.SearchStrategy[Any]]:
         return {**groups(), "seed_of_the_order": st.integers(0, 99)}
@@ -253,9 +254,9 @@ def _of_steps(subject: Subject) -> Iterator[Trial]:
             yield {"state": state, "folder": Path(folder)}
 
     def stopped() -> Iterator[Inputs]:
-        for made in saved():
+        for saved_inputs in saved():
             for stop in range(1, _STEPS):
-                yield {**made, "step": step, "batches": batches, "stop": state.step + stop, "steps": state.step + _STEPS}
+                yield {**saved_inputs, "step": step, "batches": batches, "stop": state.step + stop, "steps": state.step + _STEPS}
 
     yield Trial((training.assert_pure_step, training.assert_compiled_equals_eager), first)
     yield Trial((training.assert_saves,), saved)
@@ -271,7 +272,7 @@ def _given(*names: str) -> Callable[[Subject], bool]:
 
 
 _STATED = ("masks", "padding", "labels", "carries", "dtypes")
-FAMILIES = (  # the first one that fits; functions are told apart by what is given with them
+FAMILIES = (  # The first matching family applies. The arguments of `check` distinguish functions.
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),
     Family("train step", _given("state", "batches"), ("state", "batches"), _of_steps),
@@ -283,6 +284,6 @@ _ARGUMENTS = tuple(dict.fromkeys(name for family in FAMILIES for name in family.
 
 
 def law_name(law: Callable[..., None]) -> str:
-    """Return the name of a law, also of one whose arguments are partly given."""
+    """Return the name of a law, even for a `partial` of the law."""
     named: Any = law.func if isinstance(law, partial) else law
     return str(named.__name__)

@@ -1,4 +1,4 @@
-"""The laws of losses and metrics: a batch may be split in any way."""
+"""Laws of losses and metrics: any split of a batch gives the same total."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -10,13 +10,13 @@ from mlxfp.support.errors import DataError
 
 __tracebackhide__ = True
 
-Loss = Callable[..., tuple[Any, Any]]  # arrays -> (sum, weight), two scalars
+Loss = Callable[..., tuple[Any, Any]]  # maps arrays to two scalars: sum and weight
 
 
 def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
-    """Law: sums and weights of a loss over the parts of a batch add up to those of the whole batch.
+    """Law: the sums and weights of a loss over the parts of a batch add up to the sum and weight of the whole batch.
 
-    `arrays` are the arguments of the loss, each [B, ...] with a row for each example; `sizes` are the numbers of examples in the parts.
+    `arrays` are the arguments of the loss, each of shape [B, ...] with one row per example. `sizes` are the numbers of examples per part.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp
@@ -30,10 +30,10 @@ def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, t
 
 
 def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
-    """Law: the values of a metric for the parts of a batch merge, in any grouping, to its value for the whole batch.
+    """Law: the values of a metric for the parts of a batch merge, in any grouping, to the value for the whole batch.
 
-    `arrays` are the arguments of the metric, each [B, ...] with a row for each example; `sizes` are the numbers of examples in the parts.
-    Where the metric is undefined for the whole batch (`DataError`), it must also be undefined for the merged parts.
+    `arrays` are the arguments of the metric, each of shape [B, ...] with one row per example. `sizes` are the numbers of examples per part.
+    If the metric is undefined for the whole batch (`DataError`), the metric must be undefined for the merged parts as well.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp
@@ -44,9 +44,9 @@ def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequ
     parts = [{"metric": value} for value in _of_parts(metric, arrays, sizes)]
     expected, cut = _computed({"metric": metric(*arrays)}), len(parts) // 2
     for grouping in (parts, parts[::-1], [merge(parts[:cut]), merge(parts[cut:])]):
-        found = _computed(merge(grouping))
-        close = np.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
-        assert close, f"a metric merges, but parts of sizes {list(sizes)} give {found}, and all of the batch gives {expected}"
+        actual = _computed(merge(grouping))
+        close = np.isclose(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        assert close, f"a metric merges, but parts of sizes {list(sizes)} give {actual}, and all of the batch gives {expected}"
 
 
 def _of_parts(function: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
@@ -55,7 +55,7 @@ def _of_parts(function: Callable[..., Any], arrays: Sequence[Any], sizes: Sequen
 
 
 def _computed(totals: Any) -> float:
-    """Compute the metric; NaN where it is undefined."""
+    """Compute a metric from its totals. Return NaN if the metric is undefined."""
     from mlxfp.evaluation.metrics import compute
 
     try:

@@ -1,7 +1,7 @@
-"""The laws of models: what an output may depend on. A model here is any function from (ids, mask) to outputs.
+"""Laws of models: inputs that must not affect an output. A model is any function from (ids, mask) to outputs.
 
-Outputs are [B, L, ...], one for each token, or [B, ...], one for each row. Those at padding have no meaning and are not compared. A model
-gets arrays of the library that its ids are of: MLX, torch or numpy; where the law makes the ids, they are of MLX.
+Outputs have shape [B, L, ...] with one output per token, or [B, ...] with one per row. Outputs at padding are ignored. A model receives
+arrays of the same library as the given ids (MLX, torch or numpy). Laws without an argument `ids` pass MLX arrays.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ __tracebackhide__ = True
 Model = Callable[..., Any]
 
 
-def assert_ignores_padding(  # noqa: PLR0913  # a model, its input, and what padding can be
+def assert_ignores_padding(  # noqa: PLR0913  # a model, its input and the kind of padding
     model: Model, ids: Any, mask: Any, *, extra: int = 1, side: str = "right", filler: int = 0, tolerance: float = 1e-4
 ) -> None:
-    """Law: `extra` more tokens of padding on one side change no output, whatever their ids.
+    """Law: adding `extra` padding tokens on one side changes no output, for any padding id.
 
     `ids` and `mask` are int[B, L]; the mask is 1 on real tokens. `filler` is the id of the added tokens.
 
@@ -32,7 +32,7 @@ def assert_ignores_padding(  # noqa: PLR0913  # a model, its input, and what pad
     wide_ids = np.pad(host_array(ids), ((0, 0), (before, after)), constant_values=filler)
     wide_mask = np.pad(host_array(mask), ((0, 0), (before, after)))
     off = _gap(_real(model(ids, mask), mask), _real(model(_like(ids, wide_ids), _like(mask, wide_mask)), wide_mask))
-    assert off < tolerance, f"padding changes no output, but {extra} more tokens of it, {filler}, on the {side} change them by {off}"
+    assert off < tolerance, f"padding changes no output, but {extra} padding tokens {filler} on the {side} change outputs by {off}"
 
 
 def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: float = 1e-4) -> None:
@@ -43,15 +43,15 @@ def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: flo
     """
     together = model(ids, mask)
     for row in range(len(ids)):
-        here = slice(row, row + 1)
-        off = _gap(_real(together[here], mask[here]), _real(model(ids[here], mask[here]), mask[here]))
-        assert off < tolerance, f"rows do not see each other, but the output for row {row} of {len(ids)} is off by {off}"
+        row_slice = slice(row, row + 1)
+        off = _gap(_real(together[row_slice], mask[row_slice]), _real(model(ids[row_slice], mask[row_slice]), mask[row_slice]))
+        assert off < tolerance, f"rows do not affect each other, but the output for row {row} of {len(ids)} is off by {off}"
 
 
 def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]], length: int, *, tolerance: float = 1e-4) -> None:
-    """Law: documents that share rows of `length` tokens, as `pack` arranges them, get the same outputs as each document alone.
+    """Law: documents packed into rows of `length` tokens by `pack` get the same outputs as each document alone.
 
-    The model is called as `model(ids, mask, segment_ids=..., positions=...)`, with and without a mask, and has an output for each token.
+    The law calls `model(ids, mask, segment_ids=..., positions=...)` with and without a mask. The model returns one output per token.
 
     >>> assert_documents_stand_alone(lambda ids, mask=None, **where: ids[..., None], [[3, 4], [5]], 4)
     """
@@ -62,32 +62,34 @@ def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]
     from mlxfp.data.sources.in_memory import from_examples
 
     for packed in pipe(from_examples([{"input_ids": list(document)} for document in documents]), pack(length)):
-        given = {name: mx.array([[*values, *[0] * (length - len(values))]]) for name, values in packed.items()}
-        ids, segments = given.pop("input_ids"), np.array(given["segment_ids"])[0]
-        masked = model(ids, (given["segment_ids"] != 0).astype(mx.int32), **given)
-        unmasked = model(ids, **given)
+        arrays = {name: mx.array([[*values, *[0] * (length - len(values))]]) for name, values in packed.items()}
+        ids, segments = arrays.pop("input_ids"), np.array(arrays["segment_ids"])[0]
+        masked = model(ids, (arrays["segment_ids"] != 0).astype(mx.int32), **arrays)
+        unmasked = model(ids, **arrays)
         for segment in range(1, segments.max() + 1):
-            places = np.flatnonzero(segments == segment).tolist()
-            alone = model(ids[:, places])
-            off = max(_gap(masked[:, places], alone), _gap(unmasked[:, places], alone))
-            assert off < tolerance, f"documents in a row do not see each other, but one of {len(places)} tokens is off by {off}"
+            positions = np.flatnonzero(segments == segment).tolist()
+            alone = model(ids[:, positions])
+            off = max(_gap(masked[:, positions], alone), _gap(unmasked[:, positions], alone))
+            assert off < tolerance, f"documents in a row do not affect each other, but one of {len(positions)} tokens is off by {off}"
 
 
 def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance: float = 1e-6) -> None:
-    """Law: tokens after a position change no output up to and including it.
+    """Law: tokens after position `place` change no output up to and including this position.
 
-    `changed` are other ids, int[B, L]; only those after the position are used.
+    `changed` holds other ids, int[B, L]. Only the ids after the position are used.
 
     >>> import mlx.core as mx
     >>> assert_causal(lambda ids: ids.cumsum(axis=1), mx.array([[1, 2, 3]]), 1, changed=mx.array([[7, 8, 9]]))
     """
     other = _like(ids, np.where(np.arange(ids.shape[1]) > place, host_array(changed), host_array(ids)))
     off = _gap(model(ids)[:, : place + 1], model(other)[:, : place + 1])
-    assert off < tolerance, f"the future does not matter, but tokens after position {place} change outputs up to it by {off}"
+    assert off < tolerance, (
+        f"outputs do not depend on later tokens, but tokens after position {place} change outputs up to this position by {off}"
+    )
 
 
 def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]], generated: Sequence[Sequence[int]]) -> None:
-    """Law: each generated token is the most likely one after a full pass over all tokens before it: a cache changes nothing.
+    """Law: each generated token is the most likely token in a full forward pass over all earlier tokens. A cache changes nothing.
 
     >>> import mlx.core as mx
     >>> counting = lambda ids: -mx.abs(mx.arange(10) - ids[..., None] - 1)
@@ -95,16 +97,16 @@ def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]
     """
     import mlx.core as mx
 
-    for prompt, found in zip(prompts, generated, strict=True):
+    for prompt, tokens in zip(prompts, generated, strict=True):
         ids = list(prompt)
-        for _ in found:
+        for _ in tokens:
             ids.append(int(np.argmax(np.array(model(mx.array([ids]))[0, -1]))))
         likeliest = ids[len(prompt) :]
-        assert list(found) == likeliest, f"{list(prompt)} continues with {likeliest}, but {list(found)} was generated"
+        assert list(tokens) == likeliest, f"{list(prompt)} continues with {likeliest}, but {list(tokens)} was generated"
 
 
 def _real(answers: Any, mask: Any) -> NDArray[Any]:
-    """Return the outputs at real tokens, in order, where there is one for each token; else all outputs."""
+    """Return the outputs at real tokens, in order, if the model has one output per token. Otherwise return all outputs."""
     values, marks = host_array(answers), host_array(mask)
     return values[marks != 0] if values.shape[:2] == marks.shape and values.ndim == 3 else values
 
@@ -114,7 +116,7 @@ def _gap(a: Any, b: Any) -> float:
 
 
 def _like(array: Any, values: NDArray[Any]) -> Any:
-    """Make an array of the library that `array` is of."""
+    """Convert values to an array of the same library as `array`."""
     library = type(array).__module__.partition(".")[0]
     if library == "mlx":
         import mlx.core as mx

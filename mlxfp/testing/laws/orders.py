@@ -1,4 +1,4 @@
-"""The laws of orders and parts: a shuffle is a permutation that seed and epoch decide, a split is a partition, no token is lost."""
+"""Laws of orders and parts: a shuffle is a permutation by seed and epoch, a split is a partition, and no token is lost."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,46 +12,46 @@ from mlxfp.testing.laws.datasets import Transform, collect
 
 __tracebackhide__ = True
 
-ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
+ENOUGH = 12  # two random orders of 12 rows are equal once in 479 million cases
 
 
 def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], *, seed: int = 0) -> None:
-    """Law: shuffling gives each row once, in an order that only (seed, epoch) decides and that changes with either.
+    """Law: shuffling returns each row once, in an order that depends only on seed and epoch and differs between seeds and epochs.
 
-    `shuffle` takes the seed. That orders differ is checked from 12 rows on: fewer rows can have the same order by chance.
+    `shuffle` takes the seed. Different orders are required only for 12 or more rows, because shorter orders can be equal by chance.
 
     >>> import mlxfp as fp
     >>> assert_shuffles(lambda seed: fp.shuffle(seed=seed), fp.from_examples([{"x": i} for i in range(20)]))
     """
     shuffled = shuffle(seed)(dataset)
     original = collect(dataset)
-    found = {(s, epoch): collect(shuffle(s)(dataset), epoch=epoch) for s in (seed, seed + 1) for epoch in (0, 1)}
-    for (_, epoch), rows in found.items():
+    shuffles = {(s, epoch): collect(shuffle(s)(dataset), epoch=epoch) for s in (seed, seed + 1) for epoch in (0, 1)}
+    for (_, epoch), rows in shuffles.items():
         expected = collect(dataset, epoch=epoch)
         ordered = rows.sort_by("__key__"), expected.sort_by("__key__")
         assert_same(*ordered, f"{shuffled!r} gives each row of its input once, in epoch {epoch}")
-    assert_same(collect(shuffle(seed)(dataset), epoch=1), found[seed, 1], f"{shuffled!r} gives one order for one seed and epoch")
+    assert_same(collect(shuffle(seed)(dataset), epoch=1), shuffles[seed, 1], f"{shuffled!r} gives one order for one seed and epoch")
     if original.num_rows >= ENOUGH:
-        orders = {case: tuple(rows["__row__"].to_pylist()) for case, rows in found.items()}
+        orders = {case: tuple(rows["__row__"].to_pylist()) for case, rows in shuffles.items()}
         doubled = [case for case, order in orders.items() if Counter(orders.values())[order] > 1]
         assert not doubled, f"{shuffled!r} has a different order for each (seed, epoch), but these have the same: {doubled}"
 
 
 def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: each row of `whole` is in exactly one of the parts, once, and the parts have no other rows. For shards, splits, `concat`, `mix`.
+    """Law: each row of `whole` is in exactly one part, once, and the parts have no other rows. Applies to shards, splits, `concat`, `mix`.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}, {"x": 2}, {"x": 3}])
     >>> assert_partitions([fp.shard(0, 2)(rows), fp.shard(1, 2)(rows)], rows)
     """
-    found, expected = sum((_rows(part, epoch) for part in parts), Counter()), _rows(whole, epoch)
-    lost, added = list((expected - found).elements()), list((found - expected).elements())
-    wrong = " and ".join(f"{what} {rows}" for what, rows in (("lose", lost), ("add", added)) if rows)
-    assert not wrong, f"the parts {list(parts)} are a partition of {whole!r}, but they {wrong}"
+    actual, expected = sum((_rows(part, epoch) for part in parts), Counter()), _rows(whole, epoch)
+    lost, added = list((expected - actual).elements()), list((actual - expected).elements())
+    differences = " and ".join(f"{verb} {rows}" for verb, rows in (("lose", lost), ("add", added)) if rows)
+    assert not differences, f"the parts {list(parts)} are a partition of {whole!r}, but they {differences}"
 
 
 def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epochs: int = 3) -> None:
-    """Law: in every epoch the parts are a partition of `whole`, and each row of its source is in the same part as in the epochs before.
+    """Law: in every epoch, the parts are a partition of `whole`. A source row stays in the same part in all epochs.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": i} for i in range(20)])
@@ -69,10 +69,10 @@ def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
 def assert_conserves_tokens(
     transform: Callable[[Any], Any], rows: Dataset[Any] | Sequence[Mapping[str, Any]], *, column: str = "input_ids", epoch: int = 0
 ) -> None:
-    """Law: the tokens that come out, in any rows and groups, are those that went in, each as many times.
+    """Law: a transform returns the same tokens with the same counts, in any rows and groups.
 
-    `rows` are a dataset for a stage of ours, and a list of dicts for any other function, which returns dicts, or a dict of columns. Padding
-    counts as tokens.
+    `rows` is a dataset if `transform` is an mlxfp stage. For any other function, `rows` is a list of dicts; the function returns dicts or
+    a dict of columns. Padding counts as tokens.
 
     >>> import mlxfp as fp
     >>> assert_conserves_tokens(fp.pack(4), fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}]))
@@ -82,20 +82,20 @@ def assert_conserves_tokens(
     before = _tokens(rows, column, epoch)
     changed = transform(rows if isinstance(rows, Dataset) else [dict(row) for row in rows])
     after = _tokens(changed, column, epoch)
-    wrong = " and ".join(f"{what} {dict(some)}" for what, some in (("lost", before - after), ("added", after - before)) if some)
+    differences = " and ".join(f"{verb} {dict(counts)}" for verb, counts in (("lost", before - after), ("added", after - before)) if counts)
     name = repr(changed) if isinstance(changed, Dataset) else brief(transform)
-    assert not wrong, f"{name} conserves tokens, but it {wrong}, as token: times"
+    assert not differences, f"{name} conserves tokens, but it {differences} (token: count)"
 
 
 def _rows(dataset: Dataset[Any], epoch: int) -> Counter[str]:
-    """Count rows by their repr, in which NaN equals NaN, and which can always be hashed."""
+    """Count rows by repr. Reprs are hashable, and NaN equals NaN."""
     return Counter(map(repr, collect(dataset, epoch=epoch).drop_columns(list(HIDDEN)).to_pylist()))
 
 
 def _tokens(rows: Any, column: str, epoch: int) -> Counter[int]:
     if isinstance(rows, Dataset):
-        found = collect(rows, epoch=epoch)
-        chunks = found if isinstance(found, list) else found.to_batches()
+        collected = collect(rows, epoch=epoch)
+        chunks = collected if isinstance(collected, list) else collected.to_batches()
         return Counter(token for chunk in chunks for row in chunk.column(column).to_pylist() for token in row)
     lists = rows[column] if isinstance(rows, Mapping) else [row[column] for row in rows]
     return Counter(int(token) for row in lists for token in row)

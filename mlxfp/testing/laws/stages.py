@@ -1,4 +1,4 @@
-"""The laws of pipes and stages: pure state machines, for which chunk boundaries mean nothing and which read no more than they need."""
+"""Laws of pipes and stages: stages are pure and lazy, and chunk boundaries do not affect the result."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -24,9 +24,9 @@ __tracebackhide__ = True
 def assert_pipes(
     value: object, *functions: Callable[[Any], Any], pipe: Callable[..., Any] = pipe, compose: Callable[..., Any] = compose
 ) -> None:
-    """Law: `pipe(x, f, g) == pipe(x, compose(f, g))`, wherever the sequence of functions is cut, and `compose` is associative.
+    """Law: `pipe(x, f, g) == pipe(x, compose(f, g))` at every cut of the function sequence, and `compose` is associative.
 
-    `pipe` and `compose` are ours unless others are given.
+    `pipe` and `compose` default to the functions of mlxfp.
 
     >>> assert_pipes(" hi ", str.strip, str.upper, len)
     """
@@ -34,20 +34,22 @@ def assert_pipes(
     expected = value
     for function in functions:
         expected = function(expected)
-    assert_same(pipe(value, *functions), expected, f"piping through {functions} is applying them in turn")
+    assert_same(pipe(value, *functions), expected, f"piping through {functions} equals applying the functions in turn")
     whole = compose(*functions)
-    assert_same(pipe(value, whole), expected, f"piping through {whole!r} is piping through its parts")
+    assert_same(pipe(value, whole), expected, f"piping through {whole!r} equals piping through its parts")
     for cut in range(len(functions) + 1):
         left, right = functions[:cut], functions[cut:]
         assert_same(pipe(value, *left, compose(*right)), expected, f"composing the functions from {cut} on changes nothing")
-        assert compose(compose(*left), compose(*right)) == whole, f"compose is associative, but it matters to compose the first {cut} first"
+        assert compose(compose(*left), compose(*right)) == whole, (
+            f"compose is associative, but composing the first {cut} functions first changes the result"
+        )
 
 
 def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a step changes neither its state nor its chunk, and gives the same result again for the same state and chunk.
+    """Law: a step changes neither its state nor its chunk, and returns an equal result for an equal state and chunk.
 
-    Every stage of the dataset is stepped through its input; then each step is repeated, last first, from the old states and from the same
-    states written to bytes and read back. A state that a cursor cannot write breaks the law too.
+    Every stage of the dataset processes its input step by step. Then the law repeats the steps in reverse order, from the old states and
+    from copies of the states restored from bytes. A state that a cursor cannot serialise breaks the law.
 
     >>> import mlxfp as fp
     >>> assert_pure_stages(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
@@ -61,44 +63,44 @@ def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 def _assert_pure_stage(stage: Stage, call: Any, finish: Any, chunks: Sequence[Any], epoch: int) -> None:
     claim = f"{stage!r} is pure"
     state = stage.start(epoch)
-    assert_same(stage.start(epoch), state, f"{claim}: it starts in the same state each time")
+    assert_same(stage.start(epoch), state, f"{claim}: every start gives the same state")
     steps = []
     for chunk in chunks:
         kept_state, kept_chunk = through_bytes((state, chunk))
         after, out = _step(call, state, chunk)
-        assert_same(state, kept_state, f"{claim}: a step leaves the old state as it was")
-        assert_same(chunk, kept_chunk, f"{claim}: a step leaves its input as it was")
+        assert_same(state, kept_state, f"{claim}: a step does not change the old state")
+        assert_same(chunk, kept_chunk, f"{claim}: a step does not change its input")
         steps.append((state, chunk, after, out))
         state = after
     last = list(finish(state))
     for old, chunk, after, out in reversed(steps):
-        for again in (old, through_bytes(old)):
-            found_state, found = _step(call, again, chunk)
-            assert_same(found, out, f"{claim}: the same state and chunk give the same output")
-            assert_same(found_state, after, f"{claim}: the same state and chunk give the same next state")
-    for again in (state, through_bytes(state)):
-        assert_same(list(finish(again)), last, f"{claim}: finishing again gives the same output")
+        for state_copy in (old, through_bytes(old)):
+            actual_state, actual_out = _step(call, state_copy, chunk)
+            assert_same(actual_out, out, f"{claim}: the same state and chunk give the same output")
+            assert_same(actual_state, after, f"{claim}: the same state and chunk give the same next state")
+    for state_copy in (state, through_bytes(state)):
+        assert_same(list(finish(state_copy)), last, f"{claim}: a second call of finish gives the same output")
 
 
 def assert_chunks_do_not_matter(
     transform: Transform, chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], *, epoch: int = 0
 ) -> None:
-    """Law: before `batch`, chunk boundaries mean nothing: the same rows in other chunks give the same items, hidden columns included.
+    """Law: before `batch`, chunk boundaries have no meaning: equal rows in other chunks give equal items, including hidden columns.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
     >>> rows = pa.record_batch({"x": [1, 2, 3]})
     >>> assert_chunks_do_not_matter(fp.batch(2), [rows], [rows.slice(0, 1), rows.slice(1)])
     """
-    one, other = transform(from_chunks(chunks)), transform(from_chunks(others))
-    found, expected = collect(other, epoch=epoch), collect(one, epoch=epoch)
-    assert_same(found, expected, f"where chunks end means nothing to {other!r}: it gives what {one!r} gives")
+    first, second = transform(from_chunks(chunks)), transform(from_chunks(others))
+    actual, expected = collect(second, epoch=epoch), collect(first, epoch=epoch)
+    assert_same(actual, expected, f"chunk boundaries do not change the items of {second!r}: it gives what {first!r} gives")
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Law: the first n items read no further than their own rows, `ahead` more rows, and the rest of the chunk that these are in.
+    """Law: computing the first n items reads only the rows of these items, `ahead` further rows, and the rest of the current chunk.
 
-    Only for transforms that keep the order of rows, because the rows of an item then show how far reading had to go.
+    The law applies only to transforms that keep the row order, because the rows of an item then show the necessary reads.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -117,7 +119,7 @@ def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: i
 
 
 def _rows_of_items(dataset: Dataset[Any], epoch: int) -> list[Any]:
-    """Return the source rows that each item is made of."""
+    """Return the source rows of each item."""
     chunks = [source_rows(chunk) for chunk in read_all(dataset, epoch=epoch)]
     return chunks if dataset.level == "groups" else [row for rows in chunks for row in np.split(rows, len(rows))]
 

@@ -1,4 +1,4 @@
-"""The laws of text: a chunk is rendered and encoded as each of its rows alone."""
+"""Laws of text: a chunk is rendered and encoded like its separate rows."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ __tracebackhide__ = True
 
 
 def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
-    """Law: rendering a chunk gives what rendering each of its rows gives, and fails where one of them fails.
+    """Law: rendering a chunk gives the texts of its rows, and raises `DataError` if rendering a row raises `DataError`.
 
     >>> import pyarrow as pa
     >>> assert_renders_each_row(Template("{x:.1f}"), pa.record_batch({"x": [0.5, None]}))
@@ -25,20 +25,22 @@ def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
         expected = [sentence.render_row(row) for row in to_rows(chunk)]
     except DataError:
         try:
-            found = sentence.render(chunk)
+            rendered = sentence.render(chunk)
         except DataError:
             return
-        raise AssertionError(f"{sentence!r} raises DataError for one of the rows, but renders the chunk as {found.to_pylist()}") from None
+        raise AssertionError(
+            f"{sentence!r} raises DataError for one of the rows, but renders the chunk as {rendered.to_pylist()}"
+        ) from None
     assert_same(sentence.render(chunk).to_pylist(), expected, f"{sentence!r} renders a chunk as it renders each row")
 
 
 def assert_encodes_each_row(transform: Transform, tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = True) -> None:
-    """Law: a stage that turns the column `text` into `input_ids` gives what `tokenizer.encode` gives, token for token.
+    """Law: a stage from `text` to `input_ids` gives the ids of `tokenizer.encode`, token for token.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a cat"}]), kind="wordpiece", vocab_size=20)
     >>> assert_encodes_each_row(fp.tokenize(tokenizer), tokenizer, ["a cat", "", "cats"])
     """
-    found = [row["input_ids"] for row in transform(from_table({"text": pa.array(texts, pa.string())}))]
-    for text, ids in zip(texts, found, strict=True):
+    encoded = [row["input_ids"] for row in transform(from_table({"text": pa.array(texts, pa.string())}))]
+    for text, ids in zip(texts, encoded, strict=True):
         assert_same(ids, tokenizer.encode(text, special=special), f"{text!r} gets the ids that {tokenizer!r} encodes it to")

@@ -1,4 +1,4 @@
-"""The laws of training: a step is a pure function, loading returns what was saved, and observers only observe."""
+"""Laws of training: a step is a pure function, loading restores the saved state, and observers do not change events."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ import numpy as np
 
 from mlxfp.support.trees import flatten, paths
 
-if TYPE_CHECKING:  # laws of data must not load MLX
+if TYPE_CHECKING:  # the laws of data must not import MLX
     from mlxfp.core.datasets import Dataset
     from mlxfp.training.loop.events import Event, Observer
     from mlxfp.training.steps.state import TrainState
@@ -19,7 +19,7 @@ __tracebackhide__ = True
 
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
-    """Law: a step changes neither the state nor the batch, and gives the same result again, bit for bit.
+    """Law: a step changes neither state nor batch, and a second call gives a bit-identical result.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
@@ -28,18 +28,20 @@ def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
     >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
     >>> assert_pure_step(step, fp.train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
     """
-    given = _bytes((state, dict(batch)))
+    before = _bytes((state, dict(batch)))
     result = step(state, batch)
-    assert _bytes((state, dict(batch))) == given, (
-        f"a step leaves its input as it was, but it changed its input at {_where((state, dict(batch)), given)}"
+    assert _bytes((state, dict(batch))) == before, (
+        f"a step does not change its input, but changed its input at {_changed_paths((state, dict(batch)), before)}"
     )
     first = _bytes(result)
-    again = step(state, batch)
-    assert _bytes(again) == first, f"the same state and batch give the same result, but a second call differs at {_where(again, first)}"
+    second = step(state, batch)
+    assert _bytes(second) == first, (
+        f"the same state and batch give the same result, but a second call differs at {_changed_paths(second, first)}"
+    )
 
 
 def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batch", *, tolerance: float = 1e-5) -> None:
-    """Law: a compiled step computes what the same code computes without `mx.compile`, up to rounding.
+    """Law: a compiled step gives the same result as the code without `mx.compile`, up to rounding.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
@@ -64,7 +66,7 @@ def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batc
 
 
 def assert_saves(state: "TrainState", folder: Path) -> None:
-    """Law: a state that is saved in a folder and loaded again is the same, bit for bit.
+    """Law: a state saved to a folder and loaded from the folder is bit-identical.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn, optimizers
@@ -76,15 +78,15 @@ def assert_saves(state: "TrainState", folder: Path) -> None:
 
     save_state(folder / "law.safetensors", state)
     loaded = load_state(folder / "law.safetensors", state).state
-    assert loaded == state, f"a state is loaded as it was saved, but the loaded state differs at {_where(loaded, _bytes(state))}"
+    assert loaded == state, f"a state is loaded as it was saved, but the loaded state differs at {_changed_paths(loaded, _bytes(state))}"
 
 
-def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
+def assert_continues(  # noqa: PLR0913  # a run and its stop
     step: "Step", state: "TrainState", batches: "Dataset[Batch]", *, stop: int, steps: int, folder: Path
 ) -> None:
-    """Law: a run that stops after `stop` steps, saves and loads state and cursor, and goes on to `steps` steps ends in the same state.
+    """Law: a run stopped after `stop` steps, saved, loaded and continued to `steps` steps ends in the same state as an uninterrupted run.
 
-    The state is compared bit for bit, and so are the events after the stop, with their metrics.
+    The states must be bit-identical, and the events after the stop must be equal, including their metrics.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
@@ -99,31 +101,36 @@ def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
     from mlxfp.training.loop.checkpoints import load_state, save_state
     from mlxfp.training.loop.fitting import fit
 
-    whole, expected = _told(fit(step, state, batches, steps=steps))
-    first, begun = _told(fit(step, state, batches, steps=stop))
+    whole, expected = _last_and_contents(fit(step, state, batches, steps=steps))
+    first, first_contents = _last_and_contents(fit(step, state, batches, steps=stop))
     save_state(folder / "law.safetensors", first.state, cursor=first.cursor, running=first.running)
     checkpoint = load_state(folder / "law.safetensors", state)
-    rest, said = _told(fit(step, checkpoint.state, batches, steps=steps, cursor=checkpoint.cursor, running=checkpoint.running))
+    rest, rest_contents = _last_and_contents(
+        fit(step, checkpoint.state, batches, steps=steps, cursor=checkpoint.cursor, running=checkpoint.running)
+    )
     assert rest.state == whole.state, (
         f"stopping, saving and loading change nothing, "
-        f"but after stopping at step {stop} the run differs at {_where(rest.state, _bytes(whole.state))}"
+        f"but after stopping at step {stop} the run differs at {_changed_paths(rest.state, _bytes(whole.state))}"
     )
-    left = expected[len(begun) - 1 :]  # a run that continues has a RunStarted, one that stops a Stopped
-    assert said[1:] == left, f"after stopping at step {stop} a run says the same: expected {left}, got {said[1:]}"
+    # Skips the RunStarted event of the continued run and the Stopped event of the stopped run.
+    expected_rest = expected[len(first_contents) - 1 :]
+    assert rest_contents[1:] == expected_rest, (
+        f"after stopping at step {stop} a run yields the same events: expected {expected_rest}, got {rest_contents[1:]}"
+    )
 
 
-def _told(events: "Iterable[Event]") -> "tuple[Event, list[Any]]":
-    """Run, and return the last event and the content of all events, whose states are not kept."""
-    said = [(type(last := event).__name__, event.step, event.epoch, getattr(event, "metrics", None)) for event in events]
-    return last, said
+def _last_and_contents(events: "Iterable[Event]") -> "tuple[Event, list[Any]]":
+    """Run all steps. Return the last event and the contents of all events without their states."""
+    contents = [(type(last := event).__name__, event.step, event.epoch, getattr(event, "metrics", None)) for event in events]
+    return last, contents
 
 
 def assert_accumulates(
     make: Callable[[int], "tuple[Step, TrainState]"], batch: "Batch", sizes: Sequence[int], *, tolerance: float = 1e-5
 ) -> None:
-    """Law: an update accumulated over the parts of a batch equals the update of the whole batch, up to rounding, for parts of any size.
+    """Law: an update accumulated over the parts of a batch equals the update of the whole batch up to rounding, for any part sizes.
 
-    `make(count)` returns a step that accumulates `count` batches, and its first state; `sizes` are the numbers of examples in the parts.
+    `make(count)` returns a step that accumulates `count` batches, and the initial state. `sizes` are the numbers of examples per part.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
@@ -139,44 +146,44 @@ def assert_accumulates(
     step, state = make(len(sizes))
     for start, stop in pairwise(np.cumsum([0, *sizes]).tolist()):
         state, _ = step(state, {name: value[start:stop] for name, value in batch.items()})
-    (structure, found), (_, wanted) = flatten(state.params), flatten(expected.params)
-    for name, ours, theirs in zip(paths(structure), found, wanted, strict=True):
+    (structure, actual), (_, whole_batch) = flatten(state.params), flatten(expected.params)
+    for name, ours, theirs in zip(paths(structure), actual, whole_batch, strict=True):
         close = np.allclose(_numbers(ours), _numbers(theirs), rtol=tolerance, atol=tolerance)
         assert close, f"updates accumulate, but parts of sizes {list(sizes)} give {name} {ours}, and the whole batch gives {theirs}"
 
 
 def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None:
-    """Law: an observer passes on every event, unchanged and in order; it may add events, or stop.
+    """Law: an observer passes on every event, unchanged and in order. An observer may add events or stop.
 
     >>> import mlxfp as fp
     >>> assert_keeps_events(iter, [fp.events.Event(None, None, 0), fp.events.Event(None, None, 1)])
     """
-    given = list(events)
-    ids = {id(event) for event in given}
-    passed = [event for event in observer(iter(given)) if id(event) in ids]
-    same = [id(event) for event in passed] == [id(event) for event in given[: len(passed)]]
-    assert same, f"{observer} passes events on as they come, but it changed the events: of {given} it passed {passed}"
+    originals = list(events)
+    ids = {id(event) for event in originals}
+    passed = [event for event in observer(iter(originals)) if id(event) in ids]
+    same = [id(event) for event in passed] == [id(event) for event in originals[: len(passed)]]
+    assert same, f"{observer} passes events on unchanged and in order, but of {originals} only {passed} arrived"
 
 
 def assert_observes_lazily(observer: "Observer", events: Sequence["Event"]) -> None:
-    """Law: an observer takes an event only after it has passed on all events that it took before.
+    """Law: an observer reads the next event only after passing on all earlier events.
 
     >>> import mlxfp as fp
     >>> assert_observes_lazily(iter, [fp.events.Stepped(None, None, 0, {}), fp.events.Stepped(None, None, 0, {})])
     """
     from mlxfp.training.loop.events import Stepped
 
-    taken: list[Event] = []
+    read_events: list[Event] = []
 
-    def noted() -> "Iterator[Event]":
+    def logged() -> "Iterator[Event]":
         for event in events:
-            taken.append(event)
+            read_events.append(event)
             yield event
 
-    for seen, event in enumerate((event for event in observer(noted()) if isinstance(event, Stepped)), 1):
-        steps = [step for step in taken if isinstance(step, Stepped)]
+    for count, event in enumerate((event for event in observer(logged()) if isinstance(event, Stepped)), 1):
+        steps = [step for step in read_events if isinstance(step, Stepped)]
         assert steps[-1] is event, (
-            f"{observer} takes an event only after passing on those before it, but it has taken {len(steps)} steps and passed on {seen}"
+            f"{observer} reads an event only after passing on all earlier events, but has read {len(steps)} steps and passed on {count}"
         )
 
 
@@ -191,9 +198,9 @@ def _bytes(tree: Any) -> list[Any]:
 
     leaves = flatten(tree)[1]
     mx.eval([leaf for leaf in leaves if isinstance(leaf, mx.array)])
-    return [(leaf.shape, str(leaf.dtype), bytes(memoryview(leaf))) if isinstance(leaf, mx.array) else leaf for leaf in leaves]  # type: ignore[arg-type]  # a buffer
+    return [(leaf.shape, str(leaf.dtype), bytes(memoryview(leaf))) if isinstance(leaf, mx.array) else leaf for leaf in leaves]  # type: ignore[arg-type]  # supports the buffer protocol
 
 
-def _where(tree: Any, before: list[Any]) -> str:
+def _changed_paths(tree: Any, before: list[Any]) -> str:
     names = paths(flatten(tree)[0])
     return ", ".join(name for name, old, new in zip(names, before, _bytes(tree), strict=False) if old != new) or "its structure"

@@ -1,4 +1,4 @@
-"""The law of written data: who writes it, and how often that is interrupted, does not change a byte."""
+"""Law of written data: runners and interruptions do not change a byte."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,12 +12,12 @@ from mlxfp.data.running.writing import write
 __tracebackhide__ = True
 
 
-class _Stopped(Exception):  # noqa: N818  # as an interrupt, which nothing catches
+class _Stopped(Exception):  # noqa: N818  # an interrupt, not an error
     pass
 
 
 def assert_written_alike(dataset: Dataset[Any], runner: Runner, *, rows_per_file: int = 10) -> None:
-    """Law: with any runner, and where a call is interrupted after any file and made again, the bytes of all files are the same.
+    """Law: the bytes of all files are the same with any runner, and after calls interrupted at any file and repeated.
 
     >>> import mlxfp as fp
     >>> rows = fp.pipe(fp.from_examples([{"x": i} for i in range(30)]), fp.map(dict))
@@ -27,7 +27,7 @@ def assert_written_alike(dataset: Dataset[Any], runner: Runner, *, rows_per_file
         alone, other, stopped = (Path(folder, name) for name in ("alone", "other", "stopped"))
         files = len(write(dataset, alone, rows_per_file=rows_per_file).files)
         write(dataset, other, rows_per_file=rows_per_file, on=runner)
-        _assert_same_files(alone, other, f"{runner!r} writes of {dataset!r} what one thread writes")
+        _assert_same_files(alone, other, f"{runner!r} and one thread write the same files of {dataset!r}")
         for _ in range(files):
             try:
                 write(dataset, stopped, rows_per_file=rows_per_file, on=_stopping(runner))
@@ -35,18 +35,18 @@ def assert_written_alike(dataset: Dataset[Any], runner: Runner, *, rows_per_file
                 continue
             break
         write(dataset, stopped, rows_per_file=rows_per_file)
-        _assert_same_files(alone, stopped, f"what {runner!r} was interrupted in is finished, for {dataset!r}")
+        _assert_same_files(alone, stopped, f"repeated calls finish an interrupted write of {dataset!r} with {runner!r}")
 
 
-def _assert_same_files(one: Path, other: Path, said: str) -> None:
-    left, right = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in (one, other))
-    assert left.keys() == right.keys(), f"law broken: {said}: got {sorted(right)} instead of {sorted(left)}"
+def _assert_same_files(expected: Path, actual: Path, claim: str) -> None:
+    left, right = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in (expected, actual))
+    assert left.keys() == right.keys(), f"law broken: {claim}: got {sorted(right)} instead of {sorted(left)}"
     for name, data in left.items():
-        assert right[name] == data, f"law broken: {said}: {name} has other bytes"
+        assert right[name] == data, f"law broken: {claim}: {name} has other bytes"
 
 
 def _stopping(runner: Runner) -> Runner:
-    """Return a runner that takes one job and is then interrupted."""
+    """Return a runner that runs one job and then raises an interrupt."""
 
     def opened() -> Pool:
         pool = runner.open()
@@ -61,7 +61,7 @@ def _stopping(runner: Runner) -> Runner:
             future.result()
             return future
 
-        pool.submit = submit_one  # type: ignore[method-assign]  # a pool of its own
+        pool.submit = submit_one  # type: ignore[method-assign]  # this pool is not shared
         return pool
 
     return Runner("stopping", runner.workers, opened)

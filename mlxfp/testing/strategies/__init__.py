@@ -1,4 +1,4 @@
-"""hypothesis strategies that draw inputs with the oddities of real ones. Each is a public plural noun."""
+"""Hypothesis strategies for realistic inputs with edge cases, named by public plural nouns."""
 
 from mlxfp.testing.strategies.composing import pipelines as pipelines
 from mlxfp.testing.strategies.composing import sources as sources

@@ -1,4 +1,4 @@
-"""Strategies of pipelines: sources, the stages that fit after them, and both together."""
+"""Strategies for sources, for stages after a given dataset, and for whole pipelines."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,7 +30,7 @@ _DESCRIBED = pa.schema({"text": pa.string(), "number": pa.int64(), "tokens": pa.
 
 @st.composite
 def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
-    """Make datasets in memory without stages, from odd tables: with and without random access, in one chunk and in many.
+    """Return a strategy for in-memory datasets without stages, with edge cases, in one or many chunks, with or without random access.
 
     >>> from hypothesis import find
     >>> find(sources(), lambda dataset: dataset.indexable)
@@ -38,7 +38,7 @@ def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
     """
     kind = draw(st.sampled_from([from_table, from_chunks, from_examples, from_iterable]))
     least = draw(st.sampled_from([0, max_rows // 2, max_rows]))
-    kinds = draw(schemas(min_columns=1, max_columns=2))  # pyarrow forgets the rows of a table without columns when it is pickled
+    kinds = draw(schemas(min_columns=1, max_columns=2))  # pickling a table without columns loses its rows
     table = draw(tables(kinds, min_rows=least, max_rows=max_rows))
     if kind is from_table:
         return from_table(table)
@@ -50,7 +50,7 @@ def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
 
 @st.composite
 def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Transform:
-    """Make stages that fit after `dataset`, with random parameters; `longer=False` leaves out those that give more rows than they get.
+    """Return a strategy for stages that accept `dataset`, with random parameters. `longer=False` excludes stages that add rows.
 
     >>> from hypothesis import find
     >>> find(stages(from_examples([{"x": 1}])), lambda stage: "batch" in repr(stage))
@@ -78,12 +78,12 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
 
 
 def _parts() -> st.SearchStrategy[Any]:
-    """Choose rows by their place, after a shuffle too."""
+    """Return a strategy for stages that select rows by index, even after a shuffle."""
     return st.builds(take, st.integers(2, 9), redraw=st.just(value=True)) | st.builds(skip, st.integers(0, 3), redraw=st.just(value=True))
 
 
 def _rows(kinds: Schema) -> st.SearchStrategy[Any]:
-    """Map rows, with declared schemas: types inferred from the first rows of epoch 0 may not fit the rows of another epoch."""
+    """Return a strategy for row maps with declared schemas, because a schema inferred in epoch 0 may not fit the rows of other epochs."""
     maps = _SEEDS.map(lambda salt: map(partial(_describe, salt), schema=_DESCRIBED))
     names = st.sampled_from(["a", *kinds.names])
     return maps | names.map(lambda name: map_chunks(partial(_measure, name), schema=set_field(kinds, name, pa.int64())))
@@ -98,7 +98,7 @@ def _columns(names: list[str]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dataset[Any]:
-    """Make whole, valid pipelines, with stages in any order: filters, shuffles, `batch` and `unbatch`, nested repeats.
+    """Return a strategy for whole valid pipelines with stages in any order: filters, shuffles, `batch` and `unbatch`, nested repeats.
 
     >>> import mlxfp as fp
     >>> from hypothesis import given, settings
@@ -110,7 +110,7 @@ def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dat
     """
     dataset: Dataset[Any] = draw(sources(max_rows=max_rows))
     for _ in range(draw(st.sampled_from(range(max_stages + 1)))):
-        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # laws look at every item, so there should be few
+        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # few items, because laws read them all
     return dataset
 
 
@@ -118,7 +118,7 @@ def _lengthened(dataset: Dataset[Any]) -> int:
     return sum(repr(part).startswith(("repeat(", "flat_map(")) for part in flat_parts(dataset))
 
 
-# Functions that work on any row.
+# The following functions accept any row.
 
 
 def _number(salt: int, row: Example) -> int:
@@ -135,9 +135,9 @@ def _keep(salt: int, row: Example) -> bool:
 
 
 def _copies(salt: int, row: Example) -> Iterator[Example]:
-    return (_describe(salt, {**row, "copy": place}) for place in range(_number(salt, row) % 3))
+    return (_describe(salt, {**row, "copy": index}) for index in range(_number(salt, row) % 3))
 
 
 def _measure(column: str, chunk: RecordBatch) -> RecordBatch:
-    """Put the length of the repr of each row into a column."""
+    """Set a column to the length of the repr of each row."""
     return set_column(chunk, column, pa.array([len(repr(row)) for row in to_rows(chunk)], pa.int64()))

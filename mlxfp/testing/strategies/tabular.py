@@ -1,4 +1,4 @@
-"""Strategies of rows and text: tables with the oddities of real ones, examples, token lists, templates, tokenizers."""
+"""Strategies for tables with edge cases, examples, token lists, templates and tokenizers."""
 
 import datetime as dt
 import re
@@ -26,7 +26,7 @@ _ODD_TEXTS = ("", " ", "\0", "\n", "é\u0301", "\u202eabc", "\U0001f468\u200d\U0
 _ODD_FLOATS = (0.0, -0.0, 5e-324, 1e16, float("inf"), float("-inf"), float("nan"))
 _LITERALS = ("", " ", ". ", ", ", "; ", " | ", "! ", "...\n", "\n", ".", "{{", "}}, ", " is ", "é,\t", "3.5 m")
 _WORDS = ("the", "cat", "Cat", "sat", "satisfied", "42", "3.14", "é", "e\u0301", "naïve", "中文", "🙂", "un-do", "it's", "a_b", "x\ty")
-_LAST_TIME = dt.datetime(2200, 1, 1)  # noqa: DTZ001  # Arrow's timestamps without a zone are naive
+_LAST_TIME = dt.datetime(2200, 1, 1)  # noqa: DTZ001  # Arrow timestamps without a zone are naive
 
 
 def _integers(kind: pa.DataType) -> Values:
@@ -37,7 +37,7 @@ def _integers(kind: pa.DataType) -> Values:
 _TEXTS: Values = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(_ODD_TEXTS)
 _FLOATS: Values = st.floats() | st.sampled_from(_ODD_FLOATS)
 
-# Each type of column, and its values.
+# Column types and strategies for their values.
 _LEAVES: dict[pa.DataType, Values] = {
     pa.bool_(): st.booleans(),
     **{kind: _integers(kind) for kind in (pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64())},
@@ -49,20 +49,20 @@ _LEAVES: dict[pa.DataType, Values] = {
     pa.binary(): st.binary(max_size=4),
     pa.null(): st.none(),
     pa.date32(): st.dates(),
-    pa.timestamp("us"): st.datetimes(dt.datetime(1900, 1, 1), _LAST_TIME),  # noqa: DTZ001  # the same
-    pa.timestamp("ms", "UTC"): st.datetimes(dt.datetime(1900, 1, 1), _LAST_TIME, timezones=st.just(dt.UTC)),  # noqa: DTZ001  # the same
+    pa.timestamp("us"): st.datetimes(dt.datetime(1900, 1, 1), _LAST_TIME),  # noqa: DTZ001  # naive
+    pa.timestamp("ms", "UTC"): st.datetimes(dt.datetime(1900, 1, 1), _LAST_TIME, timezones=st.just(dt.UTC)),  # noqa: DTZ001  # naive
     pa.decimal128(9, 2): st.decimals(Decimal(-9999), Decimal(9999), places=2, allow_nan=False, allow_infinity=False),
     pa.dictionary(pa.int32(), pa.string()): _TEXTS,
 }
 _TENSORS = [
     *(pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))),
-    pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),  # as from_numpy_ndarray makes them
+    pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),  # the permutation that from_numpy_ndarray sets
     pa.fixed_shape_tensor(pa.int32(), (1, 2), permutation=[1, 0]),
 ]
 
 
 def schemas(*, min_columns: int = 0, max_columns: int = 4) -> st.SearchStrategy[Schema]:
-    """Make Arrow schemas: any names, and types from bool to lists of structs and fixed-shape tensors.
+    """Return a strategy for Arrow schemas with any names and types from bool to lists of structs and fixed-shape tensors.
 
     >>> from hypothesis import find
     >>> find(schemas(), lambda schema: len(schema) > 0)
@@ -77,9 +77,9 @@ def schemas(*, min_columns: int = 0, max_columns: int = 4) -> st.SearchStrategy[
 
 @st.composite
 def tables(draw: st.DrawFn, schema: Schema | None = None, *, min_columns: int = 0, min_rows: int = 0, max_rows: int = 8) -> pa.Table:
-    """Make Arrow tables, of `schema` or of any schema: nulls, NaN, limits of integers, empty strings, zero rows, zero columns.
+    """Return a strategy for Arrow tables of `schema` or any schema: nulls, NaN, integer limits, empty strings, zero rows, zero columns.
 
-    Their chunks are slices of longer arrays, cut at random places, so that offsets and empty chunks occur.
+    The chunks are random slices of longer arrays, so offsets and empty chunks occur.
 
     >>> from hypothesis import find
     >>> find(tables(pa.schema({"x": pa.int8()})), lambda table: table.num_rows > 1)["x"].to_pylist()
@@ -97,7 +97,7 @@ def tables(draw: st.DrawFn, schema: Schema | None = None, *, min_columns: int = 
 
 
 def examples(schema: Schema | None = None, *, min_rows: int = 0, max_rows: int = 8) -> st.SearchStrategy[tuple[dict[str, Any], ...]]:
-    """Make rows for `from_examples`: dicts of Python values and numpy arrays.
+    """Return a strategy for rows of `from_examples`: dicts of Python values and numpy arrays.
 
     >>> from hypothesis import find
     >>> find(examples(pa.schema({"x": pa.int8()})), lambda rows: len(rows) > 1 and rows[0]["x"] is not None)
@@ -110,7 +110,7 @@ def examples(schema: Schema | None = None, *, min_rows: int = 0, max_rows: int =
 
 
 def token_lists(*, vocab_size: int = 100, min_rows: int = 1, max_rows: int = 6, max_length: int = 12) -> st.SearchStrategy[list[list[int]]]:
-    """Make ragged rows of token ids below `vocab_size`, some of them empty.
+    """Return a strategy for ragged rows of token ids below `vocab_size`. Some rows are empty.
 
     >>> from hypothesis import find
     >>> find(token_lists(min_rows=2), lambda rows: len(rows[1]) > 1)
@@ -122,7 +122,7 @@ def token_lists(*, vocab_size: int = 100, min_rows: int = 1, max_rows: int = 6, 
 
 @st.composite
 def templates(draw: st.DrawFn, schema: Schema) -> Template:
-    """Make templates over the columns of `schema` whose names can be fields.
+    """Return a strategy for templates over columns of `schema` with valid field names.
 
     >>> from hypothesis import find
     >>> find(templates(pa.schema({"x": pa.int8()})), lambda sentence: len(sentence.columns) > 0)
@@ -136,7 +136,7 @@ def templates(draw: st.DrawFn, schema: Schema) -> Template:
 
 @st.composite
 def tokenizers(draw: st.DrawFn) -> Tokenizer:
-    """Make tokenizers, trained on random words: byte-level BPE, WordPiece, Unigram.
+    """Return a strategy for tokenizers trained on random words: byte-level BPE, WordPiece, Unigram.
 
     >>> from hypothesis import find
     >>> tokenizer = find(tokenizers(), lambda tokenizer: tokenizer.vocab_size < 50)
@@ -145,23 +145,23 @@ def tokenizers(draw: st.DrawFn) -> Tokenizer:
     """
     kind: Kind = draw(st.sampled_from(["bpe", "wordpiece", "unigram"]))
     words = draw(st.lists(st.sampled_from(_WORDS) | st.text(st.characters(codec="utf-8"), max_size=5), max_size=8))
-    rows = from_examples([{"text": " ".join(["cat", *words])}])  # with `cat` because spaces alone cannot be trained on
-    size = draw(st.integers(300, 400))  # room for all 256 bytes
+    rows = from_examples([{"text": " ".join(["cat", *words])}])  # training on spaces alone fails, so the text contains `cat`
+    size = draw(st.integers(300, 400))  # large enough for all 256 bytes
     return train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=draw(st.booleans()))
 
 
 def without_null_tensors(schema: Schema) -> Schema:
-    """Make tensors not nullable: a null tensor can be read from a table, but has no Python value."""
+    """Return the schema with non-nullable tensors. A null tensor in a table has no Python value."""
     return pa.schema([pa.field(f.name, f.type, f.nullable and not isinstance(f.type, pa.FixedShapeTensorType)) for f in schema])
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Leave out what a function of rows cannot give back as it was: null tensors, and maps, which are lists of pairs in Python."""
+    """Return the schema without types that a row function cannot return unchanged: null tensors and maps (lists of pairs in Python)."""
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 
 
 def rechunkings(table: pa.Table) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
-    """Make chunks that hold the rows of `table` in order, cut anywhere: at least one chunk, some of them empty.
+    """Return a strategy for chunkings of `table`: the same rows in order, cut at random, with at least one chunk. Chunks may be empty.
 
     >>> from hypothesis import find
     >>> cut = find(rechunkings(pa.table({"x": [1, 2, 3]})), lambda chunks: len(chunks) > 2)
@@ -173,12 +173,12 @@ def rechunkings(table: pa.Table) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
 
 def _cuts(chunk: RecordBatch) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
     cuts = st.lists(st.integers(0, chunk.num_rows), max_size=4).map(sorted)
-    return cuts.map(lambda places: tuple(chunk.slice(a, b - a) for a, b in pairwise([0, *places, chunk.num_rows])))
+    return cuts.map(lambda positions: tuple(chunk.slice(a, b - a) for a, b in pairwise([0, *positions, chunk.num_rows])))
 
 
 @cache
 def _types() -> st.SearchStrategy[pa.DataType]:
-    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])  # inside a null, pyarrow makes invalid ones
+    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])  # pyarrow creates invalid dictionaries here
     return st.sampled_from([*_LEAVES, *_TENSORS]) | st.recursive(inner, _nested, max_leaves=3)
 
 
@@ -197,13 +197,13 @@ def _column(draw: st.DrawFn, field: pa.Field, size: int) -> pa.Array:
 
 
 def _slots(field: pa.Field) -> Values:
-    """Return the values of a field, with nulls where it is nullable."""
+    """Return a strategy for the values of a field, including nulls if the field is nullable."""
     return _values(field.type) | st.none() if field.nullable else _values(field.type)
 
 
 @cache
 def _values(kind: pa.DataType) -> Values:
-    """Return the values of a type, without nulls at the top level. Cached, because hypothesis validates each new strategy."""
+    """Return a strategy for the values of a type, without top-level nulls. Cached, because hypothesis validates each new strategy."""
     if kind in _LEAVES:
         return _LEAVES[kind]
     if is_tensor(kind):

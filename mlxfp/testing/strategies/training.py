@@ -1,4 +1,4 @@
-"""Strategies for training: batches of MLX arrays, and states of small models."""
+"""Strategies for batches of MLX arrays and for states of small models."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
-if TYPE_CHECKING:  # strategies of data must not load MLX
+if TYPE_CHECKING:  # strategies of data must not import MLX
     from mlxfp.core.stages import Batch
     from mlxfp.training.steps.state import TrainState
 
@@ -15,10 +15,10 @@ _DTYPES = ("int32", "float32", "uint8", "bool_", "float16", "bfloat16")
 
 @st.composite
 def batches(draw: st.DrawFn, arrays: Mapping[str, tuple[int, ...]] | None = None, *, classes: int = 3, max_rows: int = 4) -> "Batch":
-    """Make batches like those of collators: MLX arrays [B, ...] with a row for each example.
+    """Return a strategy for batches like the output of a collator: MLX arrays [B, ...] with one row per example.
 
-    With `arrays`, {name: shape of a row}, they hold float32 arrays of these shapes, and `labels`, int32[B] below `classes`. Without, they
-    hold arrays of any name, shape and dtype, and carried text.
+    With `arrays`, a dict from name to row shape, a batch holds float32 arrays of these shapes and `labels`, int32[B] below `classes`.
+    Without `arrays`, a batch holds arrays of any name, shape and dtype, and carried texts.
 
     >>> from hypothesis import find
     >>> sorted(find(batches({"x": (2,)}), lambda batch: len(batch["labels"]) > 1))
@@ -33,20 +33,20 @@ def batches(draw: st.DrawFn, arrays: Mapping[str, tuple[int, ...]] | None = None
         return drawn | {"labels": mx.array(random.integers(0, classes, rows).astype(np.int32))}
     shapes = st.lists(st.integers(1, 3), max_size=3)
     kinds = draw(st.dictionaries(st.text(max_size=3), st.tuples(shapes, st.sampled_from(_DTYPES)), max_size=3))
-    made: dict[str, Any] = {
+    arrays_by_name: dict[str, Any] = {
         name: mx.array(random.integers(0, 9, (rows, *shape)).astype(np.int32)).astype(getattr(mx, dtype))
         for name, (shape, dtype) in kinds.items()
     }
-    mx.eval(made)  # a lazy array must not leave the thread that made it
+    mx.eval(arrays_by_name)  # a lazy array can be evaluated only in its own thread
     carried = draw(
         st.dictionaries(st.text(min_size=4, max_size=5), st.lists(st.text(max_size=3), min_size=rows, max_size=rows), max_size=1)
     )
-    return made | {name: tuple(texts) for name, texts in carried.items()}
+    return arrays_by_name | {name: tuple(texts) for name, texts in carried.items()}
 
 
 @st.composite
 def train_states(draw: st.DrawFn) -> "TrainState":
-    """Make training states of small random models, with and without layers, buffers and dropout, for one of several optimizers.
+    """Return a strategy for training states of small random models, with or without layers, buffers and dropout, and several optimizers.
 
     >>> from hypothesis import find
     >>> state = find(train_states(), lambda state: state.step > 0)

@@ -1,4 +1,4 @@
-"""Calls of the `tokenizers` package for many texts at once, with NumPy arrays as results."""
+"""Batched calls of the `tokenizers` package with NumPy arrays as results."""
 
 import json as jsons
 import re
@@ -16,29 +16,29 @@ from mlxfp.text.tokenizers.tokenizer import cannot_encode
 
 Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
-Encoded = tuple[Ids, Lengths]  # of several texts: their ids end to end, and how many ids each text has
+Encoded = tuple[Ids, Lengths]  # concatenated ids of several texts, and the id count of each text
 
-_JOINED = 1024  # characters of a joined text: the best of 256, 1024, 4096 and 16384 for words, with BERT and GPT-2
-_CALLS = 8  # calls, or joined texts in one call, that many texts are divided into, so that all cores have work
-_READ = 128 << 10  # characters of text from which ids are read while other texts are encoded: reading takes a tenth of the time
+_JOINED = 1024  # Characters per joined text: the fastest of 256, 1024, 4096 and 16384 for short words (BERT, GPT-2).
+_CALLS = 8  # Number of calls, or of joined texts in one call. Many texts are divided into this number of parts to keep all cores busy.
+_READ = 128 << 10  # Characters of text above which a thread encodes the next part while ids are read. Reading takes a tenth of the time.
 
 
 @frozen
 class Caller:
-    """A tokenizer of the package, called with many short texts joined to one: a call costs more than a short text.
+    """Tokenizer of the `tokenizers` package that encodes many short texts in one call.
 
-    A separator, one of the tokenizer's added tokens that is always encoded as its own id, stands behind each text. Added tokens are
-    searched before anything else happens, and what lies between them is encoded by itself, so each text has its own ids, up to the
-    separator's. A tokenizer that treats the beginning of a text specially (`apart`) gets the texts as a list of words instead, of which
-    the package encodes each by itself.
+    A call costs more than a short text, hence several texts are joined to a single text with a separator after each text. The separator is
+    an added token of the tokenizer. The package splits a text at added tokens first and encodes the parts separately, and the positions of
+    the separator id give the end of each text. `apart=True` is for tokenizers that treat the beginning of a text differently. They receive
+    lists of words instead of joined text, because the package encodes the words of a list separately.
     """
 
-    own: Any
+    tokenizer: Any
     separator: str | None
     apart: bool
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Return the ids of all texts, without special tokens."""
+        """Return the ids of all texts without special tokens."""
         separator, together = self.separator, _count_together(texts)
         if separator is None or together < 2 or any(separator in text for text in texts):
             return self._encode_one_by_one(texts)
@@ -47,8 +47,8 @@ class Caller:
         step = 2 * together
         parts: list[Any] = [marked[first : first + step] for first in range(0, len(marked), step)]
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
-        ends = ids == self.own.token_to_id(separator)
-        if np.count_nonzero(ends) != len(texts):  # another added token overlapped a separator, or a text normalizes to the separator
+        ends = ids == self.tokenizer.token_to_id(separator)
+        if np.count_nonzero(ends) != len(texts):  # Another added token overlaps a separator, or a text is normalized to the separator.
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
 
@@ -57,12 +57,12 @@ class Caller:
             return read(self.call(texts))
         step = -(-len(texts) // _CALLS)
         with ThreadPoolExecutor(1) as pool:
-            done = list(map(read, pool.map(self.call, [texts[first : first + step] for first in range(0, len(texts), step)])))
-        return np.concatenate([ids for ids, _ in done]), np.concatenate([lengths for _, lengths in done])
+            encoded = list(map(read, pool.map(self.call, [texts[first : first + step] for first in range(0, len(texts), step)])))
+        return np.concatenate([ids for ids, _ in encoded]), np.concatenate([lengths for _, lengths in encoded])
 
     def call(self, texts: Sequence[Any], *, apart: bool = False, offsets: bool = False) -> list[Any]:
-        """Return the encodings of texts, or of lists of words, as the package makes them; it knows the offsets only if asked for them."""
-        encode = self.own.encode_batch if offsets else self.own.encode_batch_fast
+        """Return the encodings of texts, or of lists of words. Character offsets are available only with `offsets=True`."""
+        encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
         try:
             encodings: list[Any] = encode(texts, is_pretokenized=apart, add_special_tokens=False)
         except BaseException as error:
@@ -71,38 +71,43 @@ class Caller:
 
 
 def _count_together(texts: Sequence[str]) -> int:
-    """Return how many texts to join to one."""
+    """Return the number of texts to join to one text."""
     size = sum(map(len, texts))
     return min(_JOINED * len(texts) // max(1, size), len(texts) if size < _JOINED else len(texts) // _CALLS)
 
 
-def find_caller(own: Any) -> Caller:
-    """Return a caller of a tokenizer, with a separator if one of its added tokens can be used as one."""
-    fit = [token.content for number, token in sorted(own.get_added_tokens_decoder().items()) if _separates(own, number, token)]
-    # The pre-tokenizer's own JSON: that of the whole tokenizer takes 40 ms, for its vocabulary.
-    splitter = jsons.loads(own.pre_tokenizer.__getstate__()) if own.pre_tokenizer else None
+def find_caller(tokenizer: Any) -> Caller:
+    """Return a `Caller` for a tokenizer, with a separator if an added token is suitable."""
+    separators = [
+        token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if _separates(tokenizer, number, token)
+    ]
+    # Read only the JSON of the pre-tokenizer: the JSON of the whole tokenizer contains the vocabulary and takes 40 ms.
+    splitter = jsons.loads(tokenizer.pre_tokenizer.__getstate__()) if tokenizer.pre_tokenizer else None
     apart = '"prepend_scheme": "first"' in jsons.dumps(splitter)
-    return Caller(own, fit[0] if fit and not _ids(own, "") else None, apart)
+    return Caller(tokenizer, separators[0] if separators and not _ids(tokenizer, "") else None, apart)
 
 
-def _separates(own: Any, number: int, token: Any) -> bool:
-    """Whether a token is found behind any text and changes nothing in it: it is not part of a word and does not overlap with itself."""
+def _separates(tokenizer: Any, number: int, token: Any) -> bool:
+    """Return True if an added token is recognized after any text and leaves the text unchanged.
+
+    The token must not be part of a word and must not overlap with itself.
+    """
     text = token.content
-    plain = not (token.lstrip or token.rstrip or token.single_word or (token.normalized and own.normalizer))
-    overlaps = any(text.startswith(text[place:]) for place in range(1, len(text)))
-    return plain and not overlaps and re.fullmatch(r"[^\w\s].*[^\w\s]", text) is not None and _ids(own, text) == [number]
+    plain = not (token.lstrip or token.rstrip or token.single_word or (token.normalized and tokenizer.normalizer))
+    overlaps = any(text.startswith(text[start:]) for start in range(1, len(text)))
+    return plain and not overlaps and re.fullmatch(r"[^\w\s].*[^\w\s]", text) is not None and _ids(tokenizer, text) == [number]
 
 
-def _ids(own: Any, text: str) -> list[int]:
-    ids: list[int] = own.encode(text, add_special_tokens=False).ids
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     return ids
 
 
 def _read_ids(encodings: Sequence[Any]) -> Ids:
-    lists = map(attrgetter("ids"), encodings)  # each list is freed as soon as it is read
+    lists = map(attrgetter("ids"), encodings)  # Each list is freed right after reading.
     return np.fromiter(chain.from_iterable(lists), np.int32, sum(map(len, encodings)))
 
 
 def read(encodings: Sequence[Any]) -> Encoded:
-    """Return the ids of encodings, end to end, and how many each has."""
+    """Return the concatenated ids of the encodings, and the id count of each encoding."""
     return _read_ids(encodings), np.fromiter(map(len, encodings), np.int64, len(encodings))

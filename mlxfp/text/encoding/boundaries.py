@@ -1,22 +1,22 @@
-"""Where a tokenizer lets text be cut, so that the ids of a text are the ids of its words, end to end.
+"""Safe cut positions: boundaries of a text at which the parts can be encoded separately without changing the ids.
 
-A *word* is what lies between two cuts: with BERT's tokenizer, "It's  a cat." has the words "It", "'", "s", "  a", " cat" and ".". A cut is
-recognized by the two bytes around it, and always lies in front of an ASCII character. A tokenizer with a part that is not known here is
-never cut. Encoding has three steps before the model. For each, the argument why encoding `left + right` is encoding `left`, then `right`:
+A *word* is the text between two neighbouring cuts. BERT's tokenizer cuts "It's  a cat." into "It", "'", "s", "  a", " cat" and ".". The
+two bytes around a position decide about a cut, and the second byte is always an ASCII character. Texts are never cut if the tokenizer
+contains a component unknown to this module.
 
-1. Added tokens are searched. A cut may divide a token, as it divides "[CLS]" into "[", "CLS" and "]", and some tokens look at the text
-   around them. Some part of such a token, here "CLS", is always found inside a word: rows with such words are encoded whole
-   (`boundary_rules`).
-2. Text is normalized. The normalizers known here map characters one by one, or compose them ("e" and a combining accent become "é"), and
-   nothing composes with an ASCII character that comes second (Unicode Standard Annex 15). So `normal(left + right)` is
+Encoding has three steps before the model. A cut between `left` and `right` is safe because of three arguments:
+
+1. Search for added tokens. A cut may divide a token: "[CLS]" becomes "[", "CLS" and "]". Some tokens also depend on the neighbouring text.
+   A part of each critical token, here "CLS", always lies inside a word. `boundary_rules` encodes rows with these words whole.
+2. Normalization. The normalizers known here map single characters or compose characters ("e" and a combining accent become "é"). No
+   character composes with a following ASCII character (Unicode Standard Annex 15). Hence `normal(left + right)` equals
    `normal(left) + normal(right)`.
-3. The pre-tokenizer splits in front of `right`, whatever stands around it, and splits `left` as if the text ended there. BERT splits in
-   front of each space and each ASCII punctuation character. GPT-2 does not always split behind white space: with W for a wide space
-   (U+3000), it splits "aW  b" into "a", "W " and " b", but "aW" alone into "a" and "W". So its cuts are `strict`: they hold only where
-   `left` does not end in white space once normalized, and rows with other words are encoded whole.
+3. Pre-tokenization. The pre-tokenizer splits before `right` in any context, and splits `left` as a text of its own. BERT splits before
+   each space and each ASCII punctuation character. GPT-2 does not always split after white space: with W for a wide space (U+3000),
+   "aW  b" becomes "a", "W " and " b", but "aW" alone becomes "a" and "W". Hence the cuts of GPT-2 are `strict`: valid only if the
+   normalized `left` does not end in white space. Rows with other words are encoded whole.
 
-The model then encodes each split by itself, so it needs no argument. A model without a pre-tokenizer sees the whole text; `_merged` is
-about those.
+The model encodes each split separately and needs no argument. `_merged` handles models without a pre-tokenizer, which read whole texts.
 """
 
 import re
@@ -30,7 +30,7 @@ from attrs import evolve, frozen
 
 from mlxfp.text.tokenizers.configuration import MARK, Configuration, Part
 
-_SOLID = bytes(range(33, 256))  # neither white space nor control characters of ASCII; all bytes of other characters
+_SOLID = bytes(range(33, 256))  # All bytes except ASCII white space and ASCII control characters.
 _WHITE = b" \t\n\r"
 _ALNUM = (string.ascii_letters + string.digits).encode()
 _PUNCT = string.punctuation.encode()
@@ -42,10 +42,10 @@ def _without(some: bytes, characters: bytes) -> bytes:
 
 @frozen
 class Cuts:
-    """Between which bytes words are cut: at most four pairs of (bytes before the cut, bytes behind it).
+    """Byte pairs that mark a cut: at most four pairs of (bytes before the cut, bytes after the cut).
 
-    With `strict`, words must not end in white space. With `single`, they must also begin with exactly one space once normalized, and the
-    normalizer may strip it. With `lead`, the tokenizer itself puts a space in front of a text.
+    `strict`: words must not end in white space. `single`: words must also begin with exactly one space after normalization, because the
+    normalizer may strip spaces. `lead`: the tokenizer adds a space before each text.
     """
 
     pairs: tuple[tuple[bytes, bytes], ...]
@@ -55,7 +55,7 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Give each byte four bits for the pairs in which it may come first, and four higher bits for those in which it may come second."""
+        """Lookup table of 256 bytes. Bit `i` marks the bytes allowed before cut `i`, bit `i + 4` the bytes allowed after cut `i`."""
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
             bits[list(before)] |= 1 << number
@@ -66,23 +66,23 @@ class Cuts:
 # White space is dropped: "a,  b" has the words "a," and "  b".
 _BLANKS = Cuts(((_SOLID, _WHITE),), strict=False)
 
-# A space begins a split, and no other character does without a mark in front of it: "a, b" has the words "a," and " b".
+# Only a space begins a split, unless another character follows a mark: "a, b" has the words "a," and " b".
 _SPACES = Cuts(((_SOLID, b" "),))
 
-# White space is dropped, and each character of ASCII punctuation is a split: "it's a_b" has "it", "'", "s", " a", "_" and "b".
+# White space is dropped and each ASCII punctuation character is a split: "it's a_b" has the words "it", "'", "s", " a", "_" and "b".
 _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 
-# \w+|[^\w\s]+ where the underscore belongs to \w: "it's a_b" has "it", "'", "s" and " a_b".
+# \w+|[^\w\s]+ with the underscore as part of \w: "it's a_b" has the words "it", "'", "s" and " a_b".
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
-# No match goes on from a visible character to white space. Letters and digits end in front of punctuation, and punctuation in front of
-# them, except for the apostrophe in 's: "it's 5, (a)" has "it", "'s", " 5", ",", " (", "a" and ")". The match that ends at a cut looks at
-# one more character: whether it is white space. The end of the text gives the same answer.
+# No match continues from a visible character to white space. Letters and digits end before punctuation and vice versa, except for the
+# apostrophe in 's: "it's 5, (a)" has the words "it", "'s", " 5", ",", " (", "a" and ")". The match before a cut also looks ahead for
+# one white space character. The end of the text gives the same answer.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Later patterns: punctuation may be followed by letters and line ends in one match, and in some patterns letters by an apostrophe:
-# "it's 5, (a)" has "it's", " 5", ",", " (a" and ")".
+# Later patterns match punctuation together with the following letters or line ends, and some match letters with an apostrophe:
+# "it's 5, (a)" has the words "it's", " 5", ",", " (a" and ")".
 _GPT4 = Cuts(((_SOLID, b" \t"), (_ALNUM, _without(b"'", _PUNCT))))
 _UPPER, _LOWER, _ENDINGS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LETTERS = (
@@ -94,29 +94,31 @@ PATTERNS = {_GPT2_PATTERN: _GPT2} | {
     for letters, digits, ends in product(_LETTERS, (r"\p{N}{1,3}", r"\p{N}"), (r"[\r\n]*", r"[\r\n/]*"))
 }
 
-_LOCAL = ("Digits", "Punctuation")  # whether they split between two characters depends on these two alone: a cut more changes nothing
-_APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")  # see each split by itself
+# These splitters decide by two neighbouring characters only. An additional cut changes nothing.
+_LOCAL = ("Digits", "Punctuation")
+# These splitters process each split of the preceding splitter separately.
+_APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")
 _BY_CHARACTER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "BertNormalizer")
 
-_RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}  # strict cuts do not divide a run of spaces
+_RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}  # Strict cuts do not divide a run of spaces.
 _PREPEND = {"type": "Prepend", "prepend": MARK}
 _MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
-# Does nothing: all spaces are marks.
+# Has no effect because all spaces are already marks.
 _NO_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
 
 def find_cuts(configuration: Configuration) -> Cuts | None:
-    """Return where texts of a tokenizer may be cut, or None where nothing is known."""
+    """Return the cuts of a tokenizer, or None if no safe cut is known."""
     normalizers, splitters, kind = configuration.normalizers, configuration.splitters, configuration.kind
     divides = kind is not None and kind.divides(configuration.model)
     return _divided(normalizers, splitters) or (_merged(normalizers, splitters) if divides else None)
 
 
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts of the first pre-tokenizer that has any; those after it see its splits one by one."""
+    """Return the cuts of the first pre-tokenizer with known cuts. Later pre-tokenizers process the resulting splits separately."""
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
-        return None  # "first" puts a mark in front of the first split of a text, and would put it in front of each word's
+        return None  # The scheme "first" adds a mark to the first split of a text. Cut texts would get a mark at each word.
     cuts = _cuts_of(rest[0])
     if cuts is None or all(part["type"] in _BY_CHARACTER for part in normalizers):
         return cuts
@@ -138,10 +140,10 @@ def _cuts_of(splitter: Part) -> Cuts | None:
 
 
 def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
-    """Return the cuts where SentencePiece's own normalizer is used, and texts may be stripped (T5, XLM-R, ALBERT, DeBERTa 3).
+    """Return the cuts for the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3).
 
-    It maps graphemes, and a grapheme ends in front of a space except behind a few characters, such as U+0600: words must not have them.
-    Stripping takes nothing from a word that the text would keep: only its one space, which comes back as a mark.
+    The normalizer maps graphemes. A grapheme ends before a space except after a few characters such as U+0600. Words must not contain
+    these characters. Stripping removes only the single leading space of a word, and the pre-tokenizer adds the space again as a mark.
     """
     dropped = splitter["type"] == "WhitespaceSplit"
     if not dropped and (splitter["type"] != "Metaspace" or splitter["prepend_scheme"] != "always"):
@@ -151,9 +153,9 @@ def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
 
 
 def _keeps_spaces(normalizer: Part) -> bool:
-    """Whether a normalizer maps what stands between two spaces by itself, except at the ends of a text."""
+    """Return True if a normalizer maps the text between two spaces independently of the rest, except at the ends of the text."""
     if normalizer["type"] == "Strip":
-        return bool(normalizer["strip_right"])  # else white space at the end of a text would stay, as part of no word
+        return bool(normalizer["strip_right"])  # Without `strip_right`, white space at the end of a text would stay and belong to no word.
     if normalizer["type"] == "Replace":
         text = normalizer["pattern"].get("String")
         return bool(text) and not re.search(rf"[\s{MARK}]", text + normalizer["content"])
@@ -161,7 +163,7 @@ def _keeps_spaces(normalizer: Part) -> bool:
 
 
 def _merged(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts of a model that sees whole texts, their spaces written as marks, and merges nothing over the place before a mark."""
+    """Return the cuts for models that read whole texts with marks instead of spaces, and never merge across the start of a mark."""
     if normalizers in ([_MARKS], [_PREPEND, _MARKS]) and splitters in ([], [_NO_SPLIT]):
         return evolve(_SPACES, lead=_PREPEND in normalizers)
     split = [(part["type"], part.get("replacement"), part.get("split")) for part in splitters]

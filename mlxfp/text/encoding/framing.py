@@ -1,7 +1,7 @@
-"""What a tokenizer puts around texts, and how texts are truncated so that both fit.
+"""Special tokens around texts, and truncation of texts to make room for special tokens.
 
-A frame is found once for each tokenizer, by encoding two ids that no vocabulary has. From then on, rows of ids are truncated and framed as
-whole columns. Truncation follows the `tokenizers` package: of a pair, the longer text first ("longest_first").
+The frame of a tokenizer is determined once, by encoding two ids that no vocabulary contains. Frames and truncation are then applied to
+whole columns. Truncation follows the "longest_first" strategy of the `tokenizers` package: the longer text of a pair first.
 """
 
 from array import array
@@ -22,39 +22,39 @@ from mlxfp.text.tokenizers.tokenizer import engine
 Side = Literal["right", "left"]
 
 _IDS = pa.list_(pa.int32())
-_FIRST, _SECOND = 2**32 - 2, 2**32 - 1  # ids are 32 bit unsigned: no vocabulary reaches these
+_FIRST, _SECOND = 2**32 - 2, 2**32 - 1  # Ids are unsigned 32-bit numbers. No vocabulary reaches these two.
 
 
 @frozen
 class Frame:
-    """The order of special ids and texts, and the token type (0 or 1) of each part."""
+    """Order of special ids and texts, with the token type (0 or 1) of each part."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...]
 
     @property
     def added(self) -> int:
-        """How many ids stand around the texts."""
+        """Number of special ids around the texts."""
         return sum(number not in (_FIRST, _SECOND) for number in self.ids)
 
     def write(self, texts: Sequence[list[int]]) -> list[int]:
-        """Return the ids of one row: the plain definition of what `put_around` does to many."""
-        return [each for number in self.ids for each in (texts[number - _FIRST] if number >= _FIRST else (number,))]
+        """Return the ids of one row. Reference implementation of `put_around`."""
+        return [token for number in self.ids for token in (texts[number - _FIRST] if number >= _FIRST else (number,))]
 
     @property
     def silent(self) -> "Frame":
-        """The same frame with 0 for each special id: for numbers about the tokens of texts."""
+        """Same frame with 0 instead of each special id, for per-token numbers of the texts."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property
     def bare(self) -> bool:
-        """Whether it is one text and nothing around it."""
+        """True if the frame is a single text without special ids."""
         return self.ids == (_FIRST,)
 
 
 @lru_cache(maxsize=64)
 def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
-    """Return what the tokenizer of this JSON puts around one text or two."""
+    """Return the special ids that a tokenizer, given as JSON, adds around one text or a pair."""
     probe = hf.Tokenizer(hf.models.WordLevel({"a": _FIRST, "b": _SECOND}, "a"))
     probe.post_processor = engine(json).post_processor
     encoding = probe.encode("a", "b" if pair else None, add_special_tokens=special)
@@ -62,7 +62,7 @@ def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
 
 
 def fit(lengths: Sequence[NDArray[np.int64]], room: int) -> tuple[NDArray[np.int64], ...]:
-    """Return how many tokens of each text stay, int64[N] each, so that no row has more than `room`.
+    """Return the number of tokens to keep of each text, int64[N] per text, for rows of at most `room` tokens.
 
     >>> [kept.tolist() for kept in fit([np.array([2, 9, 9]), np.array([9, 2, 9])], 7)]
     [[2, 5, 3], [5, 2, 4]]
@@ -77,15 +77,15 @@ def fit(lengths: Sequence[NDArray[np.int64]], room: int) -> tuple[NDArray[np.int
 
 
 def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
-    """Keep the first tokens of each row, or the last ones with `side="left"`."""
+    """Keep the first tokens of each row, or the last tokens with `side="left"`."""
     return Ragged(rows.values, rows.starts + (rows.lengths - kept if side == "left" else 0), kept)
 
 
 def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
-    """Return the ids of each row with special ids in their places, and for two texts the token types: list<int32> both.
+    """Return the ids of each row with special ids, and the token types for pairs (else None), both list<int32>.
 
-    All parts of all rows are gathered in one go: special ids stand in front of the texts' values, so each part is a start and a length.
-    Whole texts that stand end to end are only moved apart, in a third of the time.
+    A single gather copies all parts of all rows: the special ids precede the values of the texts, and each part is a (start, length) pair.
+    Contiguous single texts take a faster path, in a third of the time.
     """
     once = len(texts) == 1 and frame.ids.count(_FIRST) == 1
     if once and np.array_equal(texts[0].starts[1:], texts[0].starts[:-1] + texts[0].lengths[:-1]):
@@ -95,10 +95,10 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
     firsts = np.cumsum([len(special), *(len(text.values) for text in texts)])
     count = len(texts[0].starts)
     starts, lengths = np.empty((2, count, len(frame.ids)), np.int64)
-    for place, number in enumerate(frame.ids):
+    for index, number in enumerate(frame.ids):
         text = texts[number - _FIRST] if number >= _FIRST else None
-        starts[:, place] = place if text is None else firsts[number - _FIRST] + text.starts
-        lengths[:, place] = 1 if text is None else text.lengths
+        starts[:, index] = index if text is None else firsts[number - _FIRST] + text.starts
+        lengths[:, index] = 1 if text is None else text.lengths
     ends = ends_of(lengths.sum(axis=1))
     ids = to_lists(gather(source, starts.ravel(), lengths.ravel()), ends)
     if len(texts) == 1:
@@ -107,13 +107,13 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
 
 
 def _move_apart(frame: Frame, text: Ragged) -> pa.ListArray:
-    """Put special ids around rows that stand end to end."""
+    """Insert special ids around contiguous rows."""
     ends = ends_of(text.lengths + frame.added)
     ids, free = np.empty(ends[-1], np.int32), np.ones(ends[-1], bool)
     before = frame.ids.index(_FIRST)
-    for place, number in enumerate(frame.ids):
-        if place != before:
-            at = ends[:-1] + place if place < before else ends[1:] + (place - len(frame.ids))
+    for index, number in enumerate(frame.ids):
+        if index != before:
+            at = ends[:-1] + index if index < before else ends[1:] + (index - len(frame.ids))
             ids[at], free[at] = number, False
     first = text.starts[0] if len(text.starts) else 0
     ids[free] = text.values[first : first + text.lengths.sum()]
@@ -121,22 +121,22 @@ def _move_apart(frame: Frame, text: Ragged) -> pa.ListArray:
 
 
 def few_to_lists(rows: Sequence[list[int]]) -> pa.ListArray:
-    """Turn a few lists of ids into a column of list<int32>: `pa.array` takes twice as long, which shows for one row."""
+    """Convert a few lists of ids to a column of list<int32>, twice as fast as `pa.array`. The difference matters for single rows."""
     values, ends = array("i", chain.from_iterable(rows)), array("i", accumulate(map(len, rows), initial=0))
     inner = pa.Array.from_buffers(_IDS.value_type, len(values), [None, pa.py_buffer(values)])
     return pa.Array.from_buffers(_IDS, len(rows), [None, pa.py_buffer(ends)], children=[inner])
 
 
 def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    """Join the slices `values[starts[i] : starts[i] + lengths[i]]` end to end."""
+    """Concatenate the slices `values[starts[i] : starts[i] + lengths[i]]`."""
     if not lengths.all():
         some = lengths > 0
         starts, lengths = starts[some], lengths[some]
     if not len(lengths):
         return values[:0]
     total = int(lengths.sum())
-    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # half the bytes to move, where they suffice
-    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # from one place to the next: 1, except where a slice begins
+    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # int32 halves the memory traffic if the positions fit
+    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # Difference between neighbouring positions: 1, except at the start of a slice.
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1
     np.cumsum(steps, dtype=kind, out=steps)

@@ -1,4 +1,4 @@
-"""Words that were met before, with their ids: what makes encoding fast, and never shows in its result."""
+"""Cache of words and their ids. The cache speeds up encoding and never changes the result."""
 
 from collections.abc import Callable
 from itertools import repeat
@@ -15,15 +15,15 @@ from mlxfp.text.encoding.batch_calls import Caller, Ids
 from mlxfp.text.encoding.boundary_rules import Rule
 from mlxfp.text.engines.columns import text_offsets
 
-_LIMIT = 32 << 20  # bytes that a memo may hold: 150,000 words, as many as 30 MB of English have
-_WORD = 144  # bytes that a word takes in addition to its text and ids: a string, its number, a place in a dict, three numbers in arrays
+_LIMIT = 32 << 20  # Bytes per memo, enough for 150,000 words: the distinct words of about 30 MB of English.
+_WORD = 144  # Bytes per word besides text and ids: a string, its index, a dict entry and three array elements.
 
 Flags = NDArray[np.uint8]
 
 
 @frozen
 class Entries:
-    """What is known of some words: word `i` has the ids `ids[starts[i] : starts[i] + lengths[i]]`."""
+    """Cached ids of several words: word `i` has the ids `ids[starts[i] : starts[i] + lengths[i]]`."""
 
     ids: Ids
     starts: NDArray[np.integer[Any]]
@@ -31,8 +31,8 @@ class Entries:
     flags: Flags
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
-        """Return the entries of some words."""
-        kind = np.int32 if len(self.ids) < 2**31 else np.int64  # half the bytes to move, for each word of a column
+        """Return the entries of the given words."""
+        kind = np.int32 if len(self.ids) < 2**31 else np.int64  # int32 halves the memory traffic for each word of a column
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
 
 
@@ -41,60 +41,62 @@ _NONE = Entries(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int
 
 @define
 class Memo:
-    """The ids of words that a tokenizer met, where its texts are cut by a rule. Safe to use from several threads.
+    """Thread-safe cache of the word ids of a tokenizer.
 
-    When it is full, it forgets everything: frequent words are soon learned again, so a bound needs no cleverer method.
+    A full cache is cleared completely. Frequent words are soon cached again, so a finer eviction policy is unnecessary.
     """
 
     caller: Caller
     rule: Rule
     limit: int = _LIMIT
     _lock: Any = Factory(Lock)
-    _places: dict[str, int] = Factory(dict)
+    _indices: dict[str, int] = Factory(dict)
     _entries: Entries = _NONE
-    _used: int = 0  # ids
+    _used: int = 0  # number of ids
     _size: int = 0  # bytes
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
     def find(
         self, words: pa.StringArray, most: float, *, lost: Callable[[Flags], float] = lambda flags: 0.0, learned: float = 0.0
     ) -> Entries | None:
-        """Return what is known of distinct words; those that are new are encoded and kept.
+        """Return the entries of distinct words. New words are encoded and cached.
 
-        None if the new words hold more than `most` bytes, less what the flags of all words tell is `lost`. Then only the first ones
-        are kept, of at most `learned` bytes. Arrays that were returned do not change later.
+        Return None if the new words exceed `most - lost(flags)` bytes, with the flags of all words. In this case only the first new words
+        are cached, up to `learned` bytes. Later calls never change returned arrays.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))
         with self._lock:
-            places = np.fromiter(map(self._places.get, spelled, repeat(-1)), np.int64, len(spelled))
-            new = np.flatnonzero(places < 0)
+            indices = np.fromiter(map(self._indices.get, spelled, repeat(-1)), np.int64, len(spelled))
+            new = np.flatnonzero(indices < 0)
             count = int(sizes[new].sum())
-            flags = self._flags(words, places) if count <= most else None
+            flags = self._flags(words, indices) if count <= most else None
             refused = flags is None or count > most - lost(flags)
             if refused:
                 new = new[np.cumsum(sizes[new]) <= learned]
             if self._size + _WORD * len(new) + 3 * int(sizes[new].sum()) > self.limit:
-                self._places, self._entries, self._used, self._size = {}, _NONE, 0, 0
+                self._indices, self._entries, self._used, self._size = {}, _NONE, 0, 0
                 new = new if refused else np.arange(len(spelled))
             if len(new):
-                some = words.take(number_array(new))
-                places[new] = self._learn(some, [spelled[place] for place in new], self.rule.flags(some) if flags is None else flags[new])
-            return None if refused else self._entries.take(places)
+                new_words = words.take(number_array(new))
+                indices[new] = self._learn(
+                    new_words, [spelled[index] for index in new], self.rule.flags(new_words) if flags is None else flags[new]
+                )
+            return None if refused else self._entries.take(indices)
 
-    def _flags(self, words: pa.StringArray, places: NDArray[np.int64]) -> Flags:
-        flags, known = np.empty(len(places), np.uint8), places >= 0
-        flags[known] = self._entries.flags[places[known]]
+    def _flags(self, words: pa.StringArray, indices: NDArray[np.int64]) -> Flags:
+        flags, known = np.empty(len(indices), np.uint8), indices >= 0
+        flags[known] = self._entries.flags[indices[known]]
         flags[~known] = self.rule.flags(words.take(number_array(np.flatnonzero(~known))))
         return flags
 
     def _learn(self, words: pa.StringArray, spelled: list[str], flags: Flags) -> NDArray[np.int64]:
-        """Encode new words, and return their places."""
+        """Encode and cache new words. Return the indices of the words."""
         ids, lengths = self.caller.encode(self.rule.bare(spelled))
-        known, first = self._entries, len(self._places)
-        # Written behind the entries in use, and only then made known: a signal that interrupts this leaves no word half known.
+        known, first = self._entries, len(self._indices)
+        # Values are written after the entries in use and published last. An interrupting signal leaves no incomplete entry.
         self._entries = Entries(
             _write(known.ids, self._used, ids),
             _write(known.starts, first, self._used + np.cumsum(lengths) - lengths),
@@ -103,17 +105,17 @@ class Memo:
         )
         self._used += len(ids)
         self._size += _WORD * len(spelled) + words.nbytes + ids.nbytes
-        places = np.arange(first, first + len(spelled))
-        self._places.update(zip(spelled, places.tolist(), strict=True))
-        return places
+        indices = np.arange(first, first + len(spelled))
+        self._indices.update(zip(spelled, indices.tolist(), strict=True))
+        return indices
 
 
-def _write(array: NDArray[Any], place: int, values: NDArray[Any]) -> NDArray[Any]:
-    """Write values at a place behind all that is in use, into a longer copy where the array is too short."""
-    end = place + len(values)
+def _write(array: NDArray[Any], start: int, values: NDArray[Any]) -> NDArray[Any]:
+    """Write values from index `start` on. Return a longer copy if the array is too short."""
+    end = start + len(values)
     if end > len(array):
         longer = np.empty(max(end, 2 * len(array)), array.dtype)
-        longer[:place] = array[:place]
+        longer[:start] = array[:start]
         array = longer
-    array[place:end] = values
+    array[start:end] = values
     return array

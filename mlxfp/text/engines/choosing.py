@@ -1,4 +1,4 @@
-"""Which engine encodes the texts of a tokenizer, how far, and why not another one: proved, or not used."""
+"""Choice of the engine for a tokenizer. An engine is used only after a successful probe."""
 
 import os
 from functools import lru_cache
@@ -17,13 +17,13 @@ from mlxfp.text.engines.tokie import TOKIE
 from mlxfp.text.tokenizers.json_checks import is_panic
 from mlxfp.text.tokenizers.tokenizer import EngineName, configuration_of, engine
 
-ENGINES = (GIGATOKEN, TOKIE)  # the faster one first, where both can encode
+ENGINES = (GIGATOKEN, TOKIE)  # In order of preference: the faster engine first.
 _ASCII = 128
 
 
 @frozen(eq=False)
 class Proved:
-    """An engine for a tokenizer, which has passed its probe, and the gate that texts have to pass."""
+    """Engine that passed the probe of a tokenizer, with the gate that selects texts for the engine."""
 
     name: str  # with the version
     engine: Engine
@@ -32,37 +32,37 @@ class Proved:
 
 @frozen(eq=False)
 class Choice:
-    """The engine that encodes, if any, and why others do not."""
+    """Result of `choose`: the engine, if any, and the reasons against the other engines."""
 
     proved: Proved | None
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        ways = "tokenizers" if self.proved is None else f"{self.proved.name}, by tokenizers what it is not cleared for"
+        ways = "tokenizers" if self.proved is None else f"{self.proved.name} (by tokenizers for characters that fuzzing has not cleared)"
         return "; ".join((f"encoded by {ways}", *self.reasons))
 
 
 @lru_cache(maxsize=8)
 def choose(json: str, wanted: EngineName) -> Choice:
-    """Choose the first engine that is proved for the tokenizer of a JSON text; `wanted` names the only one to try, or "auto"."""
+    """Return the first engine that passes the probe of a tokenizer. `wanted` is the name of the only engine to try, or "auto"."""
     reasons = list[str]()
     try:
         for kind in ENGINES if wanted == "auto" else [kind for kind in ENGINES if kind.name == wanted]:
-            found = prove(kind, json)
-            if not isinstance(found, str):
-                return Choice(found, tuple(reasons))
-            reasons.append(f"not by {kind.name}: {found}")
+            result = prove(kind, json)
+            if not isinstance(result, str):
+                return Choice(result, tuple(reasons))
+            reasons.append(f"{kind.name} is not used: {result}")
         return Choice(None, tuple(reasons))
     finally:
         configuration_of.cache_clear()
 
 
-os.register_at_fork(after_in_child=choose.cache_clear)  # the threads of an engine stay behind
+os.register_at_fork(after_in_child=choose.cache_clear)  # threads of an engine do not survive a fork
 
 
 @frozen
 class EngineStatus:
-    """An installed token engine; `tested` is true if fuzzing covered its version together with the installed version of `tokenizers`.
+    """An installed token engine. `tested` is true if fuzzing covered the installed versions of the engine and of `tokenizers`.
 
     >>> EngineStatus("gigatoken", "0.10.1", tested=True).tested
     True
@@ -74,7 +74,7 @@ class EngineStatus:
 
 
 def token_engines() -> tuple[EngineStatus, ...]:
-    """Return the installed token engines, the fastest first; without the extra `fast` there are none.
+    """Return the installed token engines, fastest first. Empty without the extra `fast`.
 
     >>> all(engine.version for engine in token_engines())
     True
@@ -88,29 +88,29 @@ def _is_tested(kind: EngineKind) -> bool:
 
 
 def prove(kind: EngineKind, json: str) -> Proved | str:
-    """Return an engine with its gate, or why it is not used."""
+    """Return the engine with its gate, or the reason against the engine."""
     if kind.version is None:
-        return 'it is not installed (pip install "mlxfp[fast]")'
-    own = engine(json)
+        return 'not installed (pip install "mlxfp[fast]")'
+    tokenizer = engine(json)
     configuration = configuration_of(json)
     if searches_normalized_text(configuration.added_tokens, configuration.normalizers):
         return "an added token is searched in normalized text"
     ranges = trial_of(kind.name).kinds.get(kind_of(configuration))
     if ranges is None:
-        return "fuzzing has not cleared it for this kind of tokenizer"
+        return "fuzzing has not cleared this kind of tokenizer"
     cleared = to_table(read_ranges(ranges))
     if not _is_tested(kind):
         cleared[_ASCII:] = False
     gate = make_gate(cleared, configuration.added_tokens)
     try:
         built = kind.build(json)
-        different = None if is_kept(kind, json, gate) else find_difference(built, own, gate, probe_texts(own, gate))
+        different = None if is_kept(kind, json, gate) else find_difference(built, tokenizer, gate, probe_texts(tokenizer, gate))
     except BaseException as error:
         if isinstance(error, Exception) or is_panic(error):
-            return f"it does not take this tokenizer ({_first_line(error)})"
+            return f"the engine cannot load this tokenizer ({_first_line(error)})"
         raise
     if different is not None:
-        return f"it gives other ids for {different!r:.80}"
+        return f"the ids differ for {different!r:.80}"
     keep(kind, json, gate)
     return Proved(f"{kind.name} {kind.version}", built, gate)
 

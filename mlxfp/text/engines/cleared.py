@@ -1,4 +1,4 @@
-"""Which characters fuzzing has cleared, for each engine and kind of tokenizer: what `python -m benchmarks.fuzz_tokens --write` writes."""
+"""Characters cleared by fuzzing for each engine and kind of tokenizer, written by `python -m benchmarks.fuzz_tokens --write`."""
 
 import json as jsons
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,20 +15,20 @@ from mlxfp.text.tokenizers.configuration import Configuration
 
 CODES = 0x110000
 _FILE = "cleared.json"
-# What does not show in the ids of a text, or what the probe compares: names, frames, offsets.
+# Tokenizer options without effect on the ids (frames, offsets) or with an effect visible to the probe (vocabulary, names).
 _SILENT = ("vocab", "merges", "unk_token", "unk_id", "dropout", "trim_offsets")
 
 
 @frozen
 class Trial:
-    """What fuzzing found for an engine: the versions that were tried, and for each kind of tokenizer the ranges of characters cleared."""
+    """Fuzzing result of an engine: tested versions and, for each kind of tokenizer, the cleared character ranges."""
 
-    versions: Mapping[str, str]  # of the engine's package, and of `tokenizers`
-    kinds: Mapping[str, str]  # for each kind the ranges, as in "20-7e a0-2ff"
+    versions: Mapping[str, str]  # of the engine and of `tokenizers`
+    kinds: Mapping[str, str]  # Character ranges for each kind of tokenizer, for example "20-7e a0-2ff".
 
 
 def kind_of(configuration: Configuration) -> str:
-    """Return what makes two tokenizers of one kind: all options of the parts that write a text as words, and the model's own, as JSON."""
+    """Return the kind of a tokenizer as JSON: the options of all components that affect ids, without the vocabulary."""
     parts = {"model": configuration.model, "normalizers": configuration.normalizers, "splitters": configuration.splitters}
     return jsons.dumps(_bare(parts), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
@@ -41,7 +41,7 @@ def _bare(part: Any) -> Any:
 
 @cache
 def read_trials() -> dict[str, Trial]:
-    """Return the trial of each engine."""
+    """Return the fuzzing result of each engine."""
     data = jsons.loads(files(__package__).joinpath(_FILE).read_text("utf-8"))
     return {name: Trial(**trial) for name, trial in data.items()}
 
@@ -52,7 +52,7 @@ def trial_of(name: str) -> Trial:
 
 
 def to_ranges(codes: Iterable[int]) -> str:
-    """Write code points, in order, as ranges.
+    """Format sorted code points as hexadecimal ranges.
 
     >>> to_ranges([32, 33, 34, 160])
     '20-22 a0'
@@ -64,7 +64,7 @@ def to_ranges(codes: Iterable[int]) -> str:
 
 
 def read_ranges(text: str) -> Iterator[range]:
-    """Yield the ranges of code points that a text says.
+    """Parse hexadecimal ranges of code points.
 
     >>> list(read_ranges("20-22 a0"))
     [range(32, 35), range(160, 161)]
@@ -75,8 +75,8 @@ def read_ranges(text: str) -> Iterator[range]:
 
 
 def to_table(ranges: Iterable[range]) -> NDArray[np.bool_]:
-    """Return for each code point whether it is in one of the ranges, bool[0x110000]."""
+    """Return a membership table of code points, bool[0x110000]."""
     table = np.zeros(CODES, bool)
-    for each in ranges:
-        table[each.start : each.stop] = True
+    for codes in ranges:
+        table[codes.start : codes.stop] = True
     return table

@@ -1,4 +1,4 @@
-"""Columns of text as bytes."""
+"""Byte access to text columns."""
 
 from itertools import pairwise
 from typing import Any
@@ -13,14 +13,14 @@ from mlxfp.support.arrow_types import is_large
 
 
 def text_offsets(texts: pa.Array) -> NDArray[Any]:
-    """Return where the bytes of each text begin in the column's buffer, and where the last text ends: [N + 1]."""
+    """Return the byte offsets of the texts in the buffer of the column, [N + 1]."""
     kind = np.int64 if is_large(texts.type) else np.int32
     offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
     return offsets
 
 
 def text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes of all texts, uint8[M], and where each begins and the last ends, int64[N + 1]; at least one text."""
+    """Return the concatenated bytes of all texts, uint8[M], and the offset of each text, int64[N + 1]. Requires at least one text."""
     ends = text_offsets(texts).astype(np.int64)
     data = texts.buffers()[2]
     whole = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
@@ -28,17 +28,17 @@ def text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def pieces(texts: pa.Array, size: int) -> list[pa.Array]:
-    """Cut a column into pieces of about the same number of bytes, some `size`."""
+    """Split a column into pieces of similar size, about `size` bytes each."""
     offsets = text_offsets(texts)
-    held = int(offsets[-1] - offsets[0])
-    count = max(1, held // size)
-    cuts = np.searchsorted(offsets, offsets[0] + np.arange(1, count) * (held / count))
+    total = int(offsets[-1] - offsets[0])
+    count = max(1, total // size)
+    cuts = np.searchsorted(offsets, offsets[0] + np.arange(1, count) * (total / count))
     bounds = np.unique([0, *cuts, len(texts)]).tolist()
     return [texts.slice(first, end - first) for first, end in pairwise(bounds)]
 
 
-def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
-    """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""
+def matches(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
+    """Return True for each text with a match of a regular expression (RE2), bool[N]. An empty pattern matches nothing."""
     if not pattern:
         return np.zeros(len(texts), bool)
     return numbers_of(pc.match_substring_regex(texts, pattern))

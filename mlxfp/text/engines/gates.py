@@ -1,4 +1,4 @@
-"""Which texts of a column an engine may encode: those of cleared characters alone, without the text of an added token."""
+"""Selection of the texts of a column that an engine may encode: only cleared characters and no added tokens."""
 
 import re
 from collections.abc import Sequence
@@ -12,20 +12,21 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.arrow.ragged import ends_of
-from mlxfp.text.engines.columns import found, pieces, text_bytes
+from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # expressions: one whose matches all begin alike takes a seventh of the time of one that has to look at each character
-_PIECE = 1 << 21  # bytes that are looked at together: memory for the results of more is not used again
-_LEAD = 0xC0  # the least byte that begins a character of several bytes
+_GROUPS = 6  # Maximum number of patterns per gate. Patterns with a common first character run seven times faster than a general pattern.
+_PIECE = 1 << 21  # Bytes processed together. Larger results would allocate new memory each time.
+_LEAD = 0xC0  # least first byte of a multi-byte character
 
 
 @frozen(eq=False)
 class Gate:
-    """The characters that are cleared, bool[0x110000]; and regular expressions (RE2) for texts that do not pass for another reason.
+    """Condition for the texts of an engine: cleared characters only, bool[0x110000], and no match of the `refused` patterns (RE2).
 
-    `begins` are the first bytes of what the expressions match: they are tried on texts that have one, alone; empty: on all texts.
+    `begins` contains the possible first bytes of a match. Only texts with such a byte are searched. If `begins` is empty, all texts are
+    searched.
     """
 
     cleared: NDArray[np.bool_]
@@ -33,35 +34,35 @@ class Gate:
     begins: tuple[int, ...] = ()
 
     def closed(self, texts: pa.Array) -> NDArray[np.intp]:
-        """Return the places of the texts that do not pass, in order. There is at least one text."""
+        """Return the sorted indices of the rejected texts. Requires at least one text."""
         parts = pieces(texts, _PIECE)
         firsts = ends_of(np.array([len(part) for part in parts]))
         return np.concatenate([self._closed(part) + first for part, first in zip(parts, firsts[:-1], strict=True)])
 
     def _closed(self, texts: pa.Array) -> NDArray[np.intp]:
         data, ends = text_bytes(texts)
-        looked_at = data >= _ASCII
+        relevant = data >= _ASCII
         for byte in self.begins:
-            looked_at |= data == byte
-        places = np.flatnonzero(looked_at)
-        letters = data[places]
+            relevant |= data == byte
+        positions = np.flatnonzero(relevant)
+        letters = data[positions]
         wide = letters >= _ASCII
-        held = np.zeros(len(texts), bool)
-        rows = np.unique(_rows_of(ends, places[~wide])) if self.begins else np.arange(len(texts))
+        rejected = np.zeros(len(texts), bool)
+        rows = np.unique(_rows_of(ends, positions[~wide])) if self.begins else np.arange(len(texts))
         if len(rows):
-            some = texts if len(rows) == len(texts) else texts.take(number_array(rows))
+            candidates = texts if len(rows) == len(texts) else texts.take(number_array(rows))
             for pattern in self.refused:
-                held[rows] |= found(some, pattern)
-        # What is ASCII needs no decoding: few letters are left, as a rule.
+                rejected[rows] |= matches(candidates, pattern)
+        # Decode only bytes outside ASCII, usually a small part of the text.
         bad = ~self.cleared[np.frombuffer(letters[wide].tobytes().decode().encode("utf-32-le"), np.uint32)]
         if bad.any():
-            held[_rows_of(ends, places[letters >= _LEAD][bad])] = True
-        return np.flatnonzero(held)
+            rejected[_rows_of(ends, positions[letters >= _LEAD][bad])] = True
+        return np.flatnonzero(rejected)
 
 
-def _rows_of(ends: NDArray[np.int64], places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the rows of the bytes at these places."""
-    return np.searchsorted(ends, places, side="right") - 1
+def _rows_of(ends: NDArray[np.int64], positions: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the row of each byte position."""
+    return np.searchsorted(ends, positions, side="right") - 1
 
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
@@ -74,5 +75,5 @@ def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
 
 
 def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:
-    """Whether an added token is searched in normalized text, where a gate cannot see it."""
+    """Return True if the tokenizer matches an added token in normalized text. A gate sees only the original text."""
     return bool(normalizers) and any(token["normalized"] for token in added)

@@ -1,4 +1,4 @@
-"""gigatoken: byte-level BPE and SentencePiece's BPE, in Rust. Texts go in and ids come out as Arrow's buffers, without a copy."""
+"""Engine of the Rust package gigatoken: byte-level BPE and SentencePiece BPE. Texts and ids are Arrow buffers and are not copied."""
 
 from threading import Lock
 from typing import Any
@@ -12,8 +12,8 @@ from mlxfp.support.optional import optional
 from mlxfp.text.engines.columns import text_bytes
 from mlxfp.text.engines.protocol import EngineKind, Flat
 
-# The package keeps every word that it met, with some twenty bytes for each byte of it, and forgets none. So it is started again after this
-# many bytes of new words, about: they are counted in a sample, the same in every run, of 4 KB in each MB.
+# gigatoken caches each new word, with about twenty bytes per byte of text, and never frees the cache. Hence the tokenizer is created
+# again after about this number of bytes of new words, estimated from a fixed sample of 4 KB per MB.
 _KEPT = 16 << 20
 _SAMPLED, _OF = 4 << 10, 1 << 20
 
@@ -29,8 +29,8 @@ def _start(json: str) -> Any:
 @define
 class _Gigatoken:
     json: str
-    own: Any
-    new: float = 0  # bytes of new words since the last start, about
+    tokenizer: Any
+    new: float = 0  # estimated bytes of new words since the last start
     seen: set[bytes] = field(factory=set)
     lock: Any = field(factory=Lock)
 
@@ -44,15 +44,15 @@ class _Gigatoken:
         words = [word for first in range(0, len(data), _OF) for word in data[first : first + size].tobytes().split()]
         with self.lock:
             if self.new > _KEPT:
-                self.own, self.new, self.seen = _start(self.json), 0, set()
+                self.tokenizer, self.new, self.seen = _start(self.json), 0, set()
             known = len(self.seen)
             self.seen.update(words)
             self.new += len(data) * (len(self.seen) - known) / max(1, len(words))
-            return self.own
+            return self.tokenizer
 
 
 def _to_awkward(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> Any:
-    """Make the column of the package's own arrays: with offsets of 64 bits, the only ones that it takes."""
+    """Wrap the text buffers as an Awkward array. gigatoken accepts only 64-bit offsets."""
     awkward = optional("awkward", extra="fast", needed_by='engine="gigatoken"')
     letters = awkward.contents.NumpyArray(data, parameters={"__array__": "char"})
     return awkward.Array(awkward.contents.ListOffsetArray(awkward.index.Index64(ends), letters, parameters={"__array__": "string"}))

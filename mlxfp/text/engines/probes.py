@@ -1,4 +1,4 @@
-"""The texts with which an engine is tried before a tokenizer uses it: every piece of the vocabulary, and what tokenizers disagree about."""
+"""Probe texts that an engine must encode correctly before use: all pieces of the vocabulary, and difficult texts."""
 
 import json as jsons
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from mlxfp.text.engines.gates import Gate
 from mlxfp.text.engines.protocol import Engine
 from mlxfp.text.tokenizers.configuration import MARK
 
-_PIECES = 64_000  # of a vocabulary, evenly spread if it has more: a probe takes less than a second
-_LINE = 40  # pieces in one text
-# How byte-level vocabularies write bytes: those of visible Latin-1 as themselves, the others as characters from U+0100 on.
+_PIECES = 64_000  # Maximum number of vocabulary pieces in a probe, evenly spaced. Keeps a probe under a second.
+_LINE = 40  # pieces per text
+# Byte encoding of byte-level vocabularies: visible Latin-1 bytes stand for themselves, other bytes for characters from U+0100 on.
 _SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _SEEN]
-_BYTES = {chr(byte): bytes([byte]) for byte in _SEEN} | {chr(0x100 + place): bytes([byte]) for place, byte in enumerate(_OTHERS)}
+_BYTES = {chr(byte): bytes([byte]) for byte in _SEEN} | {chr(0x100 + index): bytes([byte]) for index, byte in enumerate(_OTHERS)}
 
 _HARD = (
     "",
@@ -37,28 +37,29 @@ _HARD = (
     "\u2013\u2014\u2018\u2019\u201c\u201d\u2026\u20ac\u00a3\u00a5\u00a9\u2122 \u2190\u2192 \u221e\u2260 \u00a0x\u2003y\u3000z\u200b",
     "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f1e9\U0001f1ea \U0001f44d\U0001f3fd",
 )
-# A character for each byte of UTF-8: vocabularies may lack some.
+# A character for each possible byte of UTF-8, because vocabularies may lack some bytes.
 _CODES = (*range(0x100), *range(0x100, 0x800, 0x40), 0x800, *range(0x1000, 0x10000, 0x1000), *range(0x10000, 0x110000, 0x10000))
 _LETTERS = tuple(map(chr, _CODES))
 
 
-def probe_texts(own: Any, gate: Gate) -> list[str]:
-    """Return the texts to try with a tokenizer of the package: without an order that changes from one process to the next."""
-    pieces = spelled_pieces(own)
-    closed = set(gate.closed(pa.array(["", *pieces])).tolist())  # one of them would keep all others of its text from being tried
-    passed = [piece for place, piece in enumerate(pieces, 1) if place not in closed]
+def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
+    """Return the probe texts for a tokenizer of the `tokenizers` package. The order is the same in every process."""
+    pieces = spelled_pieces(tokenizer)
+    # A rejected piece would exclude all other pieces of the same text from the probe.
+    closed = set(gate.closed(pa.array(["", *pieces])).tolist())
+    passed = [piece for index, piece in enumerate(pieces, 1) if index not in closed]
     chosen = passed[:: max(1, len(passed) // _PIECES)]
     lines = [chosen[first : first + _LINE + 1] for first in range(0, len(chosen), _LINE)]
-    # Each piece stands once behind a space and once behind another piece.
+    # Each piece follows a space once and another piece once.
     joined = [" ".join(f"{second}{first}" for first, second in pairwise(line)) for line in lines]
-    tokens = [token.content for token in own.get_added_tokens_decoder().values()]
+    tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     return [*_HARD, *_LETTERS, *joined, *tokens, *(f"a {token}b {token} " for token in tokens)]
 
 
-def spelled_pieces(own: Any) -> list[str]:
-    """Return the pieces of a vocabulary, by id, as they are written in a text."""
-    vocab = own.get_vocab(with_added_tokens=False)
-    bytewise = own.pre_tokenizer is not None and "ByteLevel" in jsons.dumps(jsons.loads(own.pre_tokenizer.__getstate__()))
+def spelled_pieces(tokenizer: Any) -> list[str]:
+    """Return the vocabulary pieces, ordered by id, as plain text."""
+    vocab = tokenizer.get_vocab(with_added_tokens=False)
+    bytewise = tokenizer.pre_tokenizer is not None and "ByteLevel" in jsons.dumps(jsons.loads(tokenizer.pre_tokenizer.__getstate__()))
     spell = _from_bytes if bytewise else _from_marks
     return [spell(piece) for piece in sorted(vocab, key=vocab.__getitem__)]
 
@@ -71,15 +72,15 @@ def _from_marks(piece: str) -> str:
     return piece.removeprefix("##").replace(MARK, " ")
 
 
-def find_difference(engine: Engine, own: Any, gate: Gate, texts: Iterable[str]) -> str | None:
-    """Return the first text that passes the gate and to which an engine gives other ids, or None."""
+def find_difference(engine: Engine, tokenizer: Any, gate: Gate, texts: Iterable[str]) -> str | None:
+    """Return the first accepted text for which the ids of engine and tokenizer differ, or None."""
     column = pa.array(texts, pa.string())
     passed = column.take(pa.array(np.setdiff1d(np.arange(len(column)), gate.closed(column))))
     if not len(passed):
         return None
     spelled = passed.to_pylist()
     ids, ends = engine.encode(passed)
-    for place, encoding in enumerate(own.encode_batch_fast(spelled, add_special_tokens=False)):
-        if encoding.ids != ids[ends[place] : ends[place + 1]].tolist():
-            return str(spelled[place])
+    for index, encoding in enumerate(tokenizer.encode_batch_fast(spelled, add_special_tokens=False)):
+        if encoding.ids != ids[ends[index] : ends[index + 1]].tolist():
+            return str(spelled[index])
     return None

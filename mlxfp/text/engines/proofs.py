@@ -1,4 +1,4 @@
-"""Which engines have passed the probe of which tokenizers, kept in the user's cache folder: a probe takes most of a second."""
+"""Record of passed probes in the user's cache folder. Avoids repeating a probe, which takes almost a second."""
 
 import platform
 from contextlib import suppress
@@ -14,18 +14,18 @@ from mlxfp.support.user_cache import user_cache
 from mlxfp.text.engines.gates import Gate
 from mlxfp.text.engines.protocol import EngineKind
 
-_UNUSABLE = (OSError, RuntimeError)  # a folder that cannot be read or written, and a user without one
+_UNUSABLE = (OSError, RuntimeError)  # Errors for an inaccessible cache folder and for a user without a home folder.
 
 
 def is_kept(kind: EngineKind, json: str, gate: Gate) -> bool:
-    """Say whether an engine has passed the probe of a tokenizer before, with this gate."""
+    """Return True if an engine has passed the probe of a tokenizer with this gate before."""
     with suppress(*_UNUSABLE):
         return _proof(kind, json, gate).is_file()
     return False
 
 
 def keep(kind: EngineKind, json: str, gate: Gate) -> None:
-    """Keep that it has passed, where the folder can be written."""
+    """Record a passed probe if the cache folder is writable."""
     with suppress(*_UNUSABLE):
         proof = _proof(kind, json, gate)
         proof.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -33,16 +33,19 @@ def keep(kind: EngineKind, json: str, gate: Gate) -> None:
 
 
 def _proof(kind: EngineKind, json: str, gate: Gate) -> Path:
-    """Return the empty file that says so. Its name is a hash of all that the result depends on, the code of the probe among it."""
+    """Return the path of the empty file that records a passed probe.
+
+    The file name is a hash of everything that affects the result, including the code of the probe.
+    """
     build = f"{kind.build.__module__}.{kind.build.__qualname__}"
-    said = (kind.name, kind.version, build, hf.__version__, platform.system(), platform.machine(), *gate.refused, json)
+    parts = (kind.name, kind.version, build, hf.__version__, platform.system(), platform.machine(), *gate.refused, json)
     digest = blake2b(_code() + np.packbits(gate.cleared).tobytes(), digest_size=16)
-    for text in said:
+    for text in parts:
         digest.update(f"\0{text}".encode())
     return user_cache() / "engines" / digest.hexdigest()
 
 
 @cache
 def _code() -> bytes:
-    found = sorted((each for each in files(__package__).iterdir() if each.name.endswith(".py")), key=lambda each: each.name)
-    return b"".join(each.read_bytes() for each in found)
+    sources = sorted((file for file in files(__package__).iterdir() if file.name.endswith(".py")), key=lambda file: file.name)
+    return b"".join(file.read_bytes() for file in sources)

@@ -1,6 +1,6 @@
-"""What an engine is: another package that gives the ids of the `tokenizers` package, faster, and how to make one of a tokenizer's JSON.
+"""Interface of engines: other packages that compute the same ids as the `tokenizers` package, but faster.
 
-A new engine is one more file with an `EngineKind`, and one entry of `ENGINES` in `choosing`.
+To add an engine, add a file with an `EngineKind` and an entry in `ENGINES` of `choosing`.
 """
 
 from collections.abc import Callable
@@ -12,26 +12,26 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-Flat = tuple[NDArray[np.int32], NDArray[np.int64]]  # the ids of all texts end to end, and where those of each text end: int64[N + 1]
+Flat = tuple[NDArray[np.int32], NDArray[np.int64]]  # Concatenated ids of all texts, and the id offset of each text, int64[N + 1].
 
 
 class Engine(Protocol):
-    """A tokenizer of another package. Safe to use from several threads."""
+    """A tokenizer of another package. Thread-safe."""
 
     def encode(self, texts: pa.StringArray) -> Flat:
-        """Return the ids of each text, without special tokens. The texts hold no nulls."""
+        """Return the ids of each text without special tokens. The texts must not contain nulls."""
 
 
 @frozen
 class EngineKind:
-    """A package that encodes, and how to make an engine of the JSON of a tokenizer; `build` raises any error for one it does not take."""
+    """Package that encodes texts, with a factory of engines. `build` takes the JSON of a tokenizer and may raise any error."""
 
     name: str  # of the package
     build: Callable[[str], Engine]
 
     @property
     def version(self) -> str | None:
-        """The version that is installed."""
+        """Installed version, or None."""
         try:
             return version(self.name)
         except PackageNotFoundError:

@@ -1,6 +1,6 @@
-"""tokie: WordPiece and Unigram, in Rust. It takes Python strings, and gives flat arrays.
+"""Engine of the Rust package tokie: WordPiece and Unigram. Input are Python strings, output are flat arrays.
 
-Two pieces of a column at a time: the strings of one are made while the other is encoded, in threads of the package's own.
+Two pieces of a column are processed at a time: Python creates the strings of a piece while the threads of tokie encode another piece.
 """
 
 import os
@@ -25,8 +25,8 @@ _PIECE = 1 << 20  # bytes of text
 
 def _build(json: str) -> "_Tokie":
     if os.getpid() != _STARTED_IN:
-        raise RuntimeError("its threads do not outlive a fork of the process")
-    with TemporaryDirectory() as folder:  # it reads files alone
+        raise RuntimeError("threads of tokie do not survive a fork of the process")
+    with TemporaryDirectory() as folder:  # tokie loads tokenizers only from files
         path = Path(folder, "tokenizer.json")
         path.write_text(json, encoding="utf-8")
         return _Tokie(optional("tokie", extra="fast", needed_by='engine="tokie"').Tokenizer.from_json(str(path)))
@@ -34,7 +34,7 @@ def _build(json: str) -> "_Tokie":
 
 @frozen
 class _Tokie:
-    own: Any
+    tokenizer: Any
 
     def encode(self, texts: pa.StringArray) -> Flat:
         cut = pieces(texts, _PIECE)
@@ -46,7 +46,7 @@ class _Tokie:
         return ids.view(np.int32), ends_of(lengths.astype(np.int64))
 
     def _encode(self, texts: pa.StringArray) -> tuple[NDArray[Any], NDArray[Any]]:
-        ids, lengths = self.own.encode_batch_flat(texts.to_pylist(), add_special_tokens=False)
+        ids, lengths = self.tokenizer.encode_batch_flat(texts.to_pylist(), add_special_tokens=False)
         return ids, lengths
 
 

@@ -1,8 +1,7 @@
-"""Columns of text, and other columns to strings, exactly as Python's `format` writes each value.
+"""Reading of text columns, and conversion of other columns to strings exactly like Python's `format`.
 
-Writing is work per distinct value: a column is dictionary-encoded, each of its values is formatted once, and the strings are gathered.
-Integers and strings without a format are written by Arrow, as it writes them like Python. It writes floats (1e16), booleans and times
-differently.
+A column is dictionary-encoded, and each distinct value is formatted only once. Arrow formats integers and strings without a format
+specification, because the result equals the result of Python. Arrow formats floats (1e16), booleans and times differently.
 """
 
 import math
@@ -23,40 +22,40 @@ _MISFITS = (ValueError, TypeError, OverflowError)
 
 
 def read_text(chunk: RecordBatch, column: str, stage: str) -> pa.Array:
-    """Return a column of text, raising `DataError` for a missing text, naming its row."""
+    """Return a text column. Raises `DataError` with the row for a missing text."""
     texts = decoded(chunk.column(column))
     if texts.null_count:
         raise DataError(
             f"{stage} needs text in column {column!r}, which is missing in {row_at(chunk, first_null(texts))}. "
-            "Leave such rows out with filter, or write something in its place with template or map."
+            "Remove rows without text with filter, or fill missing texts with map."
         )
     return texts
 
 
 def check_text_column(schema: Schema, column: str, stage: str) -> None:
-    """Raise `SchemaError` unless the schema has the column and it holds text."""
+    """Raise `SchemaError` if the column is missing or contains no text."""
     check_columns([column], [name for name in schema.names if name not in HIDDEN], stage)
     kind = schema.field(column).type
     if not is_text(value_type(kind)):
-        raise SchemaError(f"{stage} needs text in column {column!r}, got {kind}. Write values as text with template first.")
+        raise SchemaError(f"{stage} needs text in column {column!r}, got {kind}. Convert values to text with template first.")
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is None or NaN."""
+    """Return True for None and NaN."""
     return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
 def format_column(chunk: RecordBatch, field: Field) -> pa.StringArray:
-    """Write every value of a column; missing ones (null, NaN) become null.
+    """Format each value of a column. Missing values (null, NaN) become null.
 
-    Raises `DataError` for a value that the field's format does not fit, naming field and row.
+    Raises `DataError` with field and row for a value that does not fit the format of the field.
     """
     column = decoded(chunk.column(field.name))
     kind = column.type
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.string())
     plain = ("", "s") if is_text(kind) else ("", "d") if pa.types.is_integer(kind) else ()
-    if field.conversion is None and field.spec in plain:  # Arrow writes it
+    if field.conversion is None and field.spec in plain:  # formatted by Arrow
         return column.cast(pa.string())
     try:
         return _by_distinct_value(column, field) if can_encode(kind) else _by_row(chunk, field)
@@ -66,7 +65,7 @@ def format_column(chunk: RecordBatch, field: Field) -> pa.StringArray:
 
 
 def check_format(kind: pa.DataType, field: Field, pattern: str) -> None:
-    """Raise `SchemaError` if no value of this type can take the field's format."""
+    """Raise `SchemaError` if the format of the field fits no value of this type."""
     sample = _sample(value_type(kind))
     if sample is None:
         return
@@ -75,18 +74,18 @@ def check_format(kind: pa.DataType, field: Field, pattern: str) -> None:
     except _MISFITS as error:
         raise SchemaError(
             f"The field {field} does not fit the column {field.name!r} of type {kind}: {error}. "
-            f"Change the format in template({pattern!r}), or the column's type."
+            f"Change the format in template({pattern!r}), or the type of the column."
         ) from error
 
 
 def can_encode(kind: pa.DataType) -> bool:
-    """Whether Arrow finds the distinct values of a column of this type."""
+    """Return True if Arrow can dictionary-encode columns of this type."""
     plain_kinds = (is_text, pa.types.is_primitive, pa.types.is_decimal128, pa.types.is_decimal256, pa.types.is_binary)
-    return any(test(kind) for test in plain_kinds) and not pa.types.is_float16(kind)  # Arrow does not encode those
+    return any(test(kind) for test in plain_kinds) and not pa.types.is_float16(kind)  # unsupported by Arrow
 
 
 def _by_distinct_value(column: pa.Array, field: Field) -> pa.StringArray:
-    encoded = column.dictionary_encode()  # compares bits: 0.0 and -0.0 stay two values
+    encoded = column.dictionary_encode()  # Arrow compares bits: 0.0 and -0.0 remain distinct.
     values = encoded.dictionary
     nan = np.isnan(values.to_numpy()) if pa.types.is_floating(values.type) else None
     return pa.array(list(map(field.write, values.to_pylist())), pa.string(), mask=nan).take(encoded.indices)
@@ -98,19 +97,20 @@ def _by_row(chunk: RecordBatch, field: Field) -> pa.StringArray:
 
 
 def _raise_misfit(chunk: RecordBatch, field: Field) -> None:
-    """Raise `DataError` for the first row that the field does not fit."""
-    for place in range(chunk.num_rows):
+    """Raise `DataError` for the first row with a value that does not fit the field."""
+    for index in range(chunk.num_rows):
         try:
-            _by_row(chunk.slice(place, 1), field)
+            _by_row(chunk.slice(index, 1), field)
         except _MISFITS as error:
-            value = " ".join(str(chunk.column(field.name).slice(place, 1)).split())  # as Arrow writes it: Python may have no value for it
+            # Formatted by Arrow, because Python may have no type for the value.
+            value = " ".join(str(chunk.column(field.name).slice(index, 1)).split())
             raise DataError(
-                f"The field {field} does not fit the value {value:.80} of {row_at(chunk, place)}: {error}. Change its format."
+                f"The field {field} does not fit the value {value:.80} of {row_at(chunk, index)}: {error}. Change the format of the field."
             ) from error
 
 
 def _sample(kind: pa.DataType) -> Any:
-    """Return some value of a type, as Python sees it, or None for a type of which none is known."""
+    """Return a sample value of a type as a Python object, or None if no sample is known."""
     if is_text(kind):
         return ""
     if is_list_like(kind):

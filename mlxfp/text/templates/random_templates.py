@@ -1,4 +1,4 @@
-"""The pattern of a template, parsed once: literal text and fields, cut into phrases."""
+"""Parsing of template patterns into phrases of literal text and fields."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from mlxfp.support.errors import ArgumentError
 
 @frozen
 class Field:
-    """A place for a column's value: `{name!conversion:spec}` of Python's format strings."""
+    """Placeholder for the value of a column: `{name!conversion:spec}` of Python's format strings."""
 
     name: str
     conversion: str | None = None
@@ -21,7 +21,7 @@ class Field:
 
     @property
     def write(self) -> Callable[[object], str]:
-        """The function that writes one value, as `str.format` does."""
+        """Function that formats one value like `str.format`."""
         return f"{{0{self._format}}}".format
 
     @property
@@ -37,26 +37,25 @@ Piece = str | Field
 
 @frozen
 class Phrase:
-    """Pieces that are dropped together, and the separator between this phrase and the next one."""
+    """Pieces that are dropped together, and the separator before the next phrase."""
 
     pieces: tuple[Piece, ...]
     end: str
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields of the phrase, in order."""
+        """Fields of the phrase in order."""
         return tuple(piece for piece in self.pieces if isinstance(piece, Field))
 
 
-# At the end of the pattern, a punctuation mark closes a phrase. Before a field it does so only with white space after it, so that
-# `{km}.{m}` stays whole.
+# A punctuation mark closes a phrase at the end of the pattern. Elsewhere, white space must follow the mark: `{km}.{m}` stays one phrase.
 _CUT = re.compile(r"(\s*[.,;|!?]+\s+|\s*\n\s*)")
 _LAST_CUT = re.compile(r"(\s*[.,;|!?]+(?:\s+|\Z)|\s*\n\s*)")
 
 
 @lru_cache(maxsize=256)
 def parse(pattern: str) -> tuple[Phrase, ...]:
-    """Cut a pattern into phrases, at least one; raise `ArgumentError` for a pattern that is not a format string of column names.
+    """Split a pattern into at least one phrase. Raises `ArgumentError` if the pattern is not a format string of column names.
 
     >>> [phrase.end for phrase in parse("{a} and {b}, {c:.2f}.")]
     [', ', '.']
@@ -64,11 +63,11 @@ def parse(pattern: str) -> tuple[Phrase, ...]:
     pieces = _pieces(pattern)
     phrases: list[Phrase] = []
     phrase: list[Piece] = []
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         if isinstance(piece, Field):
             phrase.append(piece)
             continue
-        texts = (_LAST_CUT if place == len(pieces) - 1 else _CUT).split(piece)
+        texts = (_LAST_CUT if index == len(pieces) - 1 else _CUT).split(piece)
         for text, end in zip(texts[:-1:2], texts[1::2], strict=True):
             phrases.append(Phrase((*phrase, text) if text else tuple(phrase), end))
             phrase = []
@@ -89,22 +88,22 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
         yield literal
     if name is None:
         return
-    place = f"The template {pattern!r}, field {{{name}}}"
+    location = f"The template {pattern!r}, field {{{name}}}"
     if not name or name.isdigit():
-        raise ArgumentError(f"{place}: a field needs the name of a column, got {name!r}. Write it as in {{Age}}.")
+        raise ArgumentError(f"{location}: a field needs a column name, got {name!r}. Write for example {{Age}}.")
     if "." in name or "[" in name:
         raise ArgumentError(
-            f"{place}: a template reads whole columns, not attributes or items of their values. "
-            "Make a column of the part with map, or rename the column with rename_columns."
+            f"{location}: a template cannot access attributes or items of a value. "
+            "Add a column for the part with map, or rename the column with rename_columns."
         )
     if conversion not in (None, "r", "s", "a"):
-        raise ArgumentError(f"{place}: conversions are !r, !s and !a, got !{conversion}.")
+        raise ArgumentError(f"{location}: the conversion must be !r, !s or !a, got !{conversion}.")
     if "{" in (spec or ""):
-        raise ArgumentError(f"{place}: a format that is itself a field is not supported, got {spec!r}. Write the numbers out.")
+        raise ArgumentError(f"{location}: a field inside a format is not supported, got {spec!r}. Write a number instead of the field.")
     yield Field(name, conversion, spec or "")
 
 
 def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join neighbouring texts, and leave out empty ones: the parser yields `{{` as a separate piece, and `. ` must be whole."""
+    """Join neighbouring texts and drop empty texts. Python's parser yields `{{` separately and may divide separators such as `. `."""
     groups = groupby(pieces, lambda piece: isinstance(piece, str))
-    return [piece for are_texts, some in groups for piece in (["".join(map(str, some))] if are_texts else some) if piece]
+    return [piece for are_texts, group in groups for piece in (["".join(map(str, group))] if are_texts else group) if piece]

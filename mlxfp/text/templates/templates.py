@@ -1,4 +1,4 @@
-"""Rows written as sentences."""
+"""Templates that write a row as a sentence."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -28,17 +28,17 @@ _POLICIES = ("say", "drop", "raise")
 def template(
     pattern: str, *, missing: str = "unknown", policy: Policy = "say", into: str = "text", seed: int | None = None
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Write each row as a sentence, into a column of strings.
+    """Write each row as a sentence, in a column of strings.
 
-    The pattern is a Python format string whose fields name columns: `{Age}`, `{Fare:.2f}`, `{Name!r}`, `{{` for a brace. `policy` decides
-    what is written for a missing value (null or NaN); see `Template`. All other columns stay; a column named `into` is replaced.
+    The pattern is a Python format string with column names as fields: `{Age}`, `{Fare:.2f}`, `{Name!r}`, `{{` for a brace. `policy` decides
+    about missing values (null or NaN), see `Template`. Other columns are unchanged. An existing column `into` is replaced.
 
-    With `seed`, for augmentation, the phrases with fields change places: every row has another order in every epoch, and all orders are
-    equally likely. The separators between the phrases keep their places. Phrases are those of `policy="drop"`; the pattern needs at least
-    two with fields.
+    `seed` shuffles the phrases with fields, for augmentation: the order is different for each row and epoch, and all orders have the same
+    probability. Separators between phrases do not move. A phrase is defined as for `policy="drop"`. The pattern needs at least two phrases
+    with fields.
 
-    Raises `SchemaError` when the pipeline is built, for missing columns and for formats that do not fit a column's type; while running,
-    `DataError` for a value that does not fit its format, and for a missing value under `policy="raise"`.
+    Raises `SchemaError` at construction of the pipeline if a column is missing or a format does not fit the type of a column. Raises
+    `DataError` at run time if a value does not fit the format, or is missing with `policy="raise"`.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"Age": 22, "Fare": 7.25}, {"Age": None, "Fare": 71.2833}])
@@ -53,30 +53,30 @@ def template(
     """
     check_text(into=into)
     if into in HIDDEN or not into:
-        raise ArgumentError(f"into={into!r} cannot name a column; choose another name.")
-    Template(pattern, missing=missing, policy=policy)  # checks
+        raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
+    Template(pattern, missing=missing, policy=policy)  # validates the arguments
     if seed is not None:
         check_integer(seed=seed)
         movable = sum(bool(phrase.fields) for phrase in parse(pattern))
         if movable < 2:
             raise ArgumentError(
-                f"template({pattern!r}) has {movable} phrases with fields, and with seed= they change places. "
-                "Write two or more, with one of . , ; | ! ? or a line end between them, or leave seed out."
+                f"template({pattern!r}) has {movable} phrases with fields, and seed= needs at least two phrases to shuffle. "
+                "Separate phrases by one of . , ; | ! ? or a line end, or omit seed."
             )
     return _Template(pattern, missing, policy, into, seed)
 
 
 @frozen
 class Template:
-    """A sentence with fields for the values of a row. An immutable value: compare it, pickle it, print it.
+    """Sentence with fields for the values of a row. An immutable value that can be compared and pickled.
 
-    `policy` decides what is written for a missing value (null or NaN):
+    `policy` decides about missing values (null or NaN):
 
-    - `"say"`: the text `missing`.
-    - `"drop"`: nothing, and the phrase around the field is left out. Phrases end at one of `. , ; | ! ?` before white space or the
-      pattern's end, and at line ends. Each phrase that stays keeps the separator after it; the last one takes the end of the pattern. If no
-      phrase stays, the sentence is "".
-    - `"raise"`: nothing; a `DataError` names the field and the row.
+    - `"say"`: writes the text `missing`.
+    - `"drop"`: drops the phrase that contains the field. Phrases end at one of `. , ; | ! ?` before white space or the end of the pattern,
+      and at line ends. Each remaining phrase keeps the separator after the phrase, and the last phrase takes the end of the pattern. If no
+      phrase remains, the sentence is "".
+    - `"raise"`: raises a `DataError` with the field and the row.
 
     >>> sentence = Template("{name}, aged {age}, sails.", policy="drop")
     >>> sentence.render_row({"name": "Ann", "age": None})
@@ -90,28 +90,28 @@ class Template:
     policy: Policy = field(default="say", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Check the pattern and the policy: a mistake must not wait for the first row."""
+        """Check the pattern and the policy before the first row."""
         check_text(pattern=self.pattern, missing=self.missing)
         check_choice(_POLICIES, policy=self.policy)
         parse(self.pattern)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the pattern names, in order, each once."""
-        return tuple(dict.fromkeys(place.name for place in self._fields))
+        """Distinct columns of the pattern, in order."""
+        return tuple(dict.fromkeys(field.name for field in self._fields))
 
     @property
     def _fields(self) -> tuple[Field, ...]:
-        return tuple(dict.fromkeys(place for phrase in parse(self.pattern) for place in phrase.fields))
+        return tuple(dict.fromkeys(field for phrase in parse(self.pattern) for field in phrase.fields))
 
     def check(self, schema: Schema) -> None:
-        """Raise `SchemaError` if the schema lacks a column or a column's type cannot take its format."""
+        """Raise `SchemaError` if a column is missing or the type of a column does not fit its format."""
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], f"template({self.pattern!r})")
-        for place in self._fields:
-            check_format(schema.field(place.name).type, place, self.pattern)
+        for placeholder in self._fields:
+            check_format(schema.field(placeholder.name).type, placeholder, self.pattern)
 
     def render_row(self, row: Mapping[str, Any]) -> str:
-        """Write one row: the plain definition of what `render` does to many."""
+        """Write one row as a sentence. Reference implementation of `render`."""
         check_columns(self.columns, tuple(row), f"template({self.pattern!r})")
         phrases = parse(self.pattern)
         texts = [(self._phrase(phrase, row), phrase.end) for phrase in phrases]
@@ -119,7 +119,7 @@ class Template:
         return "".join(text + end for text, end in kept[:-1]) + kept[-1][0] + phrases[-1].end if kept else ""
 
     def _phrase(self, phrase: Phrase, row: Mapping[str, Any]) -> str | None:
-        absent = [place.name for place in phrase.fields if is_missing(row[place.name])]
+        absent = [field.name for field in phrase.fields if is_missing(row[field.name])]
         if absent and self.policy == "drop":
             return None
         if absent and self.policy == "raise":
@@ -130,18 +130,18 @@ class Template:
         )
 
     def render(self, chunk: RecordBatch, *, keys: Keys | None = None) -> pa.StringArray:
-        """Write every row of a chunk: strings, one for each row, equal to `render_row` of each.
+        """Write each row of a chunk as a sentence. The results equal `render_row` of each row.
 
-        With `keys`, uint64[N], the phrases with fields change places, in an order that the row's key decides.
+        `keys`, uint64[N], shuffles the phrases with fields. The key of a row determines the order.
         """
-        texts = {place: format_column(chunk, place) for place in self._fields}
-        gaps = {place: text for place, text in texts.items() if text.null_count}
+        texts = {field: format_column(chunk, field) for field in self._fields}
+        gaps = {field: text for field, text in texts.items() if text.null_count}
         if gaps and self.policy == "raise":
-            places = {place: pc.index(text.is_null(), True).as_py() for place, text in gaps.items()}
-            first = min(places, key=lambda place: places[place])
-            raise _missing(self.pattern, first.name, row_at(chunk, places[first]))
+            rows = {field: pc.index(text.is_null(), True).as_py() for field, text in gaps.items()}
+            first = min(rows, key=lambda field: rows[field])
+            raise _missing(self.pattern, first.name, row_at(chunk, rows[first]))
         if gaps and self.policy == "say":
-            texts |= {place: text.fill_null(self.missing) for place, text in gaps.items()}
+            texts |= {field: text.fill_null(self.missing) for field, text in gaps.items()}
         join = _join_present if gaps and self.policy == "drop" else _join_all
         phrases = parse(self.pattern)
         sentences = join(phrases, texts) if keys is None else join(*_shuffled(phrases, texts, keys))
@@ -149,7 +149,7 @@ class Template:
 
 
 def concat(pieces: list[Any]) -> Any:
-    """Join strings and columns of strings row by row; null where one is null."""
+    """Join strings and string columns row by row. The result is null if any input is null."""
     texts = [text_scalar(piece) if isinstance(piece, str) else piece for piece in (*pieces, "")]
     return pc.binary_join_element_wise(*(texts if pieces else [text_scalar(""), *texts]))
 
@@ -160,9 +160,9 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 
 
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Leave out each phrase with a missing field, row by row."""
+    """Drop phrases with a missing field, row by row."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # whether a later phrase is kept: then this phrase keeps its own separator
+    followed: Any = pa.scalar(value=False)  # True if a later phrase remains. In this case the phrase keeps its separator.
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -171,28 +171,28 @@ def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringAr
 
 
 def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Write a phrase without its end, for every row; null where it is to be dropped."""
+    """Write a phrase without the end, for each row. Null for dropped phrases."""
     return concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
 
 
 def _shuffled(
     phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
-    """Let the phrases with fields change places: return phrases of one field each, and for each field the phrase of every row there."""
-    movable = [place for place, phrase in enumerate(phrases) if phrase.fields]
-    written = pa.concat_arrays([_phrase_texts(phrases[place], texts) for place in movable])
-    order = np.argsort([fold_into_rows(keys, place) for place in range(len(movable))], axis=0)  # of each row, in a column
-    fields = {place: Field(str(place)) for place in movable}  # parse refuses columns named by a number
+    """Shuffle the phrases with fields. Each movable phrase becomes a single field with the shuffled texts of all rows as its column."""
+    movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
+    written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])
+    order = np.argsort([fold_into_rows(keys, index) for index in range(len(movable))], axis=0)  # one column per row of the chunk
+    fields = {index: Field(str(index)) for index in movable}  # `parse` rejects numbers as column names
     return (
-        tuple(Phrase((fields[place],), phrase.end) if place in fields else phrase for place, phrase in enumerate(phrases)),
-        {fields[place]: written.take(pa.array(order[at] * len(keys) + np.arange(len(keys)))) for at, place in enumerate(movable)},
+        tuple(Phrase((fields[index],), phrase.end) if index in fields else phrase for index, phrase in enumerate(phrases)),
+        {fields[index]: written.take(pa.array(order[rank] * len(keys) + np.arange(len(keys)))) for rank, index in enumerate(movable)},
     )
 
 
 def _missing(pattern: str, name: str, row: str) -> DataError:
     return DataError(
         f"template({pattern!r}) needs the field {name!r}, which is missing in {row}. "
-        'Fill it with map, leave such rows out with filter, or choose policy="say" or policy="drop".'
+        'Fill missing values with map, remove the rows with filter, or choose policy="say" or policy="drop".'
     )
 
 

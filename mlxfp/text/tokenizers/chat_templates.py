@@ -1,4 +1,4 @@
-"""Chat templates: how a model expects a conversation as text. They are programs in Jinja, and run in its sandbox."""
+"""Chat templates, which render a conversation as text for a model. Chat templates are Jinja programs and run in the sandbox of Jinja."""
 
 import datetime as dt
 import json as jsons
@@ -15,8 +15,8 @@ from mlxfp.text.tokenizers.literal_text import unspellable
 
 Messages = Sequence[Mapping[str, Any]]
 
-CHAT_SETTINGS = "chat_template_settings"  # in a tokenizer_config.json of ours: variables that are not its special tokens, and today
-BEGIN, END = unspellable("begin"), unspellable("end")  # around what a template marks with {% generation %}
+CHAT_SETTINGS = "chat_template_settings"  # Key for template variables and date in a `tokenizer_config.json` written by mlxfp.
+BEGIN, END = unspellable("begin"), unspellable("end")  # Mark the text inside {% generation %} of a template.
 
 
 def _pairs(variables: Any) -> tuple[tuple[str, Any], ...]:
@@ -25,17 +25,17 @@ def _pairs(variables: Any) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class ChatTemplate:
-    """How a model expects a conversation as text: a template in Jinja, as in `chat_template.jinja` and `tokenizer_config.json`. A value.
+    """Chat template of a model: a Jinja template that renders a conversation as text. A value.
 
-    `load_tokenizer` reads that of a model's folder, as `tokenizer.chat_template`; it is also made from the text of a template.
-    `variables` is a mapping of what a template may use in addition to the messages: special tokens, such as `eos_token`, and settings of
-    the model, such as `enable_thinking`. `today`, as in "2026-01-31", is what `strftime_now` of a template sees; without it a template
-    has no clock, and most then write a fixed date.
+    `load_tokenizer` reads the template of a model folder as `tokenizer.chat_template`. `variables` is a mapping of template variables
+    besides the messages: special tokens such as `eos_token`, and settings of the model such as `enable_thinking`. `today`, for example
+    "2026-01-31", is the date returned by `strftime_now` in templates. Without `today`, `strftime_now` is undefined, and most templates
+    then use a fixed date.
 
-    The template runs in the sandbox of Jinja (extra `chat`), with the functions and filters of transformers, and writes the same text. The
-    sandbox gives no access to files or to Python's internals, and a `range` has at most 100,000 numbers. Time and memory are not bounded:
-    nested loops, macros, powers and repeated texts can run for hours or fill the memory. Use templates of models that you trust. Null
-    fields of a message are left out, because Arrow adds a null field if another message has the field.
+    The template runs in the sandbox of Jinja (extra `chat`) with the functions and filters of transformers, and renders the same text. The
+    sandbox prevents access to files and Python internals, and limits a `range` to 100,000 numbers. Time and memory are not limited: nested
+    loops, macros, powers and repeated texts can run for hours or exhaust memory. Use only templates of trusted models. Null fields of
+    messages are removed, because Arrow adds a null field to each message if any message has the field.
 
     >>> template = ChatTemplate("{% for message in messages %}{{ message.role }}: {{ message.content }}{{ end }}{% endfor %}",
     ...     variables={"end": "|"})
@@ -56,39 +56,39 @@ class ChatTemplate:
             _as_date(self.today)
 
     def check(self) -> None:
-        """Raise `DataError` for a template that is malformed, and `MissingExtraError` without Jinja; otherwise, rendering does."""
+        """Raise `DataError` for a malformed template, and `MissingExtraError` without Jinja. `render` raises the same errors."""
         _compiled(self.text)
 
     @property
     def marks_answers(self) -> bool:
-        """Whether the template says itself what the model writes, by {% generation %}."""
+        """True if the template marks the text written by the model with {% generation %}."""
         return "generation" in _compiled(self.text).mlxfp_tags
 
     def render(self, messages: Messages, *, tools: Any = None, generation_prompt: bool = False) -> str:
-        """Return the text of a conversation; with `generation_prompt`, it ends with the beginning of an answer.
+        """Return a conversation as text, followed by the beginning of an answer if `generation_prompt` is true.
 
-        `tools` are descriptions of functions, in the form that the template expects: most take JSON schemas. Raises `DataError` where the
-        template refuses the conversation.
+        `tools` are function descriptions in the format of the template, usually JSON schemas. Raises `DataError` if the template rejects
+        the conversation.
         """
         return self.render_marked(messages, tools, generation_prompt=generation_prompt).replace(BEGIN, "").replace(END, "")
 
     def render_marked(self, messages: Messages, tools: Any = None, *, generation_prompt: bool = False) -> str:
-        """Do what `render` does, with `BEGIN` and `END` around what a template marks as written by the model."""
+        """Render with `BEGIN` and `END` around the text inside {% generation %}."""
         given: dict[str, Any] = {"messages": without_nulls(messages), "tools": without_nulls(tools) or None, "documents": None}
         if self.today is not None:
             given["strftime_now"] = _as_date(self.today).strftime
         template = _compiled(self.text).template
         try:
             text: str = template.render(**dict(self.variables) | given, add_generation_prompt=generation_prompt)
-        except Exception as error:  # a template is a program, and can fail in any way
+        except Exception as error:  # a template is a program and can raise any error
             raise DataError(
-                f"The chat template refuses a conversation: {error}. Correct it, or leave it out; if the template needs another variable, "
-                "such as a date, give it with attrs.evolve(template, variables=..., today=...)."
+                f"The chat template rejects a conversation: {error}. Correct or remove the conversation. If the template needs another "
+                "variable, for example a date, use attrs.evolve(template, variables=..., today=...)."
             ) from error
         return text
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what has to be kept in addition to the text of the template and the configuration of its tokenizer."""
+        """Return the settings to save besides the template text and the special tokens in `config`."""
         given = {"variables": dict(self.variables), "today": self.today}
         return {} if given == {"variables": special_tokens(config), "today": None} else {CHAT_SETTINGS: given}
 
@@ -97,12 +97,12 @@ class ChatTemplate:
 
 
 def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special tokens that a tokenizer_config.json names: those of roles, and others that a template may use."""
+    """Return all special tokens of a tokenizer_config.json: the keys that end in `_token` and have a string value."""
     return {key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)}
 
 
 def without_nulls(value: Any) -> Any:
-    """Leave out the fields of objects that are null, at any depth; the objects of a column of structs have the fields of all others."""
+    """Remove null fields from nested objects. Arrow structs contain the fields of all rows."""
     if isinstance(value, Mapping):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else value
@@ -123,17 +123,17 @@ class _Compiled:
 
 @lru_cache(maxsize=32)
 def _compiled(text: str) -> _Compiled:
-    """Compile a template as transformers does (utils/chat_template_utils.py)."""
+    """Compile a template like transformers (utils/chat_template_utils.py)."""
     jinja = optional("jinja2", extra="chat", needed_by="A chat template")
     loops = optional("jinja2.ext", extra="chat", needed_by="A chat template").loopcontrols
     sandbox = optional("jinja2.sandbox", extra="chat", needed_by="A chat template")
-    found: set[str] = set()
+    tags: set[str] = set()
 
-    class Generation(jinja.ext.Extension):  # type: ignore[misc, name-defined]  # of a package that is imported here only
+    class Generation(jinja.ext.Extension):  # type: ignore[misc, name-defined]  # base class of an optional package
         tags = frozenset({"generation"})
 
         def parse(self, parser: Any) -> Any:
-            found.add("generation")
+            tags.add("generation")
             line = next(parser.stream).lineno
             body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
             return jinja.nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
@@ -141,23 +141,24 @@ def _compiled(text: str) -> _Compiled:
         def _mark(self, caller: Any) -> str:
             return f"{BEGIN}{caller()}{END}"
 
-    made = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loops])
-    made.filters["tojson"] = _to_json
-    made.globals["raise_exception"] = _raise
+    environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loops])
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
     try:
-        return _Compiled(made.from_string(text), frozenset(found))
-    except (jinja.TemplateError, RecursionError, SyntaxError) as error:  # RecursionError: deep brackets; SyntaxError: 21 nested loops
+        return _Compiled(environment.from_string(text), frozenset(tags))
+    # Deeply nested brackets raise RecursionError, 21 nested loops raise SyntaxError.
+    except (jinja.TemplateError, RecursionError, SyntaxError) as error:
         raise DataError(f"The chat template is malformed: {error}, in line {getattr(error, 'lineno', '?')} of {text!r:.60}.") from error
 
 
 def _to_json(
     value: Any,
-    ensure_ascii: bool = False,  # noqa: FBT001, FBT002  # templates may pass it by place
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002  # templates may pass positionally
     indent: int | None = None,
     separators: Iterable[str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001, FBT002  # the same
 ) -> str:
-    """Write JSON as it is; Jinja's own filter escapes it for HTML."""
+    """Write JSON without the HTML escapes of Jinja's own filter."""
     pair: Any = None if separators is None else tuple(separators)
     return jsons.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=pair, sort_keys=sort_keys)
 

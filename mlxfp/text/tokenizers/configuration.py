@@ -1,6 +1,6 @@
-"""What the JSON of a tokenizer says: its parts, its special tokens, and how the kind of its model writes words.
+"""Components of a tokenizer JSON, its special tokens, and the word boundary rules of each model kind.
 
-Everything that differs from one kind of model to another is an entry of `KINDS`.
+All differences between model kinds are entries of `KINDS`.
 """
 
 import json as jsons
@@ -13,15 +13,15 @@ from attrs import frozen
 
 from mlxfp.text.tokenizers.json_checks import malformed
 
-Part = Mapping[str, Any]  # an object of the JSON: a normalizer, a pre-tokenizer, a model, ...
+Part = Mapping[str, Any]  # JSON object of a component, for example a normalizer, a pre-tokenizer or a model.
 
-MARK = "\u2581"  # how SentencePiece writes a space
-_BYTE_LEVEL_SPACES = tuple("ĠĊĉčċČ")  # how byte-level vocabularies write space, line feed, tab, carriage return, \v and \f
+MARK = "\u2581"  # SentencePiece writes spaces as this character
+_BYTE_LEVEL_SPACES = tuple("ĠĊĉčċČ")  # Byte-level vocabularies write space, line feed, tab, carriage return, \v and \f as these characters.
 
 
 @frozen
 class Configuration:
-    """The parts of a tokenizer. Sequences of normalizers, and of pre-tokenizers (`splitters`), are written out as flat lists."""
+    """Components of a tokenizer. Nested sequences of normalizers and of pre-tokenizers (`splitters`) are flattened."""
 
     model: Part
     normalizers: list[Part]
@@ -31,17 +31,17 @@ class Configuration:
 
     @cached_property
     def kind(self) -> "Kind | None":
-        """Return the first kind of `KINDS` that fits."""
+        """First matching kind of `KINDS`, or None."""
         return next((kind for kind in KINDS if kind.fits(self)), None)
 
     @property
     def part_types(self) -> set[str]:
-        """The types of all normalizers and pre-tokenizers."""
+        """Types of all normalizers and pre-tokenizers."""
         return {part["type"] for part in (*self.normalizers, *self.splitters)}
 
     @property
     def roles(self) -> dict[str, str]:
-        """The special tokens that the model and the post-processor name: some of unk, cls and sep."""
+        """Special tokens named by the model and the post-processor, by role: any of unk, cls and sep."""
         roles = {}
         if self.model.get("unk_token") is not None:
             roles["unk"] = self.model["unk_token"]
@@ -54,10 +54,10 @@ class Configuration:
 
 @frozen
 class Kind:
-    """A kind of tokenizer model: which configurations are of this kind, and how its vocabulary writes words.
+    """Kind of tokenizer model, with the rules by which the vocabulary of the kind represents words.
 
-    `continues(token, model)` says whether a token continues the word of the token before it. `divides(model)` says whether the ids of a
-    whole text, its spaces written as marks, are those of its words, each with the mark in front of it.
+    `fits` tests if a configuration is of this kind. `continues(token, model)` is true if a token continues the word of the preceding token.
+    `divides(model)` is true if a text with marks for spaces can be split before each mark without a change of ids.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Kind:
 
 
 def read_configuration(json: str) -> Configuration:
-    """Read the JSON of a tokenizer. Options that it leaves out are not filled in."""
+    """Parse the JSON of a tokenizer, without defaults for absent options."""
     data = jsons.loads(json)
     return Configuration(
         data["model"],
@@ -81,9 +81,9 @@ def read_configuration(json: str) -> Configuration:
 def _flatten(part: Any, key: str) -> list[Part]:
     if part is None:
         return []
-    if not isinstance(part, Mapping) or "type" not in part:  # the package takes shorter ways to write a part, which no file has
+    if not isinstance(part, Mapping) or "type" not in part:  # The package also accepts shorter notations, which no known file contains.
         raise malformed(f"a part of {key} is {part!r:.60}, not an object with a type")
-    return [inner for one in part[key] for inner in _flatten(one, key)] if part["type"] == "Sequence" else [part]
+    return [inner for item in part[key] for inner in _flatten(item, key)] if part["type"] == "Sequence" else [part]
 
 
 def _has_marks(configuration: Configuration) -> bool:
@@ -92,32 +92,32 @@ def _has_marks(configuration: Configuration) -> bool:
 
 
 def _merges_within_words(model: Part) -> bool:
-    """Whether BPE merges nothing over the place in front of a mark.
+    """Return True if BPE never merges across the position before a mark.
 
-    Where no token has a mark behind another character, no merge leads over that place, so its two sides do not affect each other. Nor
-    are unknown characters joined over it, as the mark itself is known.
+    This holds if no token contains a mark after another character. The texts before and after the position are then independent. Unknown
+    characters are not joined across the position either, because the mark itself is in the vocabulary.
     """
-    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")  # the last one looks whole texts up in the vocabulary
+    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")  # `ignore_merges` looks up whole texts in the vocabulary
     ordinary = MARK in model["vocab"] and not any(model.get(option) for option in unusual)
     return ordinary and not any(re.search(f"[^{MARK}]{MARK}", token) for token in model["vocab"])
 
 
-# The first one that fits counts.
+# The first matching kind applies.
 KINDS = (
-    Kind("WordLevel", fits=lambda found: found.model.get("type") == "WordLevel", continues=lambda token, model: False),
+    Kind("WordLevel", fits=lambda configuration: configuration.model.get("type") == "WordLevel", continues=lambda token, model: False),
     Kind(
         "WordPiece",  # and BPE with a prefix
-        fits=lambda found: bool(found.model.get("continuing_subword_prefix")),
+        fits=lambda configuration: bool(configuration.model.get("continuing_subword_prefix")),
         continues=lambda token, model: token.startswith(model["continuing_subword_prefix"]),
     ),
     Kind(
         "byte-level",  # BPE of GPT-2, RoBERTa, GPT-4, Llama 3
-        fits=lambda found: "ByteLevel" in found.part_types and not found.model.get("end_of_word_suffix"),
+        fits=lambda configuration: "ByteLevel" in configuration.part_types and not configuration.model.get("end_of_word_suffix"),
         continues=lambda token, model: not token.startswith(_BYTE_LEVEL_SPACES),
     ),
     Kind(
         "BPE of SentencePiece",  # Llama 2, Mistral, Gemma
-        fits=lambda found: found.model.get("type") == "BPE" and _has_marks(found),
+        fits=lambda configuration: configuration.model.get("type") == "BPE" and _has_marks(configuration),
         continues=lambda token, model: not token.startswith(MARK),
         divides=_merges_within_words,
     ),

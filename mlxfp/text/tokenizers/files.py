@@ -1,4 +1,4 @@
-"""Reading tokenizers: `tokenizer.json`, WordPiece vocabularies, byte-level BPE vocabularies with merges; and chat templates."""
+"""Loading of chat templates and tokenizers: `tokenizer.json`, WordPiece vocabularies, and byte-level BPE vocabularies with merges."""
 
 import json as jsons
 from collections.abc import Callable, Mapping
@@ -17,11 +17,11 @@ from mlxfp.text.tokenizers.chat_templates import CHAT_SETTINGS, ChatTemplate, sp
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.json_checks import check_ids
 from mlxfp.text.tokenizers.tokenizer import ENGINE_NAMES, ROLES, EngineName, Tokenizer, how_to_read
-from mlxfp.text.tokenizers.tokenizer import engine as own_tokenizer
+from mlxfp.text.tokenizers.tokenizer import engine as package_tokenizer
 
 Roles = dict[str, str | None]
 
-# The token of each role where no file names one. For the unknown token, the model's own setting comes first.
+# Default tokens for roles not named by any file. For the unknown token, the setting of the model has priority.
 _CUSTOMARY = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -36,35 +36,35 @@ _SPECIAL = {token for tokens in _CUSTOMARY.values() for token in tokens}
 
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "add_bos_token")
 
-# Slow tokenizers of transformers with GPT-2's byte-level BPE, or RoBERTa's, which puts <s> ... </s> around a text.
+# Python tokenizers of transformers with the byte-level BPE of GPT-2 or RoBERTa. RoBERTa adds <s> ... </s> around a text.
 _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer")
 
 
 @explain_call
 def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") -> Tokenizer:
-    """Read a tokenizer from a file or a folder.
+    """Load a tokenizer from a file or a folder.
 
-    A folder may hold, in this order of preference, `tokenizer.json`; `vocab.txt` (BERT's WordPiece); or `vocab.json` with `merges.txt`,
-    also named `encoder.json` and `vocab.bpe` (byte-level BPE of GPT-2 and RoBERTa). The roles of special tokens come from its
-    `tokenizer_config.json` and `special_tokens_map.json`; a chat template is read too, see `load_chat_template`. A file is a
-    `tokenizer.json` or a `vocab.txt`. Roles that no file names are given to the customary tokens (`[PAD]`, `<pad>`, `<|endoftext|>`, ...)
-    where the vocabulary has them.
+    A folder may contain, in order of preference, `tokenizer.json`; `vocab.txt` (WordPiece of BERT); or `vocab.json` with `merges.txt`,
+    also named `encoder.json` and `vocab.bpe` (byte-level BPE of GPT-2 and RoBERTa). The roles of special tokens come from
+    `tokenizer_config.json` and `special_tokens_map.json`. Chat templates are also loaded, see `load_chat_template`. A file must be a
+    `tokenizer.json` or a `vocab.txt`. Roles without a token in these files get a common token (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) if
+    the vocabulary has the token.
 
-    `tokenizers` says what the ids of a text are. Engines are other packages that give the same ids faster (`pip install "mlxfp[fast]"`):
-    gigatoken, for byte-level and SentencePiece BPE, and tokie, for WordPiece. With `engine="auto"`, `tokenize` uses the one that is proved
-    for this tokenizer, for long columns; with the name of an engine, only this one, from the first column on; `explain` says which one.
-    The ids are the same either way. An engine has to pass a probe with the vocabulary, and gets only texts of characters that a fuzzing
-    campaign has cleared for this kind of tokenizer; `tokenizers` encodes all others.
+    Engines are optional packages that return the same ids faster (`pip install "mlxfp[fast]"`): gigatoken for byte-level and
+    SentencePiece BPE, tokie for WordPiece. `engine="auto"` selects a verified engine for long columns. `engine="gigatoken"` or
+    `engine="tokie"` tries only this engine, for all columns. `explain` shows the engine in use. The ids never depend on the engine: an
+    engine must pass a probe with the vocabulary, and receives only texts whose characters were cleared by fuzzing for this kind of
+    tokenizer. The `tokenizers` package encodes all other texts.
 
-    Padding, truncation and dropout that a `tokenizer.json` sets are left out: they are arguments of stages, as `tokenize(max_length=...)`.
+    Padding, truncation and dropout settings in `tokenizer.json` are ignored. Use arguments of stages instead, for example
+    `tokenize(max_length=...)`.
 
-    Texts for a `vocab.txt` are lower-cased if `do_lower_case` of `tokenizer_config.json` says so; without it, if the vocabulary has no
-    capital letters.
+    With a `vocab.txt`, `do_lower_case` of `tokenizer_config.json` controls lowercasing. Without this setting, texts are lowercased if the
+    vocabulary contains no capital letters.
 
-    Raises `MissingFileError` where no tokenizer is found, `DataError` for files that cannot be read; both name the path;
-    `MissingExtraError` for an engine that is not installed. A regular
-    expression of a `tokenizer.json` ends with an error after ten million steps at one place of a text; there is no limit for a whole text,
-    so a file that was made to do harm can take hours over a long one.
+    Raises `MissingFileError` if no tokenizer exists at the path, `DataError` for unreadable files, and `MissingExtraError` if the engine is
+    not installed. Regular expressions in a `tokenizer.json` fail after ten million steps at one position of a text. The time for a whole
+    text is not limited, so a malicious file can take hours for a long text.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -84,11 +84,11 @@ def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") ->
 
 @explain_call
 def load_chat_template(folder: str | PathLike[str], *, name: str = "default") -> ChatTemplate:
-    """Read the chat template of a model's folder, with its special tokens as variables. Nothing is downloaded.
+    """Load the chat template of a model folder, with the special tokens as variables. Nothing is downloaded.
 
-    It is in `chat_template.jinja`, or under `chat_template` in `tokenizer_config.json`, where it may have a `name`. Templates are programs;
-    see `ChatTemplate`. Raises `MissingFileError` where the folder has no template, `DataError` for one that is malformed, and
-    `MissingExtraError` without Jinja (extra `chat`).
+    The template is stored in `chat_template.jinja`, or under `chat_template` in `tokenizer_config.json`, optionally with a `name`.
+    Templates are programs, see `ChatTemplate`. Raises `MissingFileError` if the folder has no such template, `DataError` if the template
+    is malformed, and `MissingExtraError` without Jinja (extra `chat`).
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -99,44 +99,45 @@ def load_chat_template(folder: str | PathLike[str], *, name: str = "default") ->
     """
     check_types((str, PathLike), folder=folder)
     check_text(name=name)
-    place = Path(folder)
-    found = _find_templates(place)
-    if name not in found:
-        known = f"It has {', '.join(map(repr, sorted(found)))}: give one as name=" if found else "Models without one are not for chats"
-        raise MissingFileError(f"The folder {str(place)!r} has no chat template named {name!r}. {known}.")
+    path = Path(folder)
+    templates = _find_templates(path)
+    if name not in templates:
+        names = ", ".join(map(repr, sorted(templates)))
+        known = f"Choose name= from: {names}" if templates else "Models without a chat template are not for conversations"
+        raise MissingFileError(f"The folder {str(path)!r} has no chat template named {name!r}. {known}.")
     try:
-        found[name].check()
-        return found[name]
+        templates[name].check()
+        return templates[name]
     except DataError as error:
-        error.add_note(f"while reading the chat template {name!r} of {str(place)!r}")
+        error.add_note(f"while reading the chat template {name!r} of {str(path)!r}")
         raise
 
 
 def _find_templates(folder: Path) -> dict[str, ChatTemplate]:
-    """Return the templates by their name. Files of their own come first, as in transformers."""
+    """Return the templates by name. Separate files override tokenizer_config.json, as in transformers."""
     config = _read_configs(folder)
     listed = config.get("chat_template") or {}
-    if isinstance(listed, list) and all(isinstance(each, dict) for each in listed):
-        listed = {each.get("name"): each.get("template") for each in listed}
-    found = {"default": listed} if isinstance(listed, str) else listed
-    if not isinstance(found, dict) or not all(isinstance(text, str) for pair in found.items() for text in pair):
+    if isinstance(listed, list) and all(isinstance(item, dict) for item in listed):
+        listed = {item.get("name"): item.get("template") for item in listed}
+    templates = {"default": listed} if isinstance(listed, str) else listed
+    if not isinstance(templates, dict) or not all(isinstance(text, str) for pair in templates.items() for text in pair):
         raise DataError(
-            f"chat_template of tokenizer_config.json in {str(folder)!r} must be text, or a list of names and texts: {listed!r:.80}."
+            f"chat_template of tokenizer_config.json in {str(folder)!r} must be text, or a list of names and texts, got {listed!r:.80}."
         )
     files = {"default": folder / "chat_template.jinja"} | {path.stem: path for path in folder.glob("additional_chat_templates/*.jinja")}
-    texts = found | {name: _read(path) for name, path in files.items() if path.is_file()}
+    texts = templates | {name: _read(path) for name, path in files.items() if path.is_file()}
     settings = {"variables": special_tokens(config), "today": None} | (config.get(CHAT_SETTINGS) or {})
     return {name: ChatTemplate(text, variables=settings["variables"], today=settings["today"]) for name, text in texts.items()}
 
 
-def _load(place: Path) -> Tokenizer:
-    if place.is_dir():
-        return evolve(_from_folder(place), chat_template=_find_templates(place).get("default"))
-    if not place.is_file():
+def _load(path: Path) -> Tokenizer:
+    if path.is_dir():
+        return evolve(_from_folder(path), chat_template=_find_templates(path).get("default"))
+    if not path.is_file():
         raise MissingFileError(
-            f"No tokenizer is at {str(place)!r}. Give a tokenizer.json file or a folder that holds one; nothing is downloaded."
+            f"No tokenizer is at {str(path)!r}. Pass the path of a tokenizer.json file or of the folder of a model; nothing is downloaded."
         )
-    return _value(place, _wordpiece(place, {}) if place.suffix == ".txt" else _read(place), {})
+    return _value(path, _wordpiece(path, {}) if path.suffix == ".txt" else _read(path), {})
 
 
 def _from_folder(folder: Path) -> Tokenizer:
@@ -152,17 +153,18 @@ def _from_folder(folder: Path) -> Tokenizer:
         return _complete(folder, _value(vocab, _byte_level(vocab, merges, config), config), config)
     pieces = next((file.name for file in sorted(folder.iterdir()) if file.suffix == ".model"), None)
     if pieces is not None:
-        raise DataError(f"The folder {str(folder)!r} holds a SentencePiece model ({pieces}) and no tokenizer.json. {_WRITE}")
-    names = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
+        raise DataError(f"The folder {str(folder)!r} contains a SentencePiece model ({pieces}) but no tokenizer.json. {_WRITE}")
+    names = ", ".join(sorted(file.name for file in folder.iterdir())) or "none"
     raise MissingFileError(
-        f"The folder {str(folder)!r} holds no tokenizer: {names:.300}. It needs tokenizer.json, vocab.txt, or vocab.json and merges.txt."
+        f"The folder {str(folder)!r} contains no tokenizer (files: {names:.300}). "
+        "Add tokenizer.json, vocab.txt, or vocab.json with merges.txt."
     )
 
 
 def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
     try:
         tokenizer = Tokenizer(json)
-        number_of = own_tokenizer(tokenizer.json).token_to_id
+        number_of = package_tokenizer(tokenizer.json).token_to_id
         roles: dict[str, Any] = _customary_roles(lambda token: number_of(token) is not None)
         roles |= read_configuration(tokenizer.json).roles | _configured_roles(config)
         return evolve(tokenizer, **{f"{role}_token": token for role, token in roles.items()})
@@ -171,14 +173,16 @@ def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
 
 
 def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
-    """Raise `DataError` if other files of the folder add tokens that the tokenizer was built without."""
+    """Raise `DataError` if other files of the folder add tokens missing from the tokenizer."""
     listed = config.get("added_tokens_decoder") or {}
     if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
         raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")
     added = [*_read_map(folder / "added_tokens.json"), *(str(token.get("content")) for token in listed.values())]
-    missing = [token for token in added if own_tokenizer(tokenizer.json).token_to_id(token) is None]
+    missing = [token for token in added if package_tokenizer(tokenizer.json).token_to_id(token) is None]
     if missing:
-        raise DataError(f"The folder {str(folder)!r} adds tokens to its vocabulary, {missing[0]!r} the first of them. {_WRITE}")
+        raise DataError(
+            f"The vocabulary in {str(folder)!r} lacks tokens that other files of the folder add, for example {missing[0]!r}. {_WRITE}"
+        )
     return tokenizer
 
 
@@ -187,12 +191,12 @@ def _customary_roles(known: Callable[[str], bool]) -> Roles:
 
 
 def _configured_roles(config: Mapping[str, Any]) -> Roles:
-    """Return the tokens that the files next to a tokenizer name."""
+    """Return the special tokens named in the configuration files."""
     return {role: config[f"{role}_token"] for role in ROLES if f"{role}_token" in config}
 
 
 def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
-    """Build BERT's tokenizer from its list of tokens, one a line."""
+    """Build the tokenizer of BERT from a vocabulary file with one token per line."""
     tokens = _read_lines(path)
     vocab = {token: number for number, token in enumerate(tokens) if token or number < len(tokens) - 1}
     roles = _customary_roles(vocab.__contains__) | _configured_roles(config)
@@ -208,27 +212,30 @@ def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     built.decoder = decoders.WordPiece()
     if first in vocab and last in vocab:
-        # MPNet, too, puts two separators between texts.
+        # MPNet also puts two separators between texts.
         kind = processors.RobertaProcessing if first == "<s>" else processors.BertProcessing
         built.post_processor = kind((last, vocab[last]), (first, vocab[first]))
     return _with_specials(built, vocab, config)
 
 
 def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) -> str:
-    """Build the tokenizer of GPT-2, or of RoBERTa if the vocabulary has its marks, from a vocabulary and the merges by rank."""
+    """Build the tokenizer of GPT-2, or of RoBERTa if the vocabulary contains <s> and </s>, from a vocabulary and ranked merges."""
     vocab = _read_map(vocab_path)
     lines = _read_lines(merges_path)
     merges: list[Any] = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     kind = str(config.get("tokenizer_class") or _BYTE_LEVEL[0]).removesuffix("Fast")
     if kind not in _BYTE_LEVEL or config.get("add_bos_token") or any(token.endswith("</w>") for token in vocab):
         raise DataError(
-            f"{vocab_path} and {merges_path.name} are not GPT-2's or RoBERTa's (class {kind}), and do not say how text is split. {_WRITE}"
+            f"{vocab_path} and {merges_path.name} are not the files of GPT-2 or RoBERTa (class {kind}), "
+            f"so the pre-tokenizer is unknown. {_WRITE}"
         )
     try:
         check_ids(vocab.values())
         built = hf.Tokenizer(models.BPE(vocab, merges))
-    except Exception as error:  # the package raises plain Exception
-        raise DataError(f"{vocab_path} and {merges_path.name} do not fit each other: {error}.") from error
+    except Exception as error:  # The `tokenizers` package raises plain Exception.
+        raise DataError(
+            f"{vocab_path} and {merges_path.name} do not fit each other: {error}. Copy both files from the same model."
+        ) from error
     spaced = bool(config.get("add_prefix_space"))
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     built.decoder = decoders.ByteLevel()
@@ -241,8 +248,9 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
 def _with_specials(built: Any, vocab: Mapping[str, int], config: Mapping[str, Any]) -> str:
     named: set[Any] = {*_SPECIAL, *(config.get(f"{role}_token") for role in ROLES)}
     special = sorted((token for token in named if token in vocab), key=vocab.__getitem__)
-    # RoBERTa's mask takes the space in front of it, as the token of the masked word includes that space.
-    built.add_special_tokens([hf.AddedToken(token, special=True, lstrip=token == "<mask>", normalized=False) for token in special])  # noqa: S105
+    # In RoBERTa, tokens include the preceding space. Hence the mask token also consumes the preceding space.
+    added = [hf.AddedToken(token, special=True, lstrip=token == "<mask>", normalized=False) for token in special]  # noqa: S105
+    built.add_special_tokens(added)
     json: str = built.to_str()
     return json
 
@@ -256,7 +264,7 @@ def _read_configs(folder: Path) -> dict[str, Any]:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Read a configuration file next to a tokenizer. A role is a token, an object with its content, or null for no token."""
+    """Read a configuration file. The value of a role is a token, an object with `content`, or null for no token."""
     config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
     names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
     roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}
@@ -270,19 +278,19 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")  # not read_text, which would turn a token that is a carriage return into a line end
+        return path.read_bytes().decode("utf-8-sig")  # `read_text` converts carriage returns
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text: {error}. Give a tokenizer.json, a vocab.txt, or the folder that holds them.") from error
+        raise DataError(f"{path} is not UTF-8 text: {error}. Pass a tokenizer.json, a vocab.txt, or the folder of a model.") from error
 
 
 def _read_map(path: Path) -> dict[str, Any]:
-    """Read a JSON object; an absent file is an empty one."""
+    """Read a JSON object. Return an empty dict if the file is absent."""
     if not path.is_file():
         return {}
     try:
-        found = jsons.loads(_read(path))
+        data = jsons.loads(_read(path))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON, or is nested too deeply: {error}.") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path} should hold a JSON object, got {type(found).__name__}.")
-    return found
+        raise DataError(f"{path} is not valid JSON or is nested too deeply: {error}. Copy the file again from the model.") from error
+    if not isinstance(data, dict):
+        raise DataError(f"{path} must contain a JSON object, got {type(data).__name__}. Copy the file again from the model.")
+    return data

@@ -1,4 +1,4 @@
-"""What the `tokenizers` package does not check in the JSON of a tokenizer, and fails on: by a panic, an abort, or a loop without end."""
+"""Checks of tokenizer JSON against errors that cause a panic, an abort or an endless loop in the `tokenizers` package."""
 
 import json as jsons
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,13 +6,13 @@ from typing import Any
 
 from mlxfp.support.errors import DataError
 
-GIVE = "Give the text of a tokenizer.json file; load_tokenizer(folder) reads other files too."
+GIVE = "Pass the text of a tokenizer.json file, or load other files with fp.load_tokenizer(folder)."
 
-_MOST = 1 << 24  # ids: the largest vocabularies have a million. The package goes through all numbers up to the largest id.
+_MOST = 1 << 24  # Maximum id. The package iterates up to the largest id, and the largest known vocabularies have a million ids.
 
 
 def read_json(text: str) -> dict[str, Any]:
-    """Return the JSON of a tokenizer; raise `DataError` for what is not one."""
+    """Parse the JSON of a tokenizer. Raises `DataError` if the JSON is malformed."""
     try:
         data = jsons.loads(text)
     except RecursionError as error:
@@ -20,7 +20,7 @@ def read_json(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise malformed(error) from error
     if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
-        raise malformed("it must be an object that holds an object named model")
+        raise malformed("it must be an object with an object under the key 'model'")
     vocab = data["model"].get("vocab")
     check_ids([*(vocab.values() if isinstance(vocab, dict) else ()), *_numbers(data.get("post_processor"))])
     _check_prefix(data["model"])
@@ -28,20 +28,20 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def malformed(reason: object) -> DataError:
-    """Return the error for the JSON of a tokenizer."""
+    """Return the error for malformed tokenizer JSON."""
     return DataError(f"The JSON of a tokenizer is malformed: {reason}. {GIVE}")
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an error is a panic of the package, which is not an `Exception`; its class is not exported."""
+    """Return True for a panic of the `tokenizers` package. A panic is not an `Exception`, and its class is not exported."""
     return type(error).__name__ == "PanicException"
 
 
 def check_ids(numbers: Iterable[Any]) -> None:
-    """Raise `DataError` for an id that is too large; the package checks everything else about them."""
+    """Raise `DataError` for ids that are too large. The `tokenizers` package checks all other properties of ids."""
     large = next((number for number in numbers if isinstance(number, int) and number >= _MOST), None)
     if large is not None:
-        raise malformed(f"it has the id {large:,}, and ids are below {_MOST:,}")
+        raise malformed(f"the id {large:,} is too large; ids must be below {_MOST:,}")
 
 
 def _numbers(part: Any) -> Iterator[Any]:
@@ -53,7 +53,7 @@ def _numbers(part: Any) -> Iterator[Any]:
 
 
 def _check_prefix(model: Mapping[str, Any]) -> None:
-    """Check that the prefix of tokens that continue a word can be taken from the second token of each merge."""
+    """Check that the second token of each merge begins with the prefix for continued words."""
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if not (prefix and isinstance(prefix, str) and isinstance(merges, list)):
         return

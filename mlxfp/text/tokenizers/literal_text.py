@@ -1,8 +1,9 @@
-"""Tokenizers for content: text that spells a special token is encoded as ordinary text.
+"""Tokenizers that encode special tokens in a text as ordinary text.
 
-The `tokenizers` package has a switch for this, `encode_special_tokens`, which leaves special tokens out of the search for added tokens. It
-is not enough: models that have them in their vocabulary too, as Unigram models do, find them there. So the special tokens get other names,
-in the list of added tokens and in the model. No text has these names, as they are drawn when Python starts; no id changes.
+The option `encode_special_tokens` of the `tokenizers` package removes special tokens only from the search for added tokens. Models with
+special tokens in the vocabulary, for example Unigram models, still match the special tokens. Hence all special tokens are renamed, both
+in the list of added tokens and in the model. The new names contain a random part, drawn at import, and do not occur in any text. Ids do
+not change.
 """
 
 import json as jsons
@@ -18,24 +19,24 @@ Names = Mapping[str, str]
 
 
 def find_names(json: str, roles: Collection[str | None]) -> dict[str, str]:
-    """Return the special tokens in the JSON of a tokenizer, with the names that they get instead.
+    """Return the special tokens of a tokenizer with their new names.
 
-    They are those that it calls special, and added tokens that have one of the roles. The tokens of single bytes are not: a model with
-    byte_fallback looks for them by their names, to write a character that it does not know.
+    Special tokens are tokens marked as special, and added tokens with a role. Tokens of single bytes are excluded: models with
+    byte_fallback look up these tokens by name to encode unknown characters.
     """
     data = jsons.loads(json)
     added = [token for token in data.get("added_tokens") or [] if not _is_byte(token, data["model"])]
     special = sorted(token["content"] for token in added if token["special"] or token["content"] in roles)
-    return {token: unspellable(str(place)) for place, token in enumerate(special)}
+    return {token: unspellable(str(index)) for index, token in enumerate(special)}
 
 
 def unspellable(name: str) -> str:
-    """Return a text that no text holds. It differs from one process to the next, so it is never shown, compared or saved."""
+    """Return a name that occurs in no text. The name is different in every process. Never show, compare or save it."""
     return f"<{_DRAWN}-{name}>"
 
 
 def rename_tokens(json: str, names: Names) -> str:
-    """Give tokens in the JSON of a tokenizer other names, and leave single bytes to the model, so that no text spells them."""
+    """Rename added tokens in the JSON of a tokenizer. Byte tokens are removed from the added tokens and remain in the model."""
     data = jsons.loads(json)
     kept = [token for token in data.get("added_tokens") or [] if not _is_byte(token, data["model"])]
     added = [{**token, "content": names.get(token["content"], token["content"])} for token in kept]
@@ -47,7 +48,7 @@ def _is_byte(token: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
 
 
 def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """Give tokens of a model other names, and leave out the merges that would make them of ordinary text."""
+    """Rename tokens of a model, and remove merges that would produce these tokens from ordinary text."""
     out, vocab = dict(model), model["vocab"]
     if isinstance(vocab, Mapping):
         out["vocab"] = {names.get(token, token): number for token, number in vocab.items()}
@@ -62,6 +63,6 @@ def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:
 
 
 def _makes(merge: Any, prefix: str, names: Names) -> bool:
-    """Whether one of the tokens is a part of a merge, or its result. Older files write a merge as one text."""
+    """Return True if a merge contains or produces a renamed token. Older files store a merge as one string."""
     first, second = merge.split(" ") if isinstance(merge, str) else merge
     return first in names or second in names or first + second.removeprefix(prefix) in names

@@ -1,8 +1,8 @@
-"""Training tokenizers, so that the same data gives the same tokenizer.
+"""Deterministic training of tokenizers.
 
-The trainers of the `tokenizers` package iterate over hash maps whose order changes from run to run. Byte-level BPE does not depend on
-that order. WordPiece depends on it through the ids of its first tokens, so these are fixed beforehand. Unigram depends on it throughout,
-so it is trained in `unigram_training`.
+The trainers of the `tokenizers` package iterate over hash maps in random order. Byte-level BPE does not depend on this order. WordPiece
+depends on the order only for the ids of the first tokens, so these ids are fixed in advance. Unigram depends on the order in many steps,
+so `unigram_training` contains a separate implementation.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,25 +29,25 @@ Kind = Literal["bpe", "wordpiece", "unigram"]
 _UNKNOWN = "[UNK]"
 _SPECIAL = ["[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
 _BYTES = 256
-_FREQUENCY = 2  # a pair of tokens seen once is not worth a place in the vocabulary
+_FREQUENCY = 2  # Minimum count of a token pair. Pairs that occur once are not worth a vocabulary entry.
 
 
 @explain_call
 def train_tokenizer(
     dataset: Dataset[Any], *, column: str = "text", kind: Kind = "bpe", vocab_size: int, lowercase: bool = False
 ) -> Tokenizer:
-    """Train a tokenizer on a dataset's column of text, in epoch 0; the same text gives the same tokenizer.
+    """Train a tokenizer on a text column of a dataset, in epoch 0. The result depends only on the text.
 
-    - `"bpe"`: byte-level BPE, as GPT-2. It encodes any text, and decodes it exactly (without `lowercase`).
-    - `"wordpiece"`: as BERT: splits words and punctuation, with `##` in front of tokens that continue a word; `lowercase` also removes
-      accents.
-    - `"unigram"`: as SentencePiece's Unigram model (Kudo 2018, arXiv:1804.10959): white space becomes a mark on the next word. Trained
-      with the likeliest segmentation of each word (hard EM) on the 50,000 most frequent words.
+    - `"bpe"`: byte-level BPE, as in GPT-2. Encodes any text, and decodes exactly (without `lowercase`).
+    - `"wordpiece"`: WordPiece, as in BERT. Splits words and punctuation, and writes `##` before tokens that continue a word. `lowercase`
+      also removes accents.
+    - `"unigram"`: Unigram model, as in SentencePiece (Kudo 2018, arXiv:1804.10959). White space becomes a mark at the next word. Trained on
+      the most likely segmentation of each word (hard EM), with the 50,000 most frequent words.
 
-    The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is framed as `[CLS] a [SEP]`, a pair as
-    `[CLS] a [SEP] b [SEP]`; encode with `special=False` for streams of text. `vocab_size` is the largest size of the vocabulary: with
-    little text it is smaller. Reads the dataset once, for WordPiece twice. Raises `ArgumentError` for a `vocab_size` that cannot hold the
-    text's characters (byte-level: all bytes), `DataError` for a missing text or an empty dataset.
+    The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is encoded as `[CLS] a [SEP]`, a pair as `[CLS] a
+    [SEP] b [SEP]`. Encode with `special=False` for token streams. `vocab_size` is an upper limit. A small amount of text gives a smaller
+    vocabulary. The dataset is read once, for WordPiece twice. Raises `ArgumentError` if `vocab_size` is too small for all characters of
+    the text (byte-level: all bytes), and `DataError` for a missing text or an empty dataset.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"text": "low lower lowest"}, {"text": "new newer newest"}])
@@ -63,7 +63,7 @@ def train_tokenizer(
     check_positive(vocab_size=vocab_size)
     if dataset.level == "batches":
         raise PipelineError(
-            f"train_tokenizer reads text from examples or groups, got batches from {dataset.parts[-1]!r}. Leave collate out."
+            f"train_tokenizer reads text from examples or groups, got batches from {dataset.parts[-1]!r}. Remove collate from the pipeline."
         )
     check_text_column(dataset.resolved.schemas[-1], column, "train_tokenizer")
     train = {"bpe": _train_bpe, "wordpiece": _train_wordpiece, "unigram": _train_unigram}[kind]
@@ -81,12 +81,12 @@ def train_tokenizer(
     return Tokenizer(built.to_str(), **roles)
 
 
-Texts = Callable[[], Iterator[list[str]]]  # each call reads from the beginning
+Texts = Callable[[], Iterator[list[str]]]  # Each call starts reading at the first row.
 
 
 @frozen
 class _Parts:
-    """The parts of a tokenizer around its model."""
+    """Components of a tokenizer around the model."""
 
     normalizer: Any
     splitter: Any
@@ -101,19 +101,19 @@ class _Parts:
 
 
 def _texts(dataset: Dataset[Any], column: str, progress: Progress) -> Iterator[list[str]]:
-    found = False
+    nonempty = False
     progress.rename("train_tokenizer")
     with closing(run(dataset, beginning(dataset))) as items:
         for chunk in progress.over(item for item, _ in items):
-            found = found or chunk.num_rows > 0
+            nonempty = nonempty or chunk.num_rows > 0
             yield read_text(chunk, column, "train_tokenizer").to_pylist()
-    if not found:
+    if not nonempty:
         raise DataError(f"train_tokenizer got no text: {dataset!r} is empty. Give a dataset with at least one row.")
-    progress.rename("train_tokenizer: text is read, making the vocabulary")
+    progress.rename("train_tokenizer: building the vocabulary")
 
 
 def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
-    _check_room(vocab_size, _BYTES, "bytes", "")
+    _check_vocab_size(vocab_size, _BYTES, "bytes", "")
     parts = _Parts(normalizers.Lowercase() if lowercase else None, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     built = parts.around(models.BPE())
     trainer = trainers.BpeTrainer(
@@ -128,7 +128,7 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
 
 
 def _train_wordpiece(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
-    """Train twice: first to find the characters that continue words, which get ids in hash order; then with these ids fixed."""
+    """Train twice. The first training finds the characters inside words, the second training fixes the order of their ids."""
     parts = _Parts(normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece())
 
     def vocabulary(first: list[str], size: int) -> dict[str, int]:
@@ -138,7 +138,7 @@ def _train_wordpiece(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple
         return dict(built.get_vocab())
 
     characters = vocabulary(_SPECIAL, 0)
-    _check_room(vocab_size, len(characters) - len(_SPECIAL), "characters (alone, or inside words)")
+    _check_vocab_size(vocab_size, len(characters) - len(_SPECIAL), "characters (alone, or inside words)")
     continuing = sorted(token for token in characters if token.startswith("##") and len(token) == 3)
     return models.WordPiece(vocabulary([*_SPECIAL, *continuing], vocab_size), unk_token=_UNKNOWN), parts
 
@@ -147,15 +147,15 @@ def _train_unigram(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[A
     steps = [normalizers.NFKC(), normalizers.Replace(hf.Regex(" {2,}"), " "), *([normalizers.Lowercase()] if lowercase else [])]
     parts = _Parts(normalizers.Sequence(steps), pre_tokenizers.Metaspace(), decoders.Metaspace())
     counts = count_words(texts(), parts.normalizer, parts.splitter)
-    _check_room(vocab_size, len(set().union(*counts)), "characters")
+    _check_vocab_size(vocab_size, len(set().union(*counts)), "characters")
     pieces = [(piece, score) for piece, score in train_unigram(counts, vocab_size - len(_SPECIAL)) if piece not in _SPECIAL]
     return models.Unigram([*((token, 0.0) for token in _SPECIAL), *pieces], unk_id=_SPECIAL.index(_UNKNOWN)), parts
 
 
-def _check_room(vocab_size: int, count: int, what: str, otherwise: str = ', or write rare characters with kind="bpe"') -> None:
+def _check_vocab_size(vocab_size: int, count: int, unit: str, alternative: str = ', or write rare characters with kind="bpe"') -> None:
     needed = count + len(_SPECIAL)
     if vocab_size < needed:
         raise ArgumentError(
-            f"vocab_size={vocab_size} is too small: {count} {what} and {len(_SPECIAL)} special tokens need {needed}. "
-            f"Make it larger{otherwise}."
+            f"vocab_size={vocab_size} is too small: {count} {unit} and {len(_SPECIAL)} special tokens need {needed}. "
+            f"Increase vocab_size{alternative}."
         )

@@ -1,7 +1,7 @@
-"""Checkpoints: a state, a cursor and what else a run needs, in one file. After a crash there is either the old file or the new one.
+"""Checkpoints: a training state, a cursor and run metadata in one file, replaced atomically.
 
-The file is safetensors, with everything but the arrays as JSON in its metadata; nothing in it is ever executed. Arrays are named by
-their place in the state: `params.layers[0].weight`.
+The file format is safetensors. Everything except the arrays is JSON in the metadata, and loading never executes code from the
+file. Array names are paths in the state, for example `params.layers[0].weight`.
 """
 
 import base64
@@ -42,15 +42,16 @@ from mlxfp.training.steps.segments import joined, part_of
 from mlxfp.training.steps.sharding import axes_in, names_of, segments_in
 from mlxfp.training.steps.state import TrainState, trees_of
 
-_COMPARED = 16  # steps of checkpoints that ranks tell each other: more than are ever kept apart
+_COMPARED = 16  # number of recent steps that ranks compare; a run keeps fewer checkpoints
 
 
 @frozen
 class Checkpoint:
-    """What a checkpoint file holds. `fit(step, it.state, batches, cursor=it.cursor, history=it.history, running=it.running)` continues it.
+    """The content of a checkpoint file: a state, and everything that `fit` needs to continue the run.
 
-    `history` has the evaluations so far, `running` the metrics of the epoch so far, and `config` what was saved with them. `optimizer` has
-    the settings of the optimizer that trained the state, where they are known.
+    Continue with `fit(step, c.state, batches, cursor=c.cursor, history=c.history, running=c.running)`. `history` has the evaluations so
+    far, `running` the metrics of the unfinished epoch, and `config` the configuration passed to `save_state`. `optimizer` has the
+    settings of the optimizer, if known.
 
     >>> Checkpoint(TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)).state.step
     3
@@ -65,11 +66,11 @@ class Checkpoint:
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of the cursor's pipeline: two runs with the same one see the same batches."""
+        """The fingerprint of the cursor's pipeline. Runs with equal fingerprints see the same batches."""
         return None if self.cursor is None else fingerprint(self.cursor.identity)
 
 
-def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
+def save_state(  # noqa: PLR0913  # parts of a checkpoint
     path: str | os.PathLike[str],
     state: TrainState,
     *,
@@ -79,15 +80,15 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
     config: Mapping[str, Any] | None = None,
     optimizer: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a state, and what a run needs to continue from it, to a file; the folder must exist. `config` is anything that JSON can hold.
+    """Write a training state, and everything that a run needs to continue from the state, to a file.
 
-    `optimizer` has the settings of the optimizer, as the event `RunStarted` has them.
+    The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, in the format
+    of the event `RunStarted`. For a model divided between ranks, the file has the part of this rank, with the number of parts and the
+    names of the divided arrays.
 
-    Of a model that is divided between ranks the file has the part of this rank, and says which arrays are parts, and of how many.
-
-    The file is complete and on the disk before it replaces an older one. Raises `CheckpointError` for arrays that
-    safetensors cannot hold (float64), `ArgumentTypeError` for a configuration that JSON cannot hold, and `FingerprintError` for the
-    cursor of a pipeline without a fingerprint.
+    The new file is complete and on the disk before the old file is replaced. Raises `CheckpointError` for float64 arrays (not supported
+    by safetensors), `ArgumentTypeError` if JSON cannot represent the configuration, and `FingerprintError` for the cursor of a pipeline
+    without a fingerprint.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -107,28 +108,28 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
     if wrong:
         raise CheckpointError(f"A checkpoint cannot hold float64, got it in {', '.join(wrong)}. Train in float32.")
     running = running or RunningMetrics()
-    rest = {
+    metadata = {
         "format": FORMAT[0],
         "version": FORMAT[1],
         "step": state.step,
         "seed": state.seed,
         "running": {"totals": running.totals, "unread": read_numbers(running.unread), "batches": running.batches},
         "cursor": None if cursor is None else base64.b64encode(cursor.to_bytes()).decode(),
-        "history": [(each.step, dict(each.metrics)) for each in history],
+        "history": [(evaluation.step, dict(evaluation.metrics)) for evaluation in history],
         "config": dict(config or {}),
         "optimizer": dict(optimizer or {}),
     }
     if state.shards is not None:
-        rest["shards"] = _shards_of(state)
-    write_file(Path(path), arrays, {"mlxfp": json_text(rest)})
+        metadata["shards"] = _shards_of(state)
+    write_file(Path(path), arrays, {"mlxfp": json_text(metadata)})
 
 
 def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
-    """Read what `save_state` wrote, into the structure of `like`: a state of the same model and optimizer.
+    """Read a checkpoint of `save_state` into the structure of `like`, a state of the same model and optimizer.
 
-    Every array is bit for bit what was saved. Raises `CheckpointError`, naming every array that is missing, unexpected, or of another
-    shape or dtype than in `like`; for a file that is damaged or not a checkpoint; and for another part of a state that is divided between
-    ranks than `like` is, which `load_latest` puts together.
+    All arrays are bit-identical to the saved arrays. Raises `CheckpointError` with the names of all missing and unexpected arrays, and of
+    arrays with another shape or dtype than in `like`. Also raises `CheckpointError` for a file that is damaged or no checkpoint, and for
+    the file of another part of a model divided between ranks. `load_latest` joins such parts.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -145,12 +146,12 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     check_types(TrainState, like=like)
     arrays, fields = read_file(Path(path))
     own_shards = _shards_of(like)
-    there, own = ((each["index"], each["count"]) for each in (fields["shards"], own_shards))
-    if there != own:
-        has, expected = (f"part {index + 1} of {count}" if count > 1 else "a whole state" for index, count in (there, own))
+    stored, target = ((shards["index"], shards["count"]) for shards in (fields["shards"], own_shards))
+    if stored != target:
+        has, expected = (f"part {index + 1} of {count}" if count > 1 else "a whole state" for index, count in (stored, target))
         raise CheckpointError(
-            f"{path} has {has}, and the state it is loaded into is {expected}: a model that is divided between ranks has a file for each. "
-            "Read all of them with load_latest(folder, like, ranks=connect()), where the folder is the one with rank-0 in it."
+            f"{path} has {has}, but the state to load into is {expected}. A model divided between ranks has one file per rank. "
+            "Read all files with load_latest(folder, like, ranks=connect()); pass the folder that contains rank-0."
         )
     check_same_segments(Path(path), fields["shards"], own_shards)
     return _fitting(Path(path), arrays, fields, like)
@@ -160,38 +161,39 @@ def _shards_of(state: TrainState) -> dict[str, Any]:
     shards, trees = state.shards, trees_of(state)
     if shards is None:
         return shards_in({})
-    said = {"axes": axes_in(shards, trees), "segments": segments_in(shards, trees)}
-    return {"index": shards.index, "count": shards.count, **said}
+    layout = {"axes": axes_in(shards, trees), "segments": segments_in(shards, trees)}
+    return {"index": shards.index, "count": shards.count, **layout}
 
 
-def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], like: TrainState) -> Checkpoint:
-    """Put the arrays of a checkpoint into the structure of `like`."""
-    structure, leaves = flatten(trees_of(like))
-    names = names_of(like.shards, trees_of(like))
+def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], target: TrainState) -> Checkpoint:
+    """Put the arrays of a checkpoint into the structure of the target state."""
+    structure, leaves = flatten(trees_of(target))
+    names = names_of(target.shards, trees_of(target))
     expected = dict(zip(names, map(kind, leaves), strict=True))
-    found = {name: kind(array) for name, array in sorted(arrays.items())}
-    differences = [f"missing: {name} {text}" for name, text in expected.items() if name not in found]
-    differences += [f"unexpected: {name} {text}" for name, text in found.items() if name not in expected]
+    actual = {name: kind(array) for name, array in sorted(arrays.items())}
+    differences = [f"missing: {name} {text}" for name, text in expected.items() if name not in actual]
+    differences += [f"unexpected: {name} {text}" for name, text in actual.items() if name not in expected]
     differences += [
-        f"different: {name} is {found[name]}, expected {text}" for name, text in expected.items() if found.get(name, text) != text
+        f"different: {name} is {actual[name]}, expected {text}" for name, text in expected.items() if actual.get(name, text) != text
     ]
     if differences:
         listed = "\n  ".join(differences)
-        hint = "another model or optimizer, or a state without start() of a step with options?"
-        raise CheckpointError(f"{path} does not fit the state it is loaded into ({hint}):\n  {listed}")
+        hint = "Use the model and optimizer of the checkpoint, and step.start(state) for a step with options."
+        raise CheckpointError(f"{path} does not fit the state to load into. {hint} Differences:\n  {listed}")
     trees = unflatten(structure, [arrays[name] for name in names])
     rest = {name: value for name, value in fields.items() if name not in ("step", "seed", "shards")}
-    return Checkpoint(TrainState(**trees, step=fields["step"], seed=fields["seed"], shards=like.shards), **rest)
+    return Checkpoint(TrainState(**trees, step=fields["step"], seed=fields["seed"], shards=target.shards), **rest)
 
 
 def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Ranks | None = None) -> Checkpoint:
-    """Read the checkpoint with the most steps that `observers.checkpoint` wrote to a folder; if there is none, `like` begins a new run.
+    """Read the latest checkpoint that `observers.checkpoint` wrote to a folder. Without a checkpoint, return `like` for a new run.
 
-    So the same lines start a run and continue one that was killed. With `ranks`, each rank reads its own checkpoint of the last step that
-    all of them have; or, where another number of ranks wrote them, the last one of any rank, which `fit` continues if the global batches
-    are the same. The parts of a model that was divided are then put together, and divided as `like` is. Raises what `load_state` raises,
-    and `CheckpointError` where ranks have checkpoints, but none of the same step, and where parts would have to be put together of which
-    is not known how they were divided: those of layers of MLX's own `shard_linear`, which do not keep their segments.
+    The same lines of code therefore start a run and continue a killed run. With `ranks`, each rank reads its own checkpoint of the last
+    step saved by all ranks. If another number of ranks wrote the checkpoints, every rank reads the latest checkpoint of any rank; `fit`
+    continues from this checkpoint if the global batches are the same. The parts of a divided model are joined and then divided like `like`.
+
+    Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of a common step, or if the division of
+    a layer is unknown: layers of MLX's own `shard_linear` do not record their segments.
 
     >>> from tempfile import TemporaryDirectory
     >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
@@ -202,39 +204,39 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     """
     check_types(TrainState, like=like)
     check_types((type(None), Ranks), ranks=ranks)
-    found = numbered(folder_of(folder, ranks))
+    paths_by_step = numbered(folder_of(folder, ranks))
     if ranks is None:
-        step = max(found, default=None)
-    elif (others := _last_of_others(ranks, anywhere := paths_of_ranks(folder), like)) is None:
-        step = _common_step(ranks, found, folder)
-    elif others.parts > 1 or like.shards is not None:
-        return _joined(_whole_of_others(ranks, anywhere, folder), like)
+        step = max(paths_by_step, default=None)
+    elif (other_run := _last_of_other_run(ranks, all_paths := paths_of_ranks(folder), like)) is None:
+        step = _common_step(ranks, paths_by_step, folder)
+    elif other_run.parts > 1 or like.shards is not None:
+        return _joined(_files_of_all_parts(ranks, all_paths, folder), like)
     else:
-        step = others.step
-        found = {step: paths[-1] for step, paths in anywhere.items()} | found
-        _check_seen(ranks, step, found, folder)
-    return Checkpoint(like) if step is None else load_state(found[step], like)
+        step = other_run.step
+        paths_by_step = {step: paths[-1] for step, paths in all_paths.items()} | paths_by_step
+        _check_seen(ranks, step, paths_by_step, folder)
+    return Checkpoint(like) if step is None else load_state(paths_by_step[step], like)
 
 
 @frozen
-class _Others:
-    """The last step that another number of ranks has written, and in how many parts."""
+class _OtherRun:
+    """Step and number of parts of the last checkpoint, written by another number of ranks."""
 
     step: int
     parts: int
 
 
-def _last_of_others(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], like: TrainState) -> _Others | None:
-    """Return the last checkpoint of any rank, if that was a run of another number of ranks."""
-    last = max(anywhere, default=-1)
-    own = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(anywhere[last][-1])]
-    step, shards, parts = map(int, max(ranks.gather(own))[:3])
-    same = shards in (0, ranks.world.copies) and parts in (0, _shards_of(like)["count"])
-    return None if step < 0 or same else _Others(step, parts)
+def _last_of_other_run(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], target: TrainState) -> _OtherRun | None:
+    """Return the last checkpoint of any rank if another number of ranks wrote the checkpoint, else None."""
+    last = max(all_paths, default=-1)
+    message = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(all_paths[last][-1])]
+    step, shards, parts = map(int, max(ranks.gather(message))[:3])
+    same = shards in (0, ranks.world.copies) and parts in (0, _shards_of(target)["count"])
+    return None if step < 0 or same else _OtherRun(step, parts)
 
 
 def _shards_and_parts_in(path: Path) -> tuple[int, int]:
-    """Return into how many shards the pipeline of a checkpoint divides its rows, and its model; 0 where that cannot be read."""
+    """Return the number of data shards and the number of model parts of a checkpoint; 0 for an unreadable number."""
     head = head_of(path)
     cursor = head.get("cursor")
     division = None if cursor is None else Cursor.from_bytes(base64.b64decode(cursor)).division
@@ -242,64 +244,64 @@ def _shards_and_parts_in(path: Path) -> tuple[int, int]:
     return shards, shards_in(head)["count"] if head else 0
 
 
-def _whole_of_others(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], folder: str | os.PathLike[str]) -> Sequence[Path]:
-    """Return the files that have all parts of the state after the last step that has all, in their order."""
-    whole = {step: parts for step, paths in anywhere.items() if (parts := _all_parts(paths))}
-    step = _common_step(ranks, whole, folder)
+def _files_of_all_parts(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], folder: str | os.PathLike[str]) -> Sequence[Path]:
+    """Return the files of all parts of the state, in order, for the last complete step."""
+    complete = {step: parts for step, paths in all_paths.items() if (parts := _all_parts(paths))}
+    step = _common_step(ranks, complete, folder)
     if step is None:
-        found = ", ".join(path.parent.name for path in anywhere[max(anywhere)])
+        folders = ", ".join(path.parent.name for path in all_paths[max(all_paths)])
         raise CheckpointError(
-            f"{os.fspath(folder)} has no step with all parts of a state that was divided between ranks: of {name_of(max(anywhere))} it has "
-            f"those in {found}. Use a folder that all machines share, or copy the files of all ranks to it; or use another one to begin a "
-            "new run."
+            f"{os.fspath(folder)} has no step with all parts of a state divided between ranks: {name_of(max(all_paths))} is only in "
+            f"{folders}. Use a folder shared by all machines, or copy the files of all ranks to this folder. To begin a new run, use "
+            "another folder."
         )
-    return whole[step]
+    return complete[step]
 
 
 def _all_parts(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return a file of each part of a state, in their order; nothing if one is missing, or damaged."""
+    """Return one file for each part of a state, in order. Return an empty list if a part is missing or damaged."""
     shards = [(shards_in(head), path) for path in paths if (head := head_of(path))]
     count = shards[0][0]["count"] if shards else 0
-    files = {each["index"]: path for each, path in shards if each["count"] == count}
+    files = {shard["index"]: path for shard, path in shards if shard["count"] == count}
     return [files[index] for index in sorted(files)] if len(files) == count else []
 
 
-def _joined(paths: Sequence[Path], like: TrainState) -> Checkpoint:
-    """Put the parts of a state together, and take the part that `like` is; of one array at a time, as all may be too large."""
+def _joined(paths: Sequence[Path], target: TrainState) -> Checkpoint:
+    """Join the parts of a state and extract the part of the target state, one array at a time to limit memory."""
     opened = [open_file(path) for path in paths]
     names, (_, fields) = list(opened[0][0]), opened[0]
-    there, own = fields["shards"], _shards_of(like)
-    check_segments(paths[0], there, own)
-    found = {}
+    stored_shards, target_shards = fields["shards"], _shards_of(target)
+    check_segments(paths[0], stored_shards, target_shards)
+    joined_arrays = {}
     for name in names:
         parts = [arrays.pop(name) for arrays, _ in opened if name in arrays]
-        array = joined(parts, there["axes"][name], there["segments"][name]) if name in there["axes"] else parts[0]
-        axis, sizes = own["axes"].get(name), own["segments"].get(name, ())
+        array = joined(parts, stored_shards["axes"][name], stored_shards["segments"][name]) if name in stored_shards["axes"] else parts[0]
+        axis, sizes = target_shards["axes"].get(name), target_shards["segments"].get(name, ())
         if axis is not None and array.ndim > axis and array.shape[axis] == sum(sizes):
-            array = part_of(array, axis, sizes, own["index"], own["count"])
+            array = part_of(array, axis, sizes, target_shards["index"], target_shards["count"])
         compute(paths[0], array)
-        found[name] = array
-    return _fitting(paths[0], found, fields, like)
+        joined_arrays[name] = array
+    return _fitting(paths[0], joined_arrays, fields, target)
 
 
-def _check_seen(ranks: Ranks, step: int, found: Collection[int], folder: str | os.PathLike[str]) -> None:
-    missing = [str(rank) for rank, (seen,) in enumerate(ranks.gather([step in found])) if not seen]
+def _check_seen(ranks: Ranks, step: int, steps: Collection[int], folder: str | os.PathLike[str]) -> None:
+    missing = [str(rank) for rank, (seen,) in enumerate(ranks.gather([step in steps])) if not seen]
     if missing:
         raise CheckpointError(
-            f"The last checkpoint in {os.fspath(folder)} is {name_of(step)}, of another number of ranks, and these do not see it: "
-            f"{', '.join(missing)}. Use a folder that all machines share, or copy that file to them."
+            f"The last checkpoint in {os.fspath(folder)} is {name_of(step)}, written by another number of ranks. The file is missing on "
+            f"rank {', '.join(missing)}. Use a folder shared by all machines, or copy the file to every machine."
         )
 
 
-def _common_step(ranks: Ranks, found: Collection[int], folder: str | os.PathLike[str]) -> int | None:
-    """Return the last step that all ranks have, None if no rank has any."""
-    last = sorted(found)[-_COMPARED:]
+def _common_step(ranks: Ranks, saved_steps: Collection[int], folder: str | os.PathLike[str]) -> int | None:
+    """Return the last step with a checkpoint on all ranks. Return None if no rank has a checkpoint."""
+    last = sorted(saved_steps)[-_COMPARED:]
     seen = [{int(step) for step in steps if step >= 0} for steps in ranks.gather([*last, *[-1] * (_COMPARED - len(last))])]
     common = set.intersection(*seen)
     if not common and any(seen):
         counts = ", ".join(f"rank {rank}: {max(steps, default='none')}" for rank, steps in enumerate(seen))
         raise CheckpointError(
-            f"The ranks have no checkpoint of the same step in {os.fspath(folder)} (the last of each is {counts}). Start as many ranks as "
-            "wrote them, each on the machine that has its folder; or use another folder to begin a new run."
+            f"The ranks have no checkpoint of the same step in {os.fspath(folder)} (last step of each rank: {counts}). Start as many ranks "
+            "as wrote the checkpoints, each on the machine with the folder of that rank. To begin a new run, use another folder."
         )
     return max(common, default=None)

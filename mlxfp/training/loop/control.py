@@ -1,4 +1,4 @@
-"""Changes that observers request and a run makes: events only go out of a run, so requests go in by an argument of `fit`."""
+"""Requests of observers to change a running `fit`. Events flow only out of a run, so requests use a separate argument of `fit`."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,10 +10,10 @@ Change = Callable[[TrainState], TrainState]
 
 
 class Control:
-    """A mailbox of one run: pass it to `fit(..., control=control)` and to the observers that change the run.
+    """A queue of change requests for one run. Pass the same object to `fit(..., control=control)` and to the observers.
 
-    Before its next step the run makes the changes that were requested, in order, and yields a `StateChanged` event for each. Requests
-    from before a run begins are dropped. For the state itself, which nobody may edit, there is `attrs.evolve`.
+    Before the next step, the run applies the requested changes in order and yields a `StateChanged` event for each change. The run drops
+    requests made before its start. A change function returns a new state, for example with `attrs.evolve`.
 
     >>> from attrs import evolve
     >>> control = Control()
@@ -23,17 +23,17 @@ class Control:
     """
 
     def __init__(self) -> None:
-        """Begin without requests."""
+        """Create an empty queue."""
         self._requests: deque[tuple[Change, str]] = deque()
 
     def request(self, change: Change, reason: str) -> None:
-        """Ask for `state = change(state)` before the next step; the event will give the reason."""
+        """Request `state = change(state)` before the next step. The `StateChanged` event contains the reason."""
         check_callable(change=change)
         check_text(reason=reason)
         self._requests.append((change, reason))
 
     def take(self) -> tuple[tuple[Change, str], ...]:
-        """Return the requests so far, in order, and forget them."""
+        """Return all pending requests in order, and clear the queue."""
         requests = tuple(self._requests)
         self._requests.clear()
         return requests

@@ -1,5 +1,6 @@
-"""Evaluation and prediction with the states of a model, batch by batch."""
+"""Evaluation and prediction with a model and a training state, batch by batch."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -24,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.progress import Progress
 from mlxfp.support.trees import TreeDef, flatten, unflatten
 from mlxfp.training.loop.feeding import check_batches, epoch_start, with_cursors, with_row
-from mlxfp.training.loop.looking import Looking, end_look
+from mlxfp.training.loop.looking import Evaluator, end_trial
 from mlxfp.training.loop.rank_agreement import exchanged
 from mlxfp.training.steps.accumulating import sum_and_weight
 from mlxfp.training.steps.batches import add_batch_note, arrays_of
@@ -37,7 +38,7 @@ from mlxfp.training.steps.transforms import functional, jit
 
 R = TypeVar("R")
 
-_ROUNDS = 16  # batches of each rank between two messages
+_ROUNDS = 16  # number of batches per rank between two messages
 
 Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array] | Measured]]
 
@@ -46,17 +47,17 @@ Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array]
 def evaluate(
     model: nn.Module, measure: Measure, *, ranks: Ranks | None = None
 ) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
-    """Make a function (state, batches) -> {name: number} that evaluates states of the model.
+    """Return a function (state, batches) -> {name: number} that evaluates states of the model.
 
-    `measure(model, batch)` returns metrics of a batch by name: (sum, weight), or the result of one of `mlxfp.metrics`. These
-    are merged over the batches and computed at the end, so the numbers do not depend on how the examples are batched. Dropout is off.
-    What the model or `measure` draws from MLX's global generator, or from the key of a `measure(model, batch, key)`, is the same in
-    every evaluation and differs by batch. Compiled once, so make it once. The function raises `DataError` if there are no batches or a
-    metric has no weight.
+    `measure(model, batch)` returns the metrics of a batch by name: (sum, weight), or the result of a function in `mlxfp.metrics`. Metrics
+    are merged over all batches and computed at the end, so the numbers do not depend on the batch size. Dropout is off. Random numbers
+    from MLX's global generator, or from the key of `measure(model, batch, key)`, differ between batches and repeat in every evaluation.
+    Call `evaluate` once and reuse the function, because each call compiles again. The function raises `DataError` if there are no batches
+    or a metric has no weight.
 
-    With `ranks`, all processes call the function with the same batches, without `shard`: each measures its part of them, and all get the
-    numbers of one process that measures all. Raises `ArgumentError` where their batches are not the same, and `RankError` where another
-    rank fails. A model that is divided between ranks needs them, because all must compute at the same time.
+    With `ranks`, all processes call the function with the same batches, without `shard`. Each process measures a part of the batches, and
+    all processes get the numbers of a run with one process. Raises `ArgumentError` if the batches of the ranks differ, and `RankError` if
+    another rank fails. A model divided between ranks requires `ranks`, because all ranks must compute at the same time.
 
     >>> from mlxfp.evaluation.metrics import accuracy
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -67,26 +68,26 @@ def evaluate(
     >>> check(train_state(model, adamw(0.1)), [{"x": mx.eye(2), "y": mx.array([0, 0])}, {"x": mx.eye(2)[:1], "y": mx.array([0])}])
     {'accuracy': 0.6666666666666666}
 
-    See also: `observers.evaluate_every` to do so during a run.
+    See also: `observers.evaluate_every` to evaluate during a run.
     """
     check_callable(measure=measure)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("measure", model, measure, _metrics)
-    return Looking(partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
+    return Evaluator(partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
 
 
 @explain_call
 def predict(
     model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, ranks: Ranks | None = None
 ) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
-    """Make a function (state, batches) -> iterator of predictions, one numpy array (or tree of them) a batch, in order.
+    """Return a function (state, batches) -> iterator of predictions, with one NumPy array or tree of arrays per batch, in order.
 
-    `forward(model, batch)` returns MLX arrays; the iterator yields copies that are safe to keep, bfloat16 as float32.
-    Dropout is off; random numbers, also from the key of a `forward(model, batch, key)`, are the same in every call and differ by batch.
-    Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
+    `forward(model, batch)` returns MLX arrays. The iterator yields copies that are safe to keep; bfloat16 becomes float32. Dropout is off.
+    Random numbers, including the key of `forward(model, batch, key)`, differ between batches and repeat in every call. Call `predict` once
+    and reuse the function, because each call compiles again. `np.concatenate(list(...))` joins the rows of all batches.
 
-    With `ranks`, all processes call it with the same batches, without `shard`: each predicts its part of them, and all get the predictions
-    of all batches, in order. All must go through the iterator to its end.
+    With `ranks`, all processes call the function with the same batches, without `shard`. Each process predicts a part of the batches, and
+    all processes get the predictions of all batches, in order. All processes must exhaust the iterator.
 
     >>> from mlxfp.training.optimization.optimizers import adamw
     >>> from mlxfp.training.steps.state import train_state
@@ -102,25 +103,28 @@ def predict(
 
 
 def _computes_together(function: str, model: nn.Module, ranks: Ranks | None) -> bool:
-    """Tell whether all ranks must compute equally many batches, because each has only a part of the parameters."""
+    """Return True if each rank has only a part of the parameters, so that all ranks must compute equally many batches."""
     params, buffers = split_arrays(model)
     shards = shards_of(model, params, buffers)
     check_ranks(model, shards, ranks, function)
     return shards is not None and bool(shards.wrapped)
 
 
-def _metrics(found: Any) -> dict[str, tuple[mx.array, mx.array] | Measured]:
-    if not isinstance(found, Mapping):
+def _metrics(metrics: Any) -> dict[str, tuple[mx.array, mx.array] | Measured]:
+    if not isinstance(metrics, Mapping):
         raise ArgumentTypeError(
-            f"measure(model, batch) returns metrics by name, as in {{'loss': mse(...)}}, got {type(found).__name__}. Put it in a dict."
+            f"measure(model, batch) returns metrics by name, as in {{'loss': mse(...)}}, got {type(metrics).__name__}. Return a dict."
         )
-    return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in found.items()}
+    return {name: value if isinstance(value, Measured) else sum_and_weight(value) for name, value in metrics.items()}
 
 
 def _compiled(
     name: str, model: nn.Module, function: Callable[..., Any], finish: Callable[[Any], R]
 ) -> Callable[[TrainState, Batch, int], R]:
-    """Compile a function of a model and a batch, or also a key, into one of a state, a batch and its number, in evaluation mode."""
+    """Compile `function(model, batch)` or `function(model, batch, key)` in evaluation mode.
+
+    The result is a function (state, batch, batch index).
+    """
     module = functional(model).emptied()
 
     def run(params: Any, buffers: Any, batch: dict[str, Any], key: mx.array) -> R:
@@ -147,14 +151,14 @@ def _evaluate(
     if isinstance(batches, Dataset):
         check_ends(batches, "evaluate")
     results = _results("evaluate", ranks, run, state, batches, together=together)
-    end_look(call() for call in _calls(run, state, batches))
+    end_trial(call() for call in _calls(run, state, batches))
     parts = list(results)
     if not parts:
         raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")
     return compute(merge(parts))
 
 
-def _results(  # noqa: PLR0913  # as above
+def _results(  # noqa: PLR0913  # arguments of `predict` and the compiled function
     function: str,
     ranks: Ranks | None,
     run: Callable[[TrainState, Batch, int], Any],
@@ -165,15 +169,21 @@ def _results(  # noqa: PLR0913  # as above
 ) -> Iterator[Any]:
     check_types(TrainState, state=state)
     check_batches(function, batches)
+    if function == "predict" and isinstance(batches, Dataset) and batches.reorders:
+        warnings.warn(
+            "predict got shuffled batches, so the predictions are in the shuffled order. Leave shuffle out of the pipeline.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     calls = _calls(run, state, batches)
-    found = _computed(calls)
+    results = _computed(calls)
     if ranks is not None and ranks.world.size > 1:
-        found = _of_all_ranks(function, ranks, batches, calls, together=together)
-    return _shown(function, batches, found)
+        results = _of_all_ranks(function, ranks, batches, calls, together=together)
+    return _shown(function, batches, results)
 
 
 def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> Iterator[Any]:
-    """Yield results, and show how far that is."""
+    """Yield results and display the progress."""
     with progress_of(batches, function) if isinstance(batches, Dataset) else Progress(function, unit="batches") as progress:
         yield from progress.over(results)
 
@@ -181,52 +191,58 @@ def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> I
 def _of_all_ranks(
     function: str, ranks: Ranks, batches: Iterable[Batch], calls: Iterator[Callable[[], Any]], *, together: bool
 ) -> Iterator[Any]:
-    """Compute every result with one copy of the model, in turn, and yield all of them, in order."""
+    """Divide the batches between the copies of the model, and yield the results of all batches in order."""
     world, pipeline = ranks.world, comparable(batches) if isinstance(batches, Dataset) else ""
     structure: TreeDef | None = None
 
     def make() -> tuple[Any, ...]:
         nonlocal structure
         count = 0
-        own: list[Callable[[], Any]] = []
-        others: list[Callable[[], Any]] = []
+        own_calls: list[Callable[[], Any]] = []
+        other_calls: list[Callable[[], Any]] = []
         for count, call in enumerate(islice(calls, world.copies * _ROUNDS), 1):
             if (count - 1) % world.copies == world.copy:
-                own.append(call)
-            elif not others:
-                others.append(call)
-        short = len(own) * world.copies < count
-        # With no batch of its own it looks at that of another; or because the others need its part of the parameters.
-        more = others[:1] if short and (together or (structure is None and not own)) else []
+                own_calls.append(call)
+            elif not other_calls:
+                other_calls.append(call)
+        short = len(own_calls) * world.copies < count
+        # A rank computes an extra batch of another rank for two reasons: the other ranks need its part of the parameters,
+        # or the rank has no batch and needs one result to learn the structure.
+        extra_calls = other_calls[:1] if short and (together or (structure is None and not own_calls)) else []
         with ranks.waiting() if together or world.tensor > 1 else nullcontext():
-            results = list(_computed(own + more))
+            results = list(_computed(own_calls + extra_calls))
         if structure is None and count:
             structure = flatten(results[0])[0]
-        return pipeline if isinstance(pipeline, str) else "", count, tuple(tuple(flatten(result)[1]) for result in results[: len(own)])
+        return (
+            pipeline if isinstance(pipeline, str) else "",
+            count,
+            tuple(tuple(flatten(result)[1]) for result in results[: len(own_calls)]),
+        )
 
     while True:
         pipelines, counts, results = zip(*exchanged(ranks, function, make), strict=True)
         if len(set(pipelines)) > 1 or len(set(counts)) > 1:
             raise ArgumentError(
-                f"With ranks, {function} needs the same batches on all of them, and divides them itself; got other ones on rank "
-                f"{world.rank} than on another: {', '.join(map(str, counts))} batches. Leave out shard, and what else depends on the rank."
+                f"With ranks, {function} needs the same batches on all ranks and divides the batches itself. The batches of rank "
+                f"{world.rank} differ from another rank; numbers of batches: {', '.join(map(str, counts))}. Remove shard and all other "
+                "parts of the pipeline that depend on the rank."
             )
-        for place in range(counts[0]):
+        for index in range(counts[0]):
             assert structure is not None
-            yield unflatten(structure, results[place % world.copies * world.tensor][place // world.copies])
+            yield unflatten(structure, results[index % world.copies * world.tensor][index // world.copies])
         if counts[0] < world.copies * _ROUNDS:
             return
 
 
 def _calls(run: Callable[[TrainState, Batch, int], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[Callable[[], R]]:
-    """Yield what computes the result of each batch."""
+    """Yield one function per batch, to compute the result of the batch."""
     before = epoch_start(batches, 0)
     for number, (batch, after) in enumerate(with_cursors(batches, None, 0)):
         yield partial(_call, run, state, batches, batch, number, before)
         before = after
 
 
-def _call(  # noqa: PLR0913, PLR0917  # what is known of one batch
+def _call(  # noqa: PLR0913, PLR0917  # everything known about a batch
     run: Callable[[TrainState, Batch, int], R],
     state: TrainState,
     batches: Iterable[Batch],
@@ -241,7 +257,7 @@ def _call(  # noqa: PLR0913, PLR0917  # what is known of one batch
 
 
 def _computed(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
-    """Yield results as arrays of numpy, every one after the next was given to the device, so that the device need not wait."""
+    """Yield results as NumPy arrays. Each result is converted after the next batch is queued, which keeps the device busy."""
     waiting: list[Any] = []
     for call in calls:
         result = call()

@@ -1,4 +1,4 @@
-"""The stream of events that `fit` returns, and warnings if nobody consumes it, or Ctrl-C ends it."""
+"""The event stream returned by `fit`, with warnings for an unused stream and for an interrupted run."""
 
 import dis
 import sys
@@ -11,14 +11,16 @@ _CURE = "it trains nothing until its events are consumed. Write `for event in fi
 
 
 class EventStream(Iterator[Event]):
-    """The events of a run, once. Warns (`RuntimeWarning`) where a statement drops it before the first event, as `fit(...)` alone does.
+    """The events of a run, as an iterator for one pass.
+
+    Warns (`RuntimeWarning`) if a statement discards the stream before the first event, as in a bare `fit(...)`.
 
     >>> EventStream(iter(()))
     <a run that has not begun: it trains nothing until its events are consumed. Write `for event in fit(...)`, or ...>
     """
 
     def __init__(self, events: Iterator[Event]) -> None:
-        """Begin nothing."""
+        """Store the events without starting the run."""
         self._events = events
         self._begun = False
 
@@ -30,7 +32,7 @@ class EventStream(Iterator[Event]):
         return next(self._events)
 
     def close(self) -> None:
-        """Stop the run, and what prepares its batches."""
+        """Stop the run and the preparation of batches."""
         self._begun = True
         getattr(self._events, "close", lambda: None)()
 
@@ -43,25 +45,26 @@ class EventStream(Iterator[Event]):
 
 
 def _is_dropped_by_a_statement() -> bool:
-    """Tell whether the code that called `__del__` drops the result of a statement.
+    """Return True if the code that triggered `__del__` discards the result of a call statement.
 
-    What an error, a return or another assignment drops was not meant to run, or may have been: there a warning would be noise.
+    A stream dropped by an error, a return or a reassignment causes no warning, because such a run may have been dropped on purpose.
     """
-    frame = sys._getframe(1).f_back  # noqa: SLF001  # there is no other way to ask who drops an object
+    frame = sys._getframe(1).f_back  # noqa: SLF001  # no public API names the caller of `__del__`
     if frame is None:
         return False
     instructions = list(dis.get_instructions(frame.f_code))
-    place = next((place for place, each in enumerate(instructions) if each.offset == frame.f_lasti), 0)
-    called, dropped = instructions[place - 1].opname, instructions[place].opname
-    return dropped == "POP_TOP" and called.startswith("CALL")  # after `with`, an error is dropped by POP_TOP too
+    index = next((index for index, instruction in enumerate(instructions) if instruction.offset == frame.f_lasti), 0)
+    called, dropped = instructions[index - 1].opname, instructions[index].opname
+    # Checks for a call, because POP_TOP also drops the error at the end of `with`.
+    return dropped == "POP_TOP" and called.startswith("CALL")
 
 
 def stop_interrupted(function: str, events: Iterable[Event], returned: Event) -> None:
-    """Stop the run of events that Ctrl-C interrupted in a function, and warn (`RuntimeWarning`) that the program goes on."""
+    """Stop a run interrupted by Ctrl-C. Warn (`RuntimeWarning`) that the program continues with the next statement."""
     getattr(events, "close", lambda: None)()
     warnings.warn(
-        f"The run was interrupted, and {function} returns the event after step {returned.step}: what comes next in the program happens. "
-        "To go on with the run, pass its state, cursor and running to fit; to end the program, interrupt it again.",
+        f"The run was interrupted. {function} returns the event after step {returned.step}, and the program continues. To continue the "
+        "run, pass the state, cursor and running of the event to fit. To end the program, press Ctrl-C again.",
         RuntimeWarning,
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""Events: what happens in a run, as frozen values. `fit` yields them; observers read them and add events of their own."""
+"""Events of a training run, as frozen values. `fit` yields events; observers read events and add their own."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -35,11 +35,11 @@ E = TypeVar("E", bound="Event")
 
 @frozen
 class Event:
-    """Something that happened in a run.
+    """An event of a training run, with the state, the cursor and the running metrics after the event.
 
-    The state, the cursor and the running metrics after it are a checkpoint: `fit` continues exactly from there. What else happens at
-    the same step, such as an evaluation, happens again then, unless it is in the history that `fit` is given. Epochs count from 0. The
-    cursor is None where the batches are not a dataset, and before the first batch.
+    These three values form a checkpoint from which `fit` continues exactly. Other events of the same step, such as an evaluation, are then
+    repeated unless they are in the `history` passed to `fit`. Epochs count from 0. The cursor is None before the first batch, and always
+    None if the batches are not a dataset.
 
     >>> Event(TrainState({}, {}, {}, 7, 0), None, 0).step
     7
@@ -48,32 +48,32 @@ class Event:
     state: TrainState
     cursor: Cursor | None
     epoch: int
-    # kw_only, as subclasses have fields without a default; not compared, as its arrays may still be on the device
+    # kw_only, because subclasses add fields without a default. Not compared, because the arrays may still be on the device.
     running: RunningMetrics = field(factory=RunningMetrics, kw_only=True, eq=False, repr=False)
 
     @property
     def step(self) -> int:
-        """The number of steps made."""
+        """Number of completed steps."""
         return self.state.step
 
     @property
     def learning_rates(self) -> list[float]:
-        """The learning rates in the state: one, or one for each group of parameters; none where the optimizer has none."""
+        """Learning rates in the state: one per parameter group, or one for all parameters. Empty for an optimizer without a rate."""
         return learning_rates(self.state.opt)
 
-    def derive(self, kind: type[E], *own: Any) -> E:
-        """Make another event of the same moment: `event.derive(Evaluated, {"accuracy": 0.9})`.
+    def derive(self, kind: type[E], *values: Any) -> E:
+        """Return an event of another type for the same moment, as in `event.derive(Evaluated, {"accuracy": 0.9})`.
 
         >>> event = Event(TrainState({}, {}, {}, 7, 0), None, 0)
         >>> event.derive(Warned, "no connection").message
         'no connection'
         """
-        return kind(self.state, self.cursor, self.epoch, *own, running=self.running)
+        return kind(self.state, self.cursor, self.epoch, *values, running=self.running)
 
 
 @frozen
 class Evaluation:
-    """The metrics of an evaluation without the state: what checkpoints keep of it, for observers that need earlier evaluations.
+    """Step and metrics of an evaluation, without the state. Checkpoints store evaluations for observers that need earlier results.
 
     >>> Evaluation(100, {"accuracy": 0.9}).step
     100
@@ -85,9 +85,9 @@ class Evaluation:
 
 @frozen
 class RunStarted(Event):
-    """A run begins. `total` is the number of steps at its end, where that is known, and `history` is the argument of `fit`.
+    """The start of a run. `total` is the final number of steps, or None if unknown. `history` is the argument of `fit`.
 
-    `optimizer` has the settings of the step's optimizer, such as its betas, where the step is one of `train_step`.
+    `optimizer` has the settings of the step's optimizer, such as the betas. The mapping is empty for a step not built by `train_step`.
 
     >>> RunStarted(TrainState({}, {}, {}, 7, 0), None, 0, total=100).total
     100
@@ -100,21 +100,22 @@ class RunStarted(Event):
 
 @frozen
 class Stepped(Event):
-    """A step was made. `metrics` are the means since the last reading, with `weight`; empty unless they were read.
+    """A completed step. Metrics are read from the device only every `log_every` steps of `fit`.
 
-    `compiled` tells that the step was compiled for it, as it is for every new shape of a batch, so that it took longer than others will.
+    `metrics` has the means over the steps since the last read, with `weight`, and is empty for other steps. `compiled` is True if the step
+    was compiled for a new batch shape, and therefore took longer.
 
     >>> Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
     """
 
     metrics: Mapping[str, float]
-    compiled: bool = field(default=False, eq=False)  # not compared: what else was compiled before in this process changes nothing
+    compiled: bool = field(default=False, eq=False)  # not compared, because earlier work of the process may have compiled the step
 
 
 @frozen
 class EpochEnded(Event):
-    """All batches of an epoch were used. `metrics` are the means over its steps, with `weight`.
+    """The end of an epoch. `metrics` are the means over the steps of the epoch, with `weight`.
 
     >>> EpochEnded(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
@@ -125,7 +126,7 @@ class EpochEnded(Event):
 
 @frozen
 class StateChanged(Event):
-    """The state was changed between two steps, as an observer had requested (see `Control`); this event has the new state.
+    """A change of the state between two steps, requested by an observer through `Control`. The event has the new state.
 
     >>> StateChanged(TrainState({}, {}, {}, 7, 0), None, 0, reason="learning rate x 0.5").reason
     'learning rate x 0.5'
@@ -136,7 +137,7 @@ class StateChanged(Event):
 
 @frozen
 class Evaluated(Event):
-    """The state was evaluated, by `evaluate_every`.
+    """An evaluation of the state by `evaluate_every`.
 
     >>> Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.9}).metrics
     {'accuracy': 0.9}
@@ -147,7 +148,7 @@ class Evaluated(Event):
 
 @frozen
 class CheckpointSaved(Event):
-    """A checkpoint was written by `checkpoint`: the file is complete. The state is the one in it, some steps old by now.
+    """A complete checkpoint file, written by `checkpoint`. The state is the saved state, possibly some steps old.
 
     >>> CheckpointSaved(TrainState({}, {}, {}, 7, 0), None, 0, path=Path("best.safetensors")).path.name
     'best.safetensors'
@@ -158,7 +159,7 @@ class CheckpointSaved(Event):
 
 @frozen
 class MemoryRead(Event):
-    """The memory of MLX, in bytes, as `log_memory` read it: in use, the peak so far, and kept for reuse.
+    """MLX memory in bytes, read by `log_memory`: memory in use, peak so far, and cache kept for reuse.
 
     >>> MemoryRead(TrainState({}, {}, {}, 7, 0), None, 0, active=1000, peak=3000, cache=500).peak
     3000
@@ -171,7 +172,7 @@ class MemoryRead(Event):
 
 @frozen
 class Warned(Event):
-    """Something went wrong that does not end the run, such as a tracking server that does not answer.
+    """A problem that does not end the run, such as an unreachable tracking server.
 
     >>> Warned(TrainState({}, {}, {}, 7, 0), None, 0, message="log_mlflow: no connection").message
     'log_mlflow: no connection'
@@ -182,7 +183,7 @@ class Warned(Event):
 
 @frozen
 class Stopped(Event):
-    """A run ends: all its `epochs` or all its `steps` are done, or an observer ended it: `reason` says which.
+    """The end of a run. `reason` is "epochs" or "steps" for a complete run, else the reason of the observer that stopped the run.
 
     >>> Stopped(TrainState({}, {}, {}, 7, 0), None, 0, reason="epochs").reason
     'epochs'

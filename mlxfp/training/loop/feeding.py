@@ -1,4 +1,4 @@
-"""Batches as the loops around a step take them: with cursors, where they are a dataset, and errors that name rows of the data."""
+"""Batches for the loops around a step: cursors for datasets, and errors with source rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from mlxfp.training.steps.steps import Batch
 
 
 def check_batches(function: str, batches: Iterable[Batch]) -> None:
-    """Raise an error unless these are batches: a dataset behind `collate`, or another iterable."""
+    """Raise an error unless the argument is a dataset after `collate` or another iterable of batches."""
     if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
         raise ArgumentTypeError(f"{function} takes a dataset or another iterable of dicts, got {type(batches).__name__}.")
     if isinstance(batches, Dataset) and batches.level != "batches":
@@ -27,13 +27,13 @@ def check_batches(function: str, batches: Iterable[Batch]) -> None:
 
 
 def check_epochs(batches: Iterable[Batch], epochs: int | None, steps: int | None, *, stacklevel: int) -> None:
-    """Raise `PipelineError` for a run of epochs over data without an end, and warn where several epochs have other rows in each."""
+    """Raise `PipelineError` if an epoch never ends. Warn if several epochs repeat a dataset that draws different rows each time."""
     if not isinstance(batches, Dataset):
         return
     if batches.endless and steps is None:
         raise PipelineError(
             f"A run of epochs={epochs} never ends, because its data have no end: got {batches!r:.200}. "
-            "Say how long the run is with steps=, or put take(count) into the pipeline."
+            "Set the number of steps with steps=, or put take(count) into the pipeline."
         )
     if batches.redraws and epochs != 1:
         size = length(batches)
@@ -42,41 +42,42 @@ def check_epochs(batches: Iterable[Batch], epochs: int | None, steps: int | None
 
 
 def epoch_start(batches: Iterable[Batch], epoch: int) -> Cursor | None:
-    """Return the cursor before the first batch of an epoch."""
+    """Return the cursor before the first batch of an epoch. Return None if the batches are not a dataset."""
     return beginning(batches, epoch=epoch) if isinstance(batches, Dataset) else None
 
 
 def with_cursors(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Iterator[tuple[Batch, Cursor | None]]:
-    """Yield batches with the cursor after each, which is None where the batches are not a dataset."""
+    """Yield each batch with the cursor after the batch. The cursor is None if the batches are not a dataset."""
     if not isinstance(batches, Dataset):
         return ((batch, None) for batch in batches)
-    return iterate(batches, cursor or beginning(batches, epoch=epoch))  # by a cursor: of rows that are drawn again, fit has warned
+    # With an explicit cursor, `iterate` does not repeat the warning of `fit` about redrawn rows.
+    return iterate(batches, cursor or beginning(batches, epoch=epoch))
 
 
 def why_empty(batches: Iterable[Batch]) -> str:
-    """Explain an epoch without batches, and say what to do."""
+    """Return a sentence with the cause of an empty epoch and the remedy."""
     if not isinstance(batches, Dataset):
         return "Give fit a dataset or a list; a generator can be read once only."
     dropping = [repr(part) for part in flat_parts(batches) if getattr(part, "drop_last", False)]
     if dropping:
-        return f"{' and '.join(dropping)} leaves out what is not full, and here nothing is: leave out drop_last, or make it smaller."
-    return f"No row comes out of {batches!r:.200}. Look at its source, and at what leaves rows out."
+        return f"{' and '.join(dropping)} dropped all rows, because no group was full. Remove drop_last, or use a smaller size."
+    return f"{batches!r:.200} yields no rows. Check its source and its filters."
 
 
 def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
-    """Return the source rows of the batch after a cursor; none if the batches are not a dataset."""
+    """Return the source rows of the batch after a cursor. Return an empty tuple without a cursor."""
     if cursor is None:
         return ()
     try:
         return row_origins(batches, 0, cursor=cursor)
-    except Exception:  # noqa: BLE001  # an error of the search must not hide the one that it is for
+    except Exception:  # noqa: BLE001  # a failed search for rows must not hide the original error
         return ()
 
 
 def with_row(error: BoundError, batches: Iterable[Batch], cursor: Cursor | None) -> BoundError:
-    """Return an error about an id or a label in the batch after a cursor, with the row of the data in its message."""
+    """Return an error about an id or a label with the source row added to the message."""
     rows = rows_after(batches, cursor)
-    if not error.place or len(rows) != error.rows:  # a collator may make several rows of one
+    if not error.place or len(rows) != error.rows:  # a collator may produce several batch rows from one source row
         return error
     origin = rows[error.place[0]]
     return error.made_of(f"row {origin.row} of {origin.source!r}")

@@ -1,5 +1,6 @@
-"""The loop around a step: training as a stream of events."""
+"""The training loop, as a stream of events."""
 
+import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from functools import partial
@@ -23,7 +24,7 @@ from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
 from mlxfp.training.loop.rank_agreement import check_same_parameters, in_step, same_number, watched
-from mlxfp.training.loop.resuming import warnings_before
+from mlxfp.training.loop.resuming import warnings_after, warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
 from mlxfp.training.steps.state import TrainState
@@ -34,7 +35,7 @@ R = TypeVar("R")
 
 
 @explain_call
-def fit(  # noqa: PLR0913  # each is a plain word of the loop
+def fit(  # noqa: PLR0913  # independent settings of the loop
     step: Step,
     state: TrainState,
     batches: Iterable[Batch],
@@ -47,22 +48,24 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     control: Control | None = None,
     log_every: int = 10,
 ) -> Iterator[Event]:
-    """Train, lazily: yield an event at the start, after every step, at the end of every epoch, and at the end.
+    """Train lazily. Yield an event at the start, after every step, after every epoch, and at the end.
 
-    The run ends after `epochs` or when the state has made `steps`, whichever comes first; after one epoch if neither is given. Both
-    count from the very beginning, so a run that continues from a checkpoint is given the same numbers. `batches` is a dataset, or
-    another iterable that can be iterated once for every epoch; one without an end needs `steps` (else `PipelineError`).
+    The run ends after `epochs` epochs or at step number `steps`, whichever comes first. The default is one epoch. Both numbers count from
+    the first step of training, so a run continued from a checkpoint gets the same numbers. `batches` is a dataset, or an iterable that can
+    be iterated once per epoch. Endless data require `steps`, otherwise `fit` raises `PipelineError`.
 
-    Three arguments continue a run from a checkpoint or an event: `cursor` is where to go on in a dataset, `history` the evaluations
-    so far, for observers such as `early_stopping`, and `running` the metrics of the epoch so far, for the means at its end. With
-    `control`, observers can change the state between two steps (see `Control`).
+    Three arguments continue a run from a checkpoint or an event. `cursor` is the position in a dataset. `history` has the evaluations so
+    far, for observers such as `early_stopping`. `running` has the metrics of the unfinished epoch, for the means at the end of the epoch.
+    With `control`, observers can change the state between two steps (see `Control`).
 
-    The device is kept busy: only a reading of the metrics, every `log_every` steps, waits for the last step, and while a step is computed
-    the next batch is prepared.
-    Nothing happens until the events are consumed, and to stop consuming them stops the run. A `Warned` event at the start says so where a
-    state with steps gets no cursor, and where its learning rate, which is a part of it, is not that of the step. Raises `DataError` for
-    an epoch without batches, and for an id or label that is outside of its table, before a step is made with it, naming its row; and
-    `NonFiniteError`, when the metrics are read, for a loss that was not finite in any step since the last reading.
+    The device stays busy: the next batch is prepared during a step, and the loop waits for the device only every `log_every` steps, to read
+    the metrics. Nothing runs until the events are consumed. The run stops when the consumer stops.
+
+    A `Warned` event reports a probable mistake: a state with completed steps but no `cursor`, a learning rate in the state that differs
+    from the rate of the step, or a run without an update. Raises `DataError` for an epoch without batches or with weight 0, and, with the
+    source row,
+    before the step, for an id or label out of range. Raises `NonFiniteError` when the metrics are read, if the loss of any step since the
+    last read is not finite.
 
     >>> import mlxfp as fp
     >>> import mlx.core as mx
@@ -83,13 +86,14 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     check_types((type(None), Control), control=control)
     check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
-        raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
+        raise ArgumentTypeError(
+            f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Build the batches with a pipeline."
+        )
     epochs = 1 if epochs is None and steps is None else epochs
-    running = (
-        RunningMetrics(batches=0 if cursor is None else None) if running is None or cursor is None else running
-    )  # else it begins again
+    if running is None or cursor is None:
+        running = RunningMetrics(batches=0 if cursor is None else None)
     if cursor is not None:
-        cursor = resharded(batches, cursor, running.batches)  # type: ignore[arg-type]  # a dataset, as was checked
+        cursor = resharded(batches, cursor, running.batches)  # type: ignore[arg-type]  # checked above: a dataset
     run = _Run(step, batches, epochs, steps, log_every, control or Control(), control is not None)
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
@@ -98,62 +102,70 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
 
 @explain_call
 def last(events: Iterable[Event]) -> Event:
-    """Consume all events and return the last one; its `state` is the trained one.
+    """Consume all events and return the last event. Its `state` is the trained state.
 
-    Ctrl-C stops the run, but not the program: a warning says so, and the result is `Stopped` with the reason "interrupted" and everything
-    that continues the run. A second Ctrl-C, or one before the first step, raises `KeyboardInterrupt`.
+    `Warned` events become Python warnings. Ctrl-C stops the run, but not the program. The function then warns and returns a `Stopped`
+    event with the reason "interrupted", from which the run can be continued. A second Ctrl-C, or Ctrl-C before the first step, raises
+    `KeyboardInterrupt`.
 
     Raises `ArgumentError` if there are no events.
 
     >>> last(iter([]))
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentError: There are no events, so there is no last one. A stream can be consumed once: call fit again.
+    mlxfp.support.errors.ArgumentError: There are no events, so there is no last event. A stream can be consumed once: call fit again.
     """
     first: Event | None = None
     final: Event | None = None
     try:
-        for final in events:
+        for final in _with_warnings(events):
             first = first or final
     except KeyboardInterrupt as error:
         if first is None or final is None or final.step == first.step or isinstance(error.__context__, KeyboardInterrupt):
-            raise  # nothing is lost, or it is the second one
+            raise  # there is no progress to lose, or the user pressed Ctrl-C twice
         stop_interrupted("last", events, final)
         return final if isinstance(final, Stopped) else final.derive(Stopped, "interrupted")
     if final is None:
-        raise ArgumentError("There are no events, so there is no last one. A stream can be consumed once: call fit again.")
+        raise ArgumentError("There are no events, so there is no last event. A stream can be consumed once: call fit again.")
     return final
+
+
+def _with_warnings(events: Iterable[Event]) -> Iterator[Event]:
+    for event in events:
+        if isinstance(event, Warned):
+            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # at the caller of `last` or `best`, through `explain_call`
+        yield event
 
 
 @explain_call
 def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
-    """Consume all events and return the evaluation with the best `metric`, the first of equals; its `state` is the best one.
+    """Consume all events and return the evaluation with the best `metric`. The first of equal evaluations wins.
 
-    Ctrl-C stops the run, but not the program: a warning says so, and the result is the best evaluation so far, if there is one. Raises
-    `ArgumentError` if no evaluation has the metric, or only NaN.
+    Ctrl-C stops the run, but not the program. The function then warns and returns the best evaluation so far, or raises
+    `KeyboardInterrupt` if there is no evaluation. Raises `ArgumentError` if no evaluation has the metric, or all values are NaN.
 
     >>> from mlxfp.training.loop.events import Evaluated
     >>> evaluations = [Evaluated(TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4))]
     >>> best(evaluations, "loss", mode="min").step
     2
     """
-    tracker, found = PlateauTracker(metric, mode), None
+    tracker, best_event = PlateauTracker(metric, mode), None
     try:
-        for event in events:
+        for event in _with_warnings(events):
             if isinstance(event, Evaluated):
                 before, tracker = tracker, tracker.after(event.metrics)
-                found = event if tracker.best != before.best else found
+                best_event = event if tracker.best != before.best else best_event
     except KeyboardInterrupt as error:
-        if found is None or isinstance(error.__context__, KeyboardInterrupt):
+        if best_event is None or isinstance(error.__context__, KeyboardInterrupt):
             raise
-        stop_interrupted("best", events, found)
-    if found is None:
-        raise ArgumentError(f"No evaluation has a number for {metric!r}, so none is the best. Put evaluate_every into the pipe.")
-    return found
+        stop_interrupted("best", events, best_event)
+    if best_event is None:
+        raise ArgumentError(f"No evaluation has a number for {metric!r}, so there is no best evaluation. Put evaluate_every into the pipe.")
+    return best_event
 
 
 @frozen
 class _Run:
-    """What stays the same during a run: the arguments of `fit`."""
+    """The constant part of a run: the arguments of `fit`."""
 
     step: Step
     batches: Iterable[Batch]
@@ -161,7 +173,7 @@ class _Run:
     steps: int | None
     log_every: int
     control: Control
-    controlled: bool  # whether observers may change the state
+    controlled: bool  # True if observers may change the state
 
     def check(self, begin: "_Progress") -> None:
         counts = {"epochs": self.epochs, "steps": self.steps, "log_every": self.log_every}
@@ -190,9 +202,9 @@ class _Run:
             yield from warnings_before(self.step, begin.state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
-        """Return how many steps there will be at the end, if that is known."""
+        """Return the number of steps at the end of the run, or None if unknown."""
         size = length(self.batches) if isinstance(self.batches, Dataset) else len(self.batches) if isinstance(self.batches, Sized) else None
-        before = begin.state.step if begin.cursor is None else 0  # epochs are counted from the cursor's first, or from here
+        before = begin.state.step if begin.cursor is None else 0  # with a cursor, epochs count from the start of training
         by_epochs = None if self.epochs is None or size is None else self.epochs * size + before
         if self.epochs is not None and by_epochs is None:
             return None
@@ -212,7 +224,7 @@ class _Run:
 
 @frozen
 class _Progress:
-    """What changes during a run: what an event shows, and the cursors before the batches whose metrics are unread."""
+    """The changing part of a run: the fields of an event, and the cursors before the batches with unread metrics."""
 
     state: TrainState
     cursor: Cursor | None
@@ -220,14 +232,15 @@ class _Progress:
     running: RunningMetrics
     unread: tuple[Cursor | None, ...] = ()
 
-    def event(self, kind: type[E], *own: Any) -> E:
-        return kind(self.state, self.cursor, self.epoch, *own, running=self.running)
+    def event(self, kind: type[E], *values: Any) -> E:
+        return kind(self.state, self.cursor, self.epoch, *values, running=self.running)
 
 
 def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) -> Iterator[Event]:
-    """Run the whole loop: feed batches to the step, read its metrics where that is due, and report what happened."""
+    """Run the training loop: feed batches to the step, read metrics, and yield events."""
+    first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
-    run.control.take()  # requests from before the run
+    run.control.take()  # discards requests made before the run
     settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
     yield progress.event(RunStarted, run.total(progress), history, settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
@@ -236,7 +249,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
-        with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
+        with closing(_feed(run.batches, resume, epoch)) as feed:  # closes the threads that prepare batches if the run fails
             for batch, after in in_step(run.ranks, feed, progress.state.step, None if resume else size, run.reads):
                 if run.controlled:
                     progress = yield from _changed(run, progress)
@@ -247,26 +260,29 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
                 if run.done(progress):
                     break
             else:
-                yield progress.event(EpochEnded, compute(merge([progress.running.totals, _unread_totals(run, progress)])))
+                yield progress.event(EpochEnded, _epoch_means(run, progress))
         resume = None
         if run.done(progress):
             break
     progress = yield from _changed(run, progress)
+    if not run.done(progress):
+        messages = warnings_after(run.step, first, progress.state.step, continued=continued)
+        yield from (progress.event(Warned, message) for message in messages)
     yield progress.event(Stopped, "steps" if run.done(progress) else "epochs")
 
 
 def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[tuple[Batch, Cursor | None], None, None]:
-    """Yield batches with the cursor after each, which is None where the batches are not a dataset."""
-    empty = cursor is None  # after a cursor there may be nothing left of its epoch
-    for fed in with_cursors(batches, cursor, epoch):
+    """Yield each batch with the cursor after the batch, or with None for batches without cursors. Raises `DataError` for an empty epoch."""
+    empty = cursor is None  # with a cursor at the end of an epoch, an empty epoch is no error
+    for item in with_cursors(batches, cursor, epoch):
         empty = False
-        yield fed
+        yield item
     if empty:
         raise DataError(f"There was no batch in epoch {epoch}. {why_empty(batches)}")
 
 
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
-    """Make the changes of the state that observers requested."""
+    """Apply the requested changes of the state."""
     for change, reason in run.control.take():
         state = change(progress.state)
         check_types(TrainState, state=state)
@@ -285,17 +301,26 @@ def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None)
 
 
 def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
-    """Read the metrics of the steps since the last reading if that is due: return their means."""
+    """Read the metrics since the last reading, if a reading is due. Return the new progress and the means."""
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    if (
-        progress.state.step % run.log_every == 0
-    ):  # at the last step they stay unread, so that a run with more steps reads them when this one would have
-        progress = evolve(
-            progress, running=RunningMetrics(merge([progress.running.totals, totals]), (), progress.running.batches), unread=()
-        )
+    # After the last step the metrics stay unread, so a longer run that continues from here reads at the usual steps.
+    if progress.state.step % run.log_every == 0:
+        running = RunningMetrics(merge([progress.running.totals, totals]), (), progress.running.batches)
+        progress = evolve(progress, running=running, unread=())
     return progress, compute(totals)
+
+
+def _epoch_means(run: _Run, progress: _Progress) -> dict[str, float]:
+    """Return the means of an epoch. Raises `DataError` if no batch of the epoch has a weight, because nothing was learned."""
+    means = compute(merge([progress.running.totals, _unread_totals(run, progress)]))
+    if means.get("weight") == 0:
+        raise DataError(
+            f"No batch of epoch {progress.epoch} has a weight, so no step changed the parameters: all labels are ignored, or there are no "
+            "labels. Check the labels and masks of a batch: fp.inspect.preview(batches)."
+        )
+    return means
 
 
 def _unread_totals(run: _Run, progress: _Progress) -> Totals:

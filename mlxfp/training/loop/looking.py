@@ -1,4 +1,4 @@
-"""A look at the first batch of an evaluation before a run begins: what is wrong with it is said before hours of training."""
+"""A trial evaluation of the first batch before a run, to report errors before hours of training."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
@@ -13,11 +13,14 @@ from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
-_LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
+_IN_TRIAL: ContextVar[bool] = ContextVar("in_trial", default=False)
 
 
-class _Looked(BaseException):
-    """The first batch was evaluated, or failed; not an `Exception`, so that no function of a user catches it."""
+class _TrialEnded(BaseException):
+    """Control-flow exception that ends a trial evaluation after the first batch, with the error of the batch or None.
+
+    Derived from `BaseException`, so that `except Exception` in user code does not catch the exception.
+    """
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()
@@ -25,56 +28,56 @@ class _Looked(BaseException):
 
 
 @frozen
-class Looking:
-    """A function (state, batches) of `evaluate`, which ends in a look after its first batch."""
+class Evaluator:
+    """A function (state, batches) built by `evaluate`. In trial mode, the function stops after the first batch."""
 
     _evaluate: Callable[[TrainState, Iterable[Batch]], dict[str, float]]
 
     def __call__(self, state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
         """Evaluate a state on all batches."""
-        if not _LOOKING.get():
+        if not _IN_TRIAL.get():
             return self._evaluate(state, batches)
         try:
             return self._evaluate(state, batches)
         except Exception as error:
-            raise _Looked(error) from error
+            raise _TrialEnded(error) from error
 
 
-def looks(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:
-    """Tell whether a function names one of `evaluate`, so that a look at it ends after one batch.
+def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:
+    """Return True if a function uses a result of `evaluate`, so that a trial call stops after one batch.
 
-    Others are not called before a run: who knows what they do, and how long.
+    Other functions are not tried before a run, because their duration and side effects are unknown.
     """
     if isinstance(validate, partial):
-        return any(map(looks, [validate.func, *validate.args, *validate.keywords.values()]))
+        return any(map(supports_trial, [validate.func, *validate.args, *validate.keywords.values()]))
     if isfunction(validate):
         names = getclosurevars(validate)
-        return any(isinstance(value, Looking) for value in [*names.nonlocals.values(), *names.globals.values()])
-    return isinstance(validate, Looking)
+        return any(isinstance(value, Evaluator) for value in [*names.nonlocals.values(), *names.globals.values()])
+    return isinstance(validate, Evaluator)
 
 
-def look_at(validate: Callable[[TrainState], Mapping[str, float]], state: TrainState) -> None:
-    """Call a function of a state up to the first batch of an evaluation in it, and raise an error of this evaluation.
+def run_trial(validate: Callable[[TrainState], Mapping[str, float]], state: TrainState) -> None:
+    """Run a validation function up to the first batch of its evaluation. Raise errors of the evaluation.
 
-    What the function does before may need a state after a step, such as averaged weights: its own errors wait for a real evaluation.
+    Errors raised before the evaluation are ignored: code such as weight averaging may need a state after the first step.
     """
-    token, failed = _LOOKING.set(True), None
+    token, failed = _IN_TRIAL.set(True), None
     try:
         validate(state)
-    except _Looked as looked:
-        failed = looked.error
-    except Exception:  # noqa: BLE001, S110  # see above
+    except _TrialEnded as ended:
+        failed = ended.error
+    except Exception:  # noqa: BLE001, S110  # ignored until a real evaluation, see the docstring
         pass
     finally:
-        _LOOKING.reset(token)
+        _IN_TRIAL.reset(token)
     if failed is not None:
         raise failed
 
 
-def end_look(results: Generator[Any, None, None]) -> None:
-    """In a look, wait for the first result and leave; where there is none, the evaluation goes on to its own error."""
-    if _LOOKING.get():
+def end_trial(results: Generator[Any, None, None]) -> None:
+    """Stop a trial evaluation after the first result. Without a result, return, and the caller raises the error for missing batches."""
+    if _IN_TRIAL.get():
         with closing(results):
             for result in results:
                 to_numpy(result)
-                raise _Looked
+                raise _TrialEnded

@@ -1,4 +1,4 @@
-"""The best value of a metric so far, and how long ago it was: for early stopping, the best checkpoint, and plateaus of the rate."""
+"""The best value of a metric and the number of evaluations since, for early stopping, the best checkpoint and learning-rate plateaus."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
@@ -16,7 +16,7 @@ Mode = Literal["min", "max"]
 
 @frozen
 class PlateauTracker:
-    """A metric, its best value, and the number of evaluations since then. NaN is never the best."""
+    """A metric, its best value, and the number of evaluations since the best value. NaN never counts as the best value."""
 
     metric: str = field(validator=lambda _, __, metric: check_text(metric=metric))
     mode: Mode = field(validator=lambda _, __, mode: check_choice(("min", "max"), mode=mode))
@@ -24,9 +24,10 @@ class PlateauTracker:
     waited: int = 0
 
     def after(self, metrics: Mapping[str, float]) -> "PlateauTracker":
-        """Take an evaluation into account, unless it is of another `evaluate_every`, whose metrics have another name in front.
+        """Return the tracker after one evaluation.
 
-        Raises `UnknownNameError` for an evaluation of the same name without the metric.
+        Evaluations of another `evaluate_every` are ignored; their metrics have another prefix. Raises `UnknownNameError` if an evaluation
+        with the right prefix lacks the metric.
         """
         if self.metric not in metrics:
             if any(evaluation_of(name) == evaluation_of(self.metric) for name in metrics):
@@ -37,30 +38,33 @@ class PlateauTracker:
         return evolve(self, best=value, waited=0) if better else evolve(self, waited=self.waited + 1)
 
     def after_event(self, event: Event) -> "PlateauTracker":
-        """Take the evaluation that an event reports into account, or all those before a run that continues."""
+        """Return the tracker after the evaluation of an event. `RunStarted` counts all evaluations in the history of a continued run."""
         return reduce(PlateauTracker.after, metrics_in(event), self)
 
 
 def warned_if_unused(events: Iterable[Event], observer: str, metric: str) -> Iterator[Event]:
-    """Add a `Warned` event where an observer saw no evaluation in the first epoch of a run: before `evaluate_every`, it sees none."""
+    """Pass events on, and add a `Warned` event if an observer received no evaluation in the first epoch.
+
+    The usual cause is an observer placed before `evaluate_every`.
+    """
     ended = useful = False
     for event in events:
         useful = useful or any(not isnan(metrics.get(metric, nan)) for metrics in metrics_in(event))
         if not useful and (isinstance(event, Stopped) or (ended and isinstance(event, Stepped))):
-            useful = True  # once
-            message = f"{observer} saw no evaluation with a number for {metric!r} so far, so it does nothing. Put evaluate_every before it."
+            useful = True  # warn only once
+            message = f"{observer} has received no evaluation with a number for {metric!r}. Put evaluate_every before {observer}."
             yield event.derive(Warned, message)
         ended = ended or isinstance(event, EpochEnded)
         yield event
 
 
 def metrics_in(event: Event) -> list[Mapping[str, float]]:
-    """Return the metrics of the evaluation that an event reports, or of all those before a run that continues."""
+    """Return the metrics of an `Evaluated` event, or of all evaluations in the history of a `RunStarted` event."""
     if isinstance(event, RunStarted):
         return [evaluation.metrics for evaluation in event.history]
     return [event.metrics] if isinstance(event, Evaluated) else []
 
 
 def evaluation_of(name: str) -> str:
-    """Return the name of the evaluation that a metric belongs to: "hard" of "hard/accuracy", "" of "accuracy"."""
+    """Return the evaluation name of a metric: "hard" for "hard/accuracy", "" for "accuracy"."""
     return name.rpartition("/")[0]

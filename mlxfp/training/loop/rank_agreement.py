@@ -1,7 +1,8 @@
-"""Ranks that make the same steps: one that ended its epoch alone, or failed, would leave the others waiting for ever.
+"""Agreement between ranks on the number of steps. A rank that fails or ends its epoch early would leave the other ranks waiting forever.
 
-So they tell each other whether they have a batch, by a message of a few bytes: before every step, or, where all are known to have equally
-many, before those after which the metrics are read. Where a rank has died, MLX may never return; the watch of `Ranks` ends the others then.
+Ranks therefore exchange a message of a few bytes about their next batch: before every step, or only before each reading of the metrics
+if all ranks are known to have equally many batches. If a rank dies, a call to MLX may never return; the watchdog of `Ranks` then ends
+the other processes.
 """
 
 import warnings
@@ -25,28 +26,29 @@ from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
 T = TypeVar("T")
-_DIGEST = 6  # bytes: as many as a float holds exactly
+_DIGEST = 6  # digest size in bytes; a float64 holds 6-byte integers exactly
 
 
 def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int | None:
-    """Return how many batches all ranks have in an epoch; None if that differs or is not known.
+    """Return the number of batches per epoch if the number is known and equal on all ranks, else None.
 
-    Raises `ArgumentError` on all ranks unless they begin at the same step.
+    Raises `ArgumentError` on all ranks if the ranks start at different steps.
     """
     if ranks is None or ranks.world.size == 1:
         return None
     known = length(batches) if isinstance(batches, Dataset) else None
     lengths, steps = zip(*ranks.gather([-1 if known is None else known, step]), strict=True)
     if len(set(steps)) > 1:
+        listed = ", ".join(str(int(first_step)) for first_step in steps)
         raise ArgumentError(
-            f"The ranks begin at different steps: {', '.join(str(int(each)) for each in steps)}. Continue all of them from one, with "
+            f"The ranks begin at different steps: {listed}. Continue all ranks from the same checkpoint with "
             "load_latest(folder, like, ranks=ranks)."
         )
     return known if len(set(lengths)) == 1 else None
 
 
 def check_same_parameters(ranks: Ranks | None, state: TrainState) -> None:
-    """Raise `ArgumentError` on all ranks unless they begin with the same parameters, but for those that are parts of larger ones."""
+    """Raise `ArgumentError` on all ranks if their initial parameters differ. Arrays divided between ranks are not compared."""
     if ranks is None or ranks.world.size == 1:
         return
     trees = {"params": state.params}
@@ -54,20 +56,22 @@ def check_same_parameters(ranks: Ranks | None, state: TrainState) -> None:
     named = zip(names_of(state.shards, trees), flatten(trees)[1], strict=True)
     with ranks.working():
         digests = {name: _digest(array) for name, array in named if name not in parts}
-    own = blake2b(b"".join(digests.values()), digest_size=_DIGEST).digest()
-    found = [number for (number,) in ranks.gather([float(int.from_bytes(own, "big"))])]
-    others = [rank for rank, number in enumerate(found) if number != found[0]]
+    digest = blake2b(b"".join(digests.values()), digest_size=_DIGEST).digest()
+    numbers = [number for (number,) in ranks.gather([float(int.from_bytes(digest, "big"))])]
+    others = [rank for rank, number in enumerate(numbers) if number != numbers[0]]
     if not others:
         return
     first, *rest = ranks.gather_bytes(b"".join(digests.values()))
-    place = next(
-        place for place in range(0, len(first) + 1, _DIGEST) if any(each[place:][:_DIGEST] != first[place:][:_DIGEST] for each in rest)
+    offset = next(
+        offset
+        for offset in range(0, len(first) + 1, _DIGEST)
+        if any(digest_list[offset:][:_DIGEST] != first[offset:][:_DIGEST] for digest_list in rest)
     )
-    name = [*digests, "the end of the list"][place // _DIGEST]
+    name = [*digests, "the end of the list"][offset // _DIGEST]
     raise ArgumentError(
-        f"The ranks begin with different parameters: rank {others[0]} has others than rank 0, the first of them at {name}. Make the model "
-        "with the same seed on all of them, or load it from one checkpoint. A model that is divided between ranks is known by the layers "
-        "of fully_shard and shard_linear; arrays that shard_inplace has cut cannot be told from whole ones."
+        f"The ranks begin with different parameters: rank {others[0]} differs from rank 0, first at {name}. Create the model with the same "
+        "seed on all ranks, or load the same checkpoint. To divide a model between ranks, use fully_shard or shard_linear; a part cut by "
+        "shard_inplace looks like a whole array."
     )
 
 
@@ -77,7 +81,7 @@ def _digest(array: mx.array) -> bytes:
 
 
 def watched(ranks: Ranks | None, events: Iterator[Event]) -> Iterator[Event]:
-    """Return the events of a run; a rank that waits too long for the next one, because another is gone, ends."""
+    """Return the events of a run. A rank ends its process if the next event takes too long because another rank is gone."""
     return events if ranks is None or ranks.world.size == 1 else _watched(ranks, events)
 
 
@@ -91,11 +95,11 @@ def _watched(ranks: Ranks, events: Iterator[Event]) -> Iterator[Event]:
 
 
 def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, size: int | None, read: Callable[[int], bool]) -> Iterator[T]:
-    """Yield as long as every rank has something to yield. Warns (`RuntimeWarning`) on ranks that have something left then.
+    """Yield batches until a rank has none left. Warns (`RuntimeWarning`) on ranks with remaining batches.
 
-    `first` steps were made before; all ranks have `size` batches, if that is known, and `read(step)` tells whether the metrics of a step
-    are read. Where the feed of a rank fails, it raises its error there, and `RankError` on the others, before they are read again: up to
-    then that rank goes on with the batch before, because the others count on it.
+    `first` is the number of completed steps, `size` the number of batches of every rank or None if unknown. `read(step)` returns True if
+    the metrics of the step are read. If the feed of a rank fails, that rank raises the error and the other ranks raise `RankError` at the
+    next exchange. Until then the failed rank repeats its last batch, because the other ranks wait for its share of each step.
     """
     if ranks is None or ranks.world.size == 1:
         return feed
@@ -104,54 +108,56 @@ def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, siz
 
 
 def exchanged(ranks: Ranks, part: str, make: Callable[[], Any]) -> list[Any]:
-    """Return what every rank has made, in order: plain values and arrays of numpy. `part` says what of, in an error.
+    """Return the results of `make()` from all ranks, ordered by rank: plain values and NumPy arrays. `part` names the work in errors.
 
-    Where one fails, it raises its error there, and `RankError` on the others.
+    If `make` fails on a rank, that rank raises the error and the other ranks raise `RankError`.
     """
     failure: Exception | None = None
     try:
         with ranks.working():
             content = pack(make(), {})
-    except Exception as error:  # noqa: BLE001  # raised below, when the others know
+    except Exception as error:  # noqa: BLE001  # raised below, after the other ranks know
         content, failure = b"", error
-    found = ranks.gather_bytes(content)
+    contents = ranks.gather_bytes(content)
     if failure is not None:
         raise failure
-    if b"" in found:
+    if b"" in contents:
+        failed = contents.index(b"")
         raise RankError(
-            f"Rank {found.index(b'')} of {ranks.world.size} failed in its part of {part}, so this one, rank {ranks.world.rank}, cannot go "
-            "on. The output of that rank says why: correct it, and start all ranks again."
+            f"Rank {failed} of {ranks.world.size} failed in its part of {part}, so rank {ranks.world.rank} cannot "
+            f"continue. Read the error in the output of rank {failed}, correct the cause, and restart all ranks."
         )
-    return [unpack(each, {}) for each in found]
+    return [unpack(packed, {}) for packed in contents]
 
 
 def _in_step(ranks: Ranks, feed: Generator[T, None, None], steps: Iterable[int], agree: Callable[[int], bool]) -> Iterator[T]:
-    own, size = ranks.world.rank, ranks.world.size
-    fed: T | None = None
+    rank, size = ranks.world.rank, ranks.world.size
+    item: T | None = None
     failure: Exception | None = None
     for step in steps:
         try:
             with ranks.working():
-                fed = next(feed, None) if failure is None else fed
-        except Exception as error:  # noqa: BLE001  # raised below, when the others know
+                item = next(feed, None) if failure is None else item
+        except Exception as error:  # noqa: BLE001  # raised below, after the other ranks know
             failure = error
-        if agree(step) or fed is None:
-            found = [state for (state,) in ranks.gather([-1 if failure else fed is not None])]
+        if agree(step) or item is None:
+            states = [state for (state,) in ranks.gather([-1 if failure else item is not None])]
             if failure is not None:
                 raise failure
-            if min(found) < 0:
+            if min(states) < 0:
+                failed = states.index(-1)
                 raise RankError(
-                    f"Rank {found.index(-1)} of {size} failed while it made its next batch, so this one, rank {own}, cannot go on. The "
-                    "output of that rank says why: correct it, and start all ranks again."
+                    f"Rank {failed} of {size} failed to prepare its next batch, so rank {rank} cannot continue. Read "
+                    f"the error in the output of rank {failed}, correct the cause, and restart all ranks."
                 )
-            there = sum(state > 0 for state in found)
-            if there < size:
-                if fed is not None:
+            active = sum(state > 0 for state in states)
+            if active < size:
+                if item is not None:
                     warnings.warn(
-                        f"{size - there} of {size} ranks have no batch left, and this one, rank {own}, has: the epoch ends here on all "
-                        'ranks. Give them equally many batches: shard(..., ends="drop") or ends="pad".',
+                        f"{size - active} of {size} ranks have no batch left, but rank {rank} still has batches. The epoch ends here on "
+                        'all ranks. Give all ranks equally many batches: shard(..., ends="drop") or ends="pad".',
                         RuntimeWarning,
                         stacklevel=2,
                     )
                 return
-        yield fed  # type: ignore[misc]  # not None, or they would have agreed
+        yield item  # type: ignore[misc]  # None always leads to an exchange and ends the loop

@@ -1,4 +1,4 @@
-"""The metrics of an epoch so far, as a value: the loop keeps it, and a checkpoint holds it, so a resumed run reports the same means."""
+"""Metrics of the current epoch as a value. Checkpoints store the value, so a resumed run reports the same means."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,15 +10,15 @@ from attrs import field, frozen
 from mlxfp.evaluation.metrics.totals import Totals, added
 from mlxfp.support.errors import ArgumentTypeError
 
-_ONCE = ("weight", "skipped")  # what counts once for each step
+_ONCE = ("weight", "skipped")  # metrics averaged over steps without weights
 
 
 @frozen
 class RunningMetrics:
-    """The metrics of the steps of an epoch so far: `totals` up to the last reading, and `unread`, those of every step since.
+    """Metrics of the current epoch: `totals` over the steps read from the device, and `unread` metrics of each later step.
 
-    Of the unread ones, those of the last step may still be on the device. Sums are rounded at each reading, so both are kept apart until
-    then. `batches` is how many the epoch has had; None: that is not known.
+    The metrics of the last step may still be on the device. `batches` is the number of batches in this epoch, or None if unknown. Totals
+    and unread metrics are separate, because each addition to the totals rounds the sums.
     """
 
     totals: Totals = field(factory=dict)
@@ -26,26 +26,28 @@ class RunningMetrics:
     batches: int | None = 0
 
     def after(self, metrics: Mapping[str, Any]) -> "RunningMetrics":
-        """Add the metrics of a step, which the device has begun; wait for those of the step before, and make Python numbers of them.
+        """Return the running metrics with the metrics of a step added.
 
-        So the device computes meanwhile, and the host is one step ahead, and no more.
+        The method waits for the previous step and converts the metrics of that step to Python numbers. The host is therefore at most one
+        step ahead of the device.
         """
         known = (*self.unread[:-1], *read_numbers(self.unread[-1:]))
         return RunningMetrics(self.totals, (*known, metrics), None if self.batches is None else self.batches + 1)
 
 
 def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Read the metrics of steps from the device. Raises `ArgumentTypeError` for values that are not numbers."""
+    """Read the metrics of steps from the device. Raises `ArgumentTypeError` for values that are not single numbers."""
     mx.eval(metrics)
-    return [{name: _number(name, value) for name, value in each.items()} for each in metrics]
+    return [{name: _number(name, value) for name, value in step_metrics.items()} for step_metrics in metrics]
 
 
 def total(values: Sequence[Mapping[str, float]]) -> Totals:
-    """Add up the metrics of steps by weight. The weight itself, and whether a step was skipped, count once for each step."""
-    columns: dict[str, tuple[list[float], list[float]]] = {}  # not by `merge`, which is for arrays too: its time would count
-    for each in values:
-        weight, counts = each.get("weight", 1.0), not each.get("skipped", 0.0)
-        for name, value in ({"weight": 1.0} | dict(each)).items():
+    """Add the metrics of several steps, weighted by `weight`. The metrics `weight` and `skipped` count once per step."""
+    # Not `merge`, which also handles arrays and is too slow to run at every reading.
+    columns: dict[str, tuple[list[float], list[float]]] = {}
+    for metrics in values:
+        weight, counts = metrics.get("weight", 1.0), not metrics.get("skipped", 0.0)
+        for name, value in ({"weight": 1.0} | dict(metrics)).items():
             if name in _ONCE:
                 amount, share = value, 1.0
             elif weight > 0 and counts:
@@ -62,11 +64,11 @@ def _number(name: str, value: Any) -> float:
     if type(value) is float:
         return value
     if type(value) is mx.array and value.size == 1:
-        return float(value.item())  # type: ignore[arg-type]  # a metric is real
+        return float(value.item())  # type: ignore[arg-type]  # metrics are real numbers
     if value is None or isinstance(value, str) or np.size(value) != 1:
         shape = list(np.shape(value)) if np.ndim(value) else ""
         raise ArgumentTypeError(
-            f"The metrics of a step are numbers, got {type(value).__name__}{shape} for {name!r}. Return a single number, such as its mean."
+            f"The metrics of a step are numbers, got {type(value).__name__}{shape} for {name!r}. Return a single number, such as the mean."
         )
-    number: Any = value.item() if hasattr(value, "item") else value  # not by numpy, which has no bfloat16
+    number: Any = value.item() if hasattr(value, "item") else value  # `item` also works for bfloat16, which NumPy lacks
     return float(number)

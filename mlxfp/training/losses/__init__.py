@@ -1,4 +1,4 @@
-"""Losses, as a sum and a weight, never a mean, so that accumulation and data parallelism can average by weight."""
+"""Losses. Each loss returns a sum and a weight instead of a mean, so gradient accumulation and data parallelism can average by weight."""
 
 from mlxfp.evaluation.metrics import mae
 from mlxfp.training.losses.classification import binary_cross_entropy, contrastive, cross_entropy, linear_cross_entropy

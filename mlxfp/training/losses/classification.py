@@ -1,4 +1,4 @@
-"""Losses for classes: cross-entropy of one of several classes, of very many, of yes-or-no labels, and of finding pairs in a batch."""
+"""Classification losses: cross-entropy, cross-entropy for large vocabularies, binary cross-entropy and contrastive loss."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,7 +14,7 @@ from mlxfp.support.errors import ArgumentError
 
 
 @explain_call
-def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and all named
+def cross_entropy(  # noqa: PLR0913  # common options of other libraries, keyword-only
     logits: mx.array,
     labels: mx.array,
     *,
@@ -23,16 +23,16 @@ def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and 
     ignore_index: int = -100,
     example_weights: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
-    """Add up the negative log-likelihood of the labels: (sum, weight), two float32 scalars.
+    """Sum the negative log-likelihood of the labels: (sum, weight), two float32 scalars.
 
-    `logits` are float[..., C], `labels` int[...]; labels of `ignore_index` do not count. Each other counts 1, or the weight of its class
-    in `class_weights` (C numbers), times that of its example in `example_weights` ([B]). With `label_smoothing` s a label has the
-    probability 1 - s, and the rest is shared by all classes (Szegedy et al., "Rethinking the Inception Architecture", 2016).
-    sum / weight is the result of PyTorch's `cross_entropy`.
+    `logits` are float[..., C], `labels` int[...]. Labels equal to `ignore_index` are not counted. The weight of any other label is 1, times
+    the weight of its class in `class_weights` (C numbers), times the weight of its example in `example_weights` ([B]). `label_smoothing` s
+    assigns the probability 1 - s to the label and distributes s evenly over all classes (Szegedy et al., "Rethinking the Inception
+    Architecture", 2016). sum / weight equals PyTorch's `cross_entropy`.
 
-    Computed in float32 whatever the logits are. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` for labels that are
-    not integers, and `DataError` for a label outside [0, C) that counts. Labels that a compiled function computes have no values to
-    look at: there such a label makes the sum NaN.
+    Computed in float32 for all dtypes of `logits`. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` if the labels are
+    not integers, and `DataError` if a counted label is outside [0, C). If a compiled function computes the labels, no error can be
+    raised, and an invalid label makes the sum NaN.
 
     >>> total, weight = cross_entropy(mx.zeros((3, 2)), mx.array([0, 1, -100]))
     >>> round(total.item(), 4), weight.item()
@@ -48,7 +48,7 @@ def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and 
 
 
 @explain_call
-def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what makes the logits
+def linear_cross_entropy(  # noqa: PLR0913  # arguments of `cross_entropy` and of a linear layer
     hidden: mx.array,
     matrix: mx.array,
     labels: mx.array,
@@ -60,12 +60,12 @@ def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what
     ignore_index: int = -100,
     example_weights: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
-    """Give `cross_entropy` of the logits `hidden @ matrix.T + bias`, `chunk` classes at a time: never all of them at once.
+    """Compute `cross_entropy` of the logits `hidden @ matrix.T + bias` in chunks of `chunk` classes, without storing all logits.
 
-    `hidden` is float[..., D], `matrix` float[C, D], as that of an embedding or a linear layer, `bias` float[C]. Sums and gradients are
-    those of the whole, up to rounding, for one more product: the logits of a chunk are computed again for the gradient. Of N rows there
-    are N x chunk numbers at a time instead of two or three times N x C (Wijmans et al., "Cut Your Losses in Large-Vocabulary Language
-    Models", 2025). All other arguments are those of `cross_entropy`.
+    `hidden` is float[..., D], `matrix` float[C, D] (weights of an embedding or a linear layer), `bias` float[C]. Sums and gradients equal
+    `cross_entropy` up to rounding. The gradient computes the logits of each chunk again, at the cost of one more matrix product. For N
+    rows, memory holds N x chunk numbers at a time instead of two or three times N x C (Wijmans et al., "Cut Your Losses in
+    Large-Vocabulary Language Models", 2025). Other arguments as in `cross_entropy`.
 
     >>> hidden, matrix, labels = mx.ones((3, 4)), mx.ones((10, 4)), mx.array([0, 9, -100])
     >>> total, weight = linear_cross_entropy(hidden, matrix, labels, chunk=3)
@@ -83,7 +83,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what
     labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights, classes=classes)
     rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
     sums = _logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
-    rows = matrix[mx.clip(labels, 0, classes - 1)]  # a label that is not a class becomes NaN by `at_labels` of its bias
+    rows = matrix[mx.clip(labels, 0, classes - 1)]  # For invalid labels, `at_labels` of the bias gives NaN.
     scores = (hidden.astype(mx.float32) * rows.astype(mx.float32)).sum(axis=-1) + at_labels(bias.astype(mx.float32), labels)
     average = hidden @ (rules.shares @ matrix) + bias @ rules.shares if label_smoothing else None
     return rules.add(labels, counts, sums, scores, average)
@@ -91,12 +91,12 @@ def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what
 
 @explain_call
 def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
-    """Add up the negative log-likelihood of yes-or-no labels, each for itself: (sum, weight), two float32 scalars.
+    """Sum the negative log-likelihood of independent binary labels: (sum, weight), two float32 scalars.
 
-    `logits` are float[...]: [B] for one label, [B, C] for several labels that do not exclude each other. `labels`, in the same shape,
-    are 0, 1, or a probability. The weight is the number of labels, each counting as its example does in
-    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit, and `DataError` for other labels, which make the sum NaN if
-    a compiled function computes them.
+    `logits` are float[...]: [B] for a single label, [B, C] for several labels that do not exclude each other. `labels` have the same
+    shape and are 0, 1 or a probability. The weight is the number of labels, weighted by `example_weights`, [B]. Raises `ArgumentError` if
+    the shapes do not fit, and `DataError` for other labels. If a compiled function computes the labels, invalid labels make the sum NaN
+    instead.
 
     >>> total, weight = binary_cross_entropy(mx.array([[0.0, 100.0], [-100.0, 0.0]]), mx.array([[1, 1], [0, 0]]))
     >>> round(total.item(), 4), weight.item()
@@ -106,24 +106,24 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     logits, labels = check_same_shape("binary_cross_entropy", logits, given)
     weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
     checked(given, Bound("classes", None), weights=example_weights)
-    each = mx.logaddexp(logits, 0) - logits * labels
-    each = mx.where((labels >= 0) & (labels <= 1), each, mx.nan)
-    return add(each, weights)
+    losses = mx.logaddexp(logits, 0) - logits * labels
+    losses = mx.where((labels >= 0) & (labels <= 1), losses, mx.nan)
+    return add(losses, weights)
 
 
 @explain_call
 def contrastive(
     queries: mx.array, keys: mx.array, *, temperature: float | mx.array = 0.05, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Add up the cross-entropy of finding the key of each query among those of the batch (InfoNCE): (sum, queries), two float32 scalars.
+    """Sum the cross-entropy of matching each query to its key in the batch (InfoNCE): (sum, queries), two float32 scalars.
 
-    Row i of `queries` and of `keys`, float[B, D] both, are a pair, and all other rows are negatives. Cosines divided by
-    `temperature` are the logits of a cross-entropy. Examples of weight 0, which pad a batch, are not negatives either. For both
-    directions, as in CLIP, add those of (queries, keys) and of (keys, queries). A temperature that is learned is a scalar array,
-    `mx.exp(model.log_temperature)`, which is above 0. Raises `ArgumentError` if the shapes do not fit.
+    Row i of `queries` and row i of `keys`, both float[B, D], are a positive pair. All other rows are negatives. The logits are cosine
+    similarities divided by `temperature`. Padding examples, with weight 0, are not used as negatives. For a symmetric loss as in CLIP, add
+    the losses of (queries, keys) and (keys, queries). A learned temperature is a positive scalar array, for example
+    `mx.exp(model.log_temperature)`. Raises `ArgumentError` if the shapes do not fit.
 
-    The negatives come from the batch, so unlike all other losses this one depends on the size of the batch.
-    van den Oord, Li and Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018.
+    The negatives come from the batch, so the loss depends on the batch size, unlike all other losses. van den Oord, Li and Vinyals,
+    "Representation Learning with Contrastive Predictive Coding", 2018.
 
     >>> total, weight = contrastive(mx.eye(3), 2 * mx.eye(3), temperature=1.0)
     >>> round((total / weight).item(), 4)  # log(e + 2) - 1
@@ -131,21 +131,21 @@ def contrastive(
     """
     if queries.ndim != 2 or queries.shape != keys.shape:
         raise ArgumentError(f"contrastive needs queries and keys of one shape, [B, D], got {queries.shape} and {keys.shape}.")
-    if isinstance(temperature, mx.array):  # in a trace it has no value to look at
+    if isinstance(temperature, mx.array):  # An array may have no value yet while a function is traced.
         if temperature.size != 1:
             raise ArgumentError(f"temperature must be one number for all pairs, got an array of shape {temperature.shape}.")
     elif not temperature > 0:
         raise ArgumentError(f"temperature must be above 0, got temperature={temperature!r}.")
     size = queries.shape[0]
     weights = broadcast_weights("contrastive", example_weights, (size,))
-    logits = _directions(queries) @ _directions(keys).T / temperature
+    logits = _normalized(queries) @ _normalized(keys).T / temperature
     seen = (weights != 0) | mx.eye(size, dtype=mx.bool_)
     return cross_entropy(mx.where(seen, logits, -mx.inf), mx.arange(size), example_weights=weights)
 
 
 @frozen
 class _Rules:
-    """The label smoothing and the weights of the classes. `shares` are the weights divided by their sum, float32[C]."""
+    """Label smoothing and class weights. `shares` are the class weights divided by their sum, float32[C]."""
 
     smoothing: float
     class_weights: mx.array | None
@@ -154,15 +154,15 @@ class _Rules:
     def add(
         self, labels: mx.array, counts: mx.array, sums: mx.array, scores: mx.array, average: mx.array | None
     ) -> tuple[mx.array, mx.array]:
-        """Add up, from the logsumexp of the logits of each label, its own logit, and their average by `shares`."""
-        each, weight = sums - scores, counts.sum()
+        """Return the sum of losses and the weight, given for each label the logsumexp and mean of the logits and the logit of the label."""
+        losses, weight = sums - scores, counts.sum()
         if self.class_weights is not None:
-            own = at_labels(self.class_weights, labels)
-            each, weight = own * each, add(own, counts)[0]
+            label_weights = at_labels(self.class_weights, labels)
+            losses, weight = label_weights * losses, add(label_weights, counts)[0]
         if average is not None:
-            usual = 1 if self.class_weights is None else self.class_weights.mean()
-            each = (1 - self.smoothing) * each + self.smoothing * usual * (sums - average)
-        return add(each, counts)[0], weight
+            mean_weight = 1 if self.class_weights is None else self.class_weights.mean()
+            losses = (1 - self.smoothing) * losses + self.smoothing * mean_weight * (sums - average)
+        return add(losses, counts)[0], weight
 
 
 def _rules(function: str, classes: int, label_smoothing: float, class_weights: Sequence[float] | None) -> _Rules:
@@ -172,17 +172,16 @@ def _rules(function: str, classes: int, label_smoothing: float, class_weights: S
         return _Rules(label_smoothing, None, mx.full(classes, 1 / classes))
     if len(class_weights) != classes or not all(weight >= 0 for weight in class_weights) or not any(class_weights):
         raise ArgumentError(
-            f"{function} needs a class weight of at least 0 for each of {classes} classes, and one above 0, "
-            f"got {list(class_weights)!s:.80}."
+            f"{function} needs {classes} class weights of at least 0, and at least one weight above 0, got {list(class_weights)!s:.80}."
         )
     weights = mx.array(list(class_weights), mx.float32)
     return _Rules(label_smoothing, weights, weights / weights.sum())
 
 
 def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, chunk: int) -> mx.array:
-    """Give `logsumexp(hidden @ matrix.T + bias, axis=-1)` without ever holding more than `chunk` columns of the product.
+    """Compute `logsumexp(hidden @ matrix.T + bias, axis=-1)` with at most `chunk` columns of the product in memory.
 
-    `hidden` is float[N, D], `matrix` float[C, D], `bias` float[C]; the result float32[N]. The gradient computes each chunk again.
+    `hidden` is float[N, D], `matrix` float[C, D], `bias` float[C], the result float32[N]. The gradient computes each chunk again.
     """
     edges = list(pairwise([*range(0, matrix.shape[0], chunk), matrix.shape[0]]))
 
@@ -193,8 +192,8 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
     def whole(hidden: mx.array, matrix: mx.array, bias: mx.array) -> mx.array:
         sums = mx.full(hidden.shape[:1], -mx.inf)
         for start, stop in edges:
-            own = _after(hidden, sums)
-            sums = mx.logaddexp(sums, mx.logsumexp(products(own, matrix[start:stop], bias[start:stop]), axis=-1))
+            rows = _after(hidden, sums)
+            sums = mx.logaddexp(sums, mx.logsumexp(products(rows, matrix[start:stop], bias[start:stop]), axis=-1))
         return sums
 
     @whole.vjp
@@ -204,25 +203,25 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
         of_matrix: list[mx.array] = []
         of_bias: list[mx.array] = []
         for start, stop in edges:
-            own = _after(hidden, of_hidden, *of_matrix[-1:])
-            shares = mx.exp(products(own, matrix[start:stop], bias[start:stop]) - sums[:, None]) * cotangent[:, None]
+            rows = _after(hidden, of_hidden, *of_matrix[-1:])
+            shares = mx.exp(products(rows, matrix[start:stop], bias[start:stop]) - sums[:, None]) * cotangent[:, None]
             of_bias.append(shares.sum(axis=0).astype(bias.dtype))
             shares = shares.astype(hidden.dtype)
             of_hidden = of_hidden + shares @ matrix[start:stop]
-            of_matrix.append((shares.T @ own).astype(matrix.dtype))
+            of_matrix.append((shares.T @ rows).astype(matrix.dtype))
         return of_hidden.astype(hidden.dtype), mx.concatenate(of_matrix), mx.concatenate(of_bias)
 
-    function: Any = whole  # the decorated one, which MLX does not type
+    function: Any = whole  # MLX has no types for custom functions
     result: mx.array = function(hidden, matrix, bias)
     return result
 
 
 def _after(array: mx.array, *others: mx.array) -> mx.array:
-    """Return the array, to be used only when the others are computed: else MLX may hold the products of all chunks at once."""
+    """Return the array with a dependency on `others`. Without the dependency, MLX may hold the products of all chunks at once."""
     after: list[mx.array] = mx.depends([array], list(others))
     return after[0]
 
 
-def _directions(rows: mx.array) -> mx.array:
+def _normalized(rows: mx.array) -> mx.array:
     rows = rows.astype(mx.float32)
-    return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # a row of zeros stays one, and its gradient finite
+    return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # The constant keeps the gradient of a zero row finite.

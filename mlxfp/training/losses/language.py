@@ -1,4 +1,4 @@
-"""Losses of language models, for `train_step` as they are: they take a model and a batch of our collators."""
+"""Language model losses for `train_step`. The arguments are a model and a batch of the collators."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.evaluation.rows import add, broadcast_weights, surprise
+from mlxfp.evaluation.rows import add, broadcast_weights, negative_log_likelihood
 from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, listed
 from mlxfp.training.losses.classification import cross_entropy
@@ -14,11 +14,11 @@ from mlxfp.training.losses.classification import cross_entropy
 
 @explain_call
 def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
-    """Add up the cross-entropy of the next tokens in a batch of `collators.causal`: (sum, tokens predicted), two float32 scalars.
+    """Sum the cross-entropy of the next tokens in a batch of `collators.causal`: (sum, predicted tokens), two float32 scalars.
 
-    The collator has shifted the labels, and set them to -100, which does not count, on padding, on prompts and between documents. The
-    model is called like `models.CausalLM`, with `segment_ids` and `positions` of packed rows. Each row counts as much as the `weight` of
-    the batch says, if it has one.
+    The collator shifts the labels, and sets labels to -100 (not counted) for padding, prompts and document boundaries. The model is
+    called like `models.CausalLM`, with `segment_ids` and `positions` for packed rows. If the batch has a `weight`, each row is weighted
+    by its value.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=20)
@@ -33,10 +33,10 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
 
 @explain_call
 def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
-    """Add up the cross-entropy of the hidden tokens in a batch of `collators.masked`: (sum, tokens predicted), two float32 scalars.
+    """Sum the cross-entropy of the masked tokens in a batch of `collators.masked`: (sum, predicted tokens), two float32 scalars.
 
-    The labels are -100, which does not count, except for the tokens that were chosen. The model is called like `models.MaskedLM`,
-    with `token_type_ids` where the batch has them. Each row counts as much as the `weight` of the batch says, if it has one.
+    The labels are -100 (not counted) for all tokens that were not selected. The model is called like `models.MaskedLM`, with
+    `token_type_ids` if present. If the batch has a `weight`, each row is weighted by its value.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("bert", size="tiny", head="masked_lm", vocab_size=20)
@@ -50,10 +50,10 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
 
 @explain_call
 def answer_log_probabilities(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
-    """Give the log-probabilities of the answers in a batch of `collators.preference`: (chosen, rejected), float32[B] each.
+    """Return the log-probabilities of the answers in a batch of `collators.preference`: (chosen, rejected), float32[B] each.
 
-    That of an answer is the sum of those of its tokens, after the prompt and the tokens before. The model is called once, with all chosen
-    rows and then all rejected ones. `predict` computes both for all batches, with a reference model for `dpo`.
+    The log-probability of an answer is the sum over its tokens, given the prompt and the preceding tokens. The model is called once, with
+    all chosen rows followed by all rejected rows. To prepare `dpo`, run `predict` with this function and a reference model.
 
     >>> from mlxfp.collators import preference
     >>> from mlxfp.models import create
@@ -66,8 +66,8 @@ def answer_log_probabilities(model: nn.Module, batch: Mapping[str, Any]) -> tupl
         mx.concatenate([batch[f"chosen_{name}"], batch[f"rejected_{name}"]]) for name in ("input_ids", "attention_mask", "labels")
     )
     counted = labels != -100
-    each = mx.where(counted, -surprise(model(ids, mask), mx.where(counted, labels, 0)), 0).sum(axis=-1)
-    chosen, rejected = mx.split(each, 2)
+    sums = mx.where(counted, -negative_log_likelihood(model(ids, mask), mx.where(counted, labels, 0)), 0).sum(axis=-1)
+    chosen, rejected = mx.split(sums, 2)
     return chosen, rejected
 
 
@@ -80,15 +80,16 @@ def dpo(
     chosen: str = "reference_chosen",
     rejected: str = "reference_rejected",
 ) -> tuple[mx.array, mx.array]:
-    """Add up the loss of direct preference optimization for a batch of `collators.preference`: (sum, rows), two float32 scalars.
+    """Sum the loss of direct preference optimization over a batch of `collators.preference`: (sum, rows), two float32 scalars.
 
-    That of a row is `-log sigmoid(beta * (c - r))`: c and r are by how much the log-probabilities of the chosen and of the rejected
-    answer exceed those under a reference model, usually the model before training. These are two columns of numbers, computed once by
-    `answer_log_probabilities` and carried by the collator; `chosen` and `rejected` are their names. Each row counts as much as the `weight`
-    of the batch says, if it has one. For another `beta`, pass `partial(dpo, beta=0.3)` to `train_step`.
+    The loss of a row is `-log sigmoid(beta * (c - r))`. c is the log-probability of the chosen answer minus its log-probability under a
+    reference model, usually the model before training. r is the same difference for the rejected answer. The reference log-probabilities
+    are the batch columns named by `chosen` and `rejected`. Compute both columns once with `answer_log_probabilities`, and let the
+    collator carry them. If the batch has a `weight`, each row is weighted by its value. For another `beta`, pass `partial(dpo, beta=0.3)`
+    to `train_step`.
 
-    Raises `ArgumentError` for a batch without the two columns, and for a `beta` that is not above 0. Rafailov et al., "Direct Preference
-    Optimization: Your Language Model is Secretly a Reward Model", 2023, equation 7.
+    Raises `ArgumentError` if a column is missing or `beta` is not positive. Rafailov et al., "Direct Preference Optimization: Your Language
+    Model is Secretly a Reward Model", 2023, equation 7.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=20)
@@ -102,8 +103,8 @@ def dpo(
         raise ArgumentError(f"beta must be above 0, got beta={beta!r}.")
     if missing := [name for name in (chosen, rejected) if name not in batch]:
         raise ArgumentError(
-            f"dpo needs the log-probabilities of a reference model, and the batch has no {missing[0]!r}, got {listed(map(repr, batch))}. "
-            f"Compute them with answer_log_probabilities, and carry them: preference(..., carry=[{chosen!r}, {rejected!r}])."
+            f"dpo needs the log-probabilities of a reference model, but the batch has no {missing[0]!r}, got {listed(map(repr, batch))}. "
+            f"Compute both columns with answer_log_probabilities, and use collators.preference(..., carry=[{chosen!r}, {rejected!r}])."
         )
     ours = answer_log_probabilities(model, batch)
     margin = (ours[0] - batch[chosen]) - (ours[1] - batch[rejected])
@@ -118,7 +119,7 @@ def _of_tokens(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...
         if "segment_ids" not in more or not any(f"'{name}'" in str(error) for name in more):
             raise
         raise ArgumentTypeError(
-            f"The batch has {', '.join(more)}, and the model takes no such argument: {error}. Without segment_ids and positions the "
-            "documents of a packed row would see each other. Use rows that are not packed, or a model of mlxfp.models that takes them."
+            f"The batch has {', '.join(more)}, but the model does not accept these arguments: {error}. Without segment_ids and positions, "
+            "the documents of a packed row would attend to each other. Use rows without packing, or a model of mlxfp.models."
         ) from error
     return cross_entropy(logits, batch["labels"], example_weights=batch.get("weight"))

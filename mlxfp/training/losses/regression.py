@@ -1,4 +1,4 @@
-"""Losses for numbers."""
+"""Regression losses."""
 
 import mlx.core as mx
 
@@ -9,10 +9,10 @@ from mlxfp.support.errors import ArgumentError
 
 @explain_call
 def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
-    """Add up the squared differences: (sum, values counted), two float32 scalars.
+    """Sum the squared differences: (sum, values), two float32 scalars.
 
-    Each value counts as much as its example in `example_weights`, [B]: 1 if there are none. Raises `ArgumentError` unless the shapes
-    are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense.
+    Values are weighted by `example_weights`, [B], with default 1. Raises `ArgumentError` for different shapes, because [B, 1] and [B] would
+    broadcast to [B, B] and give a wrong loss.
 
     >>> total, weight = mse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     >>> total.item(), weight.item()
@@ -26,7 +26,7 @@ def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
 def huber(
     predictions: mx.array, targets: mx.array, *, delta: float = 1.0, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Add up d² / 2 of differences up to `delta`, and delta (|d| - delta / 2) of larger ones; arguments as those of `mse`.
+    """Sum the Huber loss: d² / 2 for differences up to `delta`, delta (|d| - delta / 2) for larger differences. Arguments as in `mse`.
 
     Huber, "Robust Estimation of a Location Parameter", 1964.
 
@@ -38,5 +38,5 @@ def huber(
         raise ArgumentError(f"delta must be above 0, got delta={delta!r}.")
     predictions, targets = check_same_shape("huber", predictions, targets)
     size = (predictions - targets).abs()
-    near = mx.minimum(size, delta)  # so that a huge difference is not squared
+    near = mx.minimum(size, delta)  # avoids squaring huge differences
     return add(near * (size - near / 2), broadcast_weights("huber", example_weights, targets.shape))

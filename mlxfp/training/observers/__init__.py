@@ -1,6 +1,6 @@
-"""Observers: functions from an event stream to an event stream, composed with `pipe`. Other libraries have callbacks for this.
+"""Observers: functions from an event stream to an event stream, composed with `pipe`. Other libraries use callbacks.
 
-An observer passes every event on unchanged, and may add events of its own or end the stream, which stops the run.
+An observer passes all events on unchanged. An observer may add events, or end the stream to stop the run.
 """
 
 from mlxfp.training.loop.control import Control

@@ -1,4 +1,4 @@
-"""Evaluation during a run, and a look at its data before the run begins."""
+"""Evaluation during a run, with a trial evaluation of the first batch before the run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from functools import partial
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_callable, check_positive, check_text, check_types, explain_call
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
-from mlxfp.training.loop.looking import look_at, looks
+from mlxfp.training.loop.looking import run_trial, supports_trial
 from mlxfp.training.loop.plateaus import evaluation_of
 from mlxfp.training.steps.state import TrainState
 
@@ -16,16 +16,16 @@ Validate = Callable[[TrainState], Mapping[str, float]]
 
 @explain_call
 def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | None = None, ranks: Ranks | None = None) -> Observer:
-    """Evaluate the state after every epoch, or after every `steps` steps, and add an `Evaluated` event with the metrics.
+    """Evaluate the state after every epoch, or after every `steps` steps. Add an `Evaluated` event with the metrics.
 
-    Where `validate` calls a function of `evaluate`, as in `lambda state: check(state, valid)`, it is called once before the run begins, up
-    to the first batch of that function, so that a mistake in the pipeline or the metrics is an error now and not after many steps.
+    If `validate` calls a function of `evaluate`, as in `lambda state: check(state, valid)`, the first batch is evaluated once before the
+    run. Mistakes in the pipeline or the metrics are therefore reported at the start.
 
-    For several validation datasets use several, each with a `name`: the metrics are then called `name/metric`. When a run continues, an
-    evaluation that was due at its first step is made if it is not in the history.
+    For several validation datasets, use several observers with different values of `name`; the metrics are then called `name/metric`. A
+    continued run first repeats an evaluation that was due at the step of the checkpoint but is missing in the history.
 
-    With `ranks` all processes evaluate, each on the rows that its `validate` reads, and get the metrics of rank 0: so observers that decide
-    by them, such as `early_stopping` and `reduce_on_plateau`, decide alike on all.
+    With `ranks`, every process evaluates the rows of its own `validate`, and all processes receive the metrics of rank 0. Observers such
+    as `early_stopping` and `reduce_on_plateau` therefore decide identically on all ranks.
 
     >>> import mlxfp as fp
     >>> events = [fp.events.EpochEnded(fp.TrainState({}, {}, {}, 7, 0), None, 0, {})]
@@ -44,15 +44,17 @@ def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | 
 
 
 def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int | None, prefix: str, ranks: Ranks | None) -> Iterator[Event]:
-    made: set[int] = set()  # the steps of evaluations before this run
+    evaluated: set[int] = set()  # steps of the evaluations in the history
     for event in events:
         if isinstance(event, RunStarted):
-            made = {each.step for each in event.history if any(evaluation_of(name) == prefix[:-1] for name in each.metrics)}
-            if looks(validate):  # before the observers behind this one begin logs and files
-                with _noted("while looking at the first batch of validate(state) of evaluate_every, before the run"):
-                    look_at(validate, event.state)
+            evaluated = {
+                evaluation.step for evaluation in event.history if any(evaluation_of(name) == prefix[:-1] for name in evaluation.metrics)
+            }
+            if supports_trial(validate):  # runs before later observers create logs and files
+                with _noted("in a trial of validate(state) of evaluate_every on the first batch, before the run"):
+                    run_trial(validate, event.state)
         yield event
-        if _due(event, steps) and event.step not in made:
+        if _due(event, steps) and event.step not in evaluated:
             with _noted(f"while running validate(state) of evaluate_every at step {event.step}"):
                 metrics = {f"{prefix}{metric}": float(value) for metric, value in dict(validate(event.state)).items()}
             if ranks is not None:
@@ -66,7 +68,8 @@ def _noted(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         error.add_note(
-            f"{where}; it takes a state and returns numbers by name. With check = evaluate(...), pass lambda state: check(state, batches)."
+            f"{where}. validate takes a state and returns numbers by name. With check = evaluate(...), pass lambda state: check(state, "
+            "batches)."
         )
         raise
 

@@ -1,4 +1,4 @@
-"""Event files of TensorBoard."""
+"""Event files for TensorBoard."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,14 @@ _PREFIX = "events.out.tfevents."
 
 
 def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Observer:
-    """Write event files for TensorBoard: the metrics by step, with the names of `log_mlflow`, and `params` as HPARAMS.
+    """Write event files for TensorBoard: metrics by step, with the names of `log_mlflow`, and `params` as HPARAMS.
 
-    Each run needs a folder of its own; `tensorboard --logdir` takes the folder around them. A run from step 0 replaces what the folder
-    shows, and one that continues from a checkpoint replaces what came after it. Event files hold float32. With `ranks`, only rank 0 writes.
+    Each run needs its own folder; pass the parent folder to `tensorboard --logdir`. A run from step 0 hides the earlier values of the
+    folder. A run continued from a checkpoint hides the values after the checkpoint. Event files store float32. With `ranks`, only rank 0
+    writes.
 
-    The files are written in a thread: an error becomes a `Warned` event, once for each message, and a warning of the logger
-    `mlxfp`, and the training goes on. TensorFlow is not needed. Raises `MissingExtraError` if tensorboard is not installed.
+    A thread writes the files. An error does not stop the training: each message appears once as a `Warned` event and as a warning of the
+    logger `mlxfp`. TensorFlow is not needed. Raises `MissingExtraError` if tensorboard is not installed.
 
     >>> log_tensorboard(7)
     Traceback (most recent call last):
@@ -42,10 +43,10 @@ def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any]
 
 @frozen
 class EventFiles:
-    """Event files of a run, as a `Tracker`. Methods raise the errors of the file system."""
+    """A `Tracker` that writes the event files of a run. Methods raise the errors of the file system."""
 
     writer: Any
-    event: Any  # classes of messages, with the next three
+    event: Any  # protobuf classes and modules of TensorBoard, also in the next three fields
     summary: Any
     settings: Any
     metadata: Any
@@ -63,16 +64,16 @@ class EventFiles:
         return metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return nothing: later event files replace the steps of earlier files."""
+        """Return an empty dict: newer event files replace the steps of older files."""
         return {}
 
     def log_metrics(self, values: Sequence[Number]) -> None:
         for name, value, step in values:
             self._write(step=step, summary=self.summary(value=[self.summary.Value(tag=name, simple_value=value)]))
-        self.writer.flush()  # a killed run keeps the numbers, and errors are raised here
+        self.writer.flush()  # flushed, so that a killed run keeps its numbers and write errors appear here
 
     def end(self, status: str) -> None:
-        """Close the file; TensorBoard has no status of runs."""
+        """Close the file. TensorBoard has no run status."""
         self.writer.close()
 
     def _write(self, **content: Any) -> None:
@@ -80,7 +81,7 @@ class EventFiles:
 
 
 def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> EventFiles:
-    """Begin event files in a folder, for a run that begins at a step; TensorBoard hides the numbers of later steps in older files.
+    """Create an event file in a folder, for a run that starts at `step`. TensorBoard hides values of later steps from older files.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -100,9 +101,9 @@ def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> E
 
     names = [path.name for path in Path(folder).glob(f"{_PREFIX}*")]
     while any(name > f"{_PREFIX}{int(time())}" for name in names):
-        sleep(0.05)  # TensorBoard reads files in the order of their names, which begin with the second
+        sleep(0.05)  # TensorBoard reads files in alphabetical order, and file names start with the time in seconds
     writer = EventFileWriter(os.fspath(folder))
     log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    first = step + 1 if step else 0  # the numbers of the step that a checkpoint was written after are there
+    first = step + 1 if step else 0  # a checkpoint's step is already logged, so logging continues with the next step
     writer.add_event(event_pb2.Event(wall_time=time(), step=first, session_log=log))
     return EventFiles(writer, event_pb2.Event, summary_pb2.Summary, plugin_data_pb2, metadata)

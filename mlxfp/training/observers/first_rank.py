@@ -1,4 +1,4 @@
-"""Observers that write, where several processes train together: one of them writes."""
+"""Observers that run only on rank 0 of several training processes."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ from mlxfp.training.loop.events import Event, Observer
 
 
 def on_first_rank(ranks: Ranks | None, observer: Observer) -> Observer:
-    """Return the observer on the first rank, and on the others one that only passes events on."""
+    """Return the observer on rank 0, and an observer without effect on the other ranks."""
     check_types((type(None), Ranks), ranks=ranks)
     return observer if ranks is None or ranks.world.rank == 0 else _pass_on
 

@@ -1,4 +1,4 @@
-"""The log of a run, as a file: JSON lines or CSV; and the memory that it uses, as events for the log."""
+"""The log of a run as JSON lines or CSV, and events with the memory use."""
 
 import csv
 import json
@@ -23,21 +23,21 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_WORDS = ("total", "reason", "message", "path")  # fields of events that are not numbers
+_WORDS = ("total", "reason", "message", "path")  # event fields that are logged beside the metrics
 _CSV = ("event", "step", "epoch", "seconds", "name", "value")
 
 
 @explain_call
 def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> Observer:
-    """Write the events to a log: a line of JSON each in a `.jsonl` file, a line for each number in a `.csv` file.
+    """Write the events to a log: one JSON line per event in a `.jsonl` file, or one line per number in a `.csv` file.
 
-    A line has `event`, the name of its class; `step`, `epoch` and `seconds` since the start; and the fields of the event: `metrics`,
-    with the learning rate where the metrics of steps were read, `reason`, `path`. Steps without a reading are left out. JSON has null
-    for numbers that are not finite. A run from step 0 begins a new log; one that continues drops the lines of later events and appends,
-    so a run that was killed and continued has the same log as one that was not. For the console there is `progress`.
+    Each line has `event` (the class name), `step`, `epoch` and `seconds` since the start, and the fields of the event: `metrics` (with
+    the learning rate for steps), `reason`, `path`. Steps without metrics are omitted (see `log_every` of `fit`). Non-finite numbers
+    become null in JSON. A run from step 0 starts a new log. A continued run removes the lines after its first step and appends, so a
+    run killed and continued has the same log as an uninterrupted run. For output on the console, use `progress`.
 
-    Put it last: events of the observers after it are not in the log. With `ranks`, only rank 0 writes. Raises
-    `ArgumentError` for another kind of file.
+    Put `log_metrics` last: events of later observers are not logged. With `ranks`, only rank 0 writes. Raises `ArgumentError` for a file
+    with another suffix.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -48,19 +48,19 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
     >>> line["event"], line["step"], line["metrics"]
     ('Evaluated', 7, {'accuracy': 0.5})
 
-    See also: `plot_run` draws a log; with `on_event` a function of your own can write events.
+    See also: `plot_run` to plot a log, `on_event` to write events with your own function.
     """
     suffix = Path(path).suffix
     if suffix not in _KINDS:
-        raise ArgumentError(f"A log is a .jsonl or a .csv file, got {os.fspath(path)!r}. Give it one of these endings.")
+        raise ArgumentError(f"A log is a .jsonl or a .csv file, got {os.fspath(path)!r}. Use one of these suffixes.")
     return on_first_rank(ranks, partial(_log_metrics, path=Path(path), kind=_KINDS[suffix]))
 
 
 def log_memory(*, limit: int | None = None) -> Observer:
-    """Add a `MemoryRead` event after every reading of the metrics: bytes in use, at the peak, and kept for reuse.
+    """Add a `MemoryRead` event whenever `fit` reads the metrics: bytes in use, peak bytes, and bytes cached for reuse.
 
-    If those in use and those kept are more than `limit` together, the kept ones are released (`mx.clear_cache`); the event has the numbers
-    from before. Without `limit` only the limit of MLX itself applies (`mx.get_memory_limit`).
+    If used and cached bytes together exceed `limit`, the cache is cleared (`mx.clear_cache`). The event has the numbers before clearing.
+    Without `limit`, only MLX's own limit applies (`mx.get_memory_limit`).
 
     >>> import mlxfp as fp
     >>> events = [fp.events.Stepped(fp.TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5})]
@@ -73,9 +73,9 @@ def log_memory(*, limit: int | None = None) -> Observer:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a JSON log; the last one is left out if it was not written whole.
+    """Read the lines of a JSON log. An incomplete last line is ignored.
 
-    Raises `DataError` for a file that `log_metrics` did not write, `MissingFileError` for a missing file.
+    Raises `DataError` for a file not written by `log_metrics`, and `MissingFileError` for a missing file.
 
     >>> read_log(Path("missing.jsonl"))
     Traceback (most recent call last):
@@ -87,7 +87,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def numbers_of(event: Event) -> dict[str, float]:
-    """Return the metrics of an event, with the learning rates where a step has been read, or the bytes of memory."""
+    """Return the numbers of an event: metrics (for a step also the learning rates), or memory in bytes."""
     match event:
         case Stepped(metrics=metrics) if metrics:
             rates = event.learning_rates
@@ -120,7 +120,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
                 file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
             if not isinstance(event, Stepped) or event.metrics:
                 file.write(kind.write(_record(event, monotonic() - began)))
-                file.flush()  # so that a killed run leaves a log
+                file.flush()  # flushed, so that a killed run leaves a log
             yield event
 
 
@@ -128,20 +128,20 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
 class _Kind:
     header: str
     write: Callable[[Mapping[str, Any]], str]
-    read: Callable[[str], tuple[str, int, float]]  # event, step and seconds of a line
+    read: Callable[[str], tuple[str, int, float]]  # function from a log line to (event, step, seconds)
 
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
-    kind: Any = type(event)  # mypy takes a class for unhashable if its instances are
+    kind: Any = type(event)  # `Any`, because mypy treats a class with unhashable instances as unhashable
     head = {"event": kind.__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
     words = {name: getattr(event, name) for name in _words(kind)}
     numbers = numbers_of(event)
     return head | words | ({"metrics": numbers} if numbers else {})
 
 
-@lru_cache(maxsize=64)  # not by hasattr: with a cached property, attrs looks for a long time for what is not there
+@lru_cache(maxsize=64)  # cached, because `hasattr` with attrs cached properties is slow for missing attributes
 def _words(kind: type[Event]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind) if each.name in _WORDS)
+    return tuple(attribute.name for attribute in fields(kind) if attribute.name in _WORDS)
 
 
 def _json_line(record: Mapping[str, Any]) -> str:
@@ -152,7 +152,8 @@ def _json_line(record: Mapping[str, Any]) -> str:
 def _csv_lines(record: Mapping[str, Any]) -> str:
     text = StringIO()
     head = [record[name] for name in _CSV[:4]]
-    metrics = {re.sub(r"[\r\n]", " ", name): value for name, value in record.get("metrics", {}).items()}  # a line stays a line
+    # A line break in a name would split the line.
+    metrics = {re.sub(r"[\r\n]", " ", name): value for name, value in record.get("metrics", {}).items()}
     csv.writer(text, lineterminator="\n").writerows([*head, name, value] for name, value in metrics.items())
     return text.getvalue()
 
@@ -171,24 +172,25 @@ _KINDS = {".jsonl": _Kind("", _json_line, _parse_json), ".csv": _Kind(",".join(_
 
 
 def _begin(path: Path, kind: _Kind, first: Event) -> float:
-    """Keep the lines of a log before the first event of a run; return the seconds of the last one."""
+    """Remove the lines of a log that a run will write again. Return the seconds of the last remaining line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    finished = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))  # else the rest of the step happens again
-    kept = [
+    # Without an evaluation of this step in the history, the run repeats all events after the step.
+    evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))
+    remaining = [
         (line, seconds)
         for line, event, step, seconds in (_lines(path, kind) if path.exists() else ())
-        if step < first.step or (step == first.step > 0 and (event == "Stepped" or (finished and event != "Stopped")))
+        if step < first.step or (step == first.step > 0 and (event == "Stepped" or (evaluated and event != "Stopped")))
     ]
-    write_whole(path, (kind.header + "".join(line for line, _ in kept)).encode())
-    return kept[-1][1] if kept else 0.0
+    write_whole(path, (kind.header + "".join(line for line, _ in remaining)).encode())
+    return remaining[-1][1] if remaining else 0.0
 
 
 def _lines(path: Path, kind: _Kind) -> Iterator[tuple[str, str, int, float]]:
-    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # the last one is empty, or was not written whole
-    for place, line in enumerate(lines, 1):
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # the text after the last newline is empty or an incomplete line
+    for number, line in enumerate(lines, 1):
         if f"{line}\n" == kind.header:
             continue
         try:
             yield f"{line}\n", *kind.read(line)
         except (ValueError, KeyError, TypeError, StopIteration) as error:
-            raise DataError(f"{path} is not a log of log_metrics: line {place} is {line!r:.80}. Use another file.") from error
+            raise DataError(f"{path} is not a log of log_metrics: line {number} is {line!r:.80}. Use another file.") from error

@@ -25,11 +25,11 @@ from mlxfp.training.steps.state import TrainState
 
 _SQLITE = "sqlite:///"
 _ODD = re.compile(r"[^\w./: -]")
-_LONGEST = 6000  # characters of a setting in MLflow
-_PATIENCE = 10.0  # seconds for a server to answer
+_LONGEST = 6000  # maximum number of characters of an MLflow parameter
+_PATIENCE = 10.0  # seconds to wait for an answer of the server
 
 
-def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
+def log_mlflow(  # noqa: PLR0913  # settings of MLflow
     experiment: str,
     *,
     uri: str | None = None,
@@ -40,24 +40,24 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
     model: str | None = None,
     ranks: Ranks | None = None,
 ) -> Observer:
-    """Log a run to MLflow: `params` at the start, the metrics by step, the files and folders of `artifacts` and the model at the end.
+    """Log a run to MLflow: `params` at the start, metrics by step, and the files of `artifacts` and the model at the end.
 
-    Steps are batches. Metrics of steps are called `train/loss` etc., metrics of epochs `epoch/loss` etc.; metrics of evaluations keep the
-    name. `uri` is the tracking server, such as `sqlite:///mlflow.db`; the default is the configuration of MLflow. A missing experiment is
-    created; the files of an experiment in SQLite are next to the database. `parent` is the id of the parent of a nested run, as in
-    cross-validation. After a checkpoint, logging goes on in the last run with this `name` and `parent`, without duplicates. With `model`,
-    the last state is logged as an MLflow model (`state.safetensors`, for `load_state`) and registered under this name. With `ranks`, only
-    rank 0 logs.
+    Steps in MLflow count batches. Metrics of steps are called `train/loss` etc., and metrics of epochs `epoch/loss` etc. Metrics
+    of evaluations keep their names. `uri` is the tracking server, such as `sqlite:///mlflow.db`; the default is the configuration of
+    MLflow. A missing experiment is created. The files of an experiment in SQLite are stored next to the database. `parent` is the id of the
+    parent run, for example in cross-validation. A run continued from a checkpoint logs to the last run with this `name` and `parent`,
+    without duplicates. `model` is a registered model name: the last state is logged as an MLflow model (`state.safetensors`, for
+    `load_state`) and registered. With `ranks`, only rank 0 logs.
 
-    A separate thread calls MLflow, so MLflow never fails or slows the training: an error becomes a `Warned` event, once for each message,
-    and a warning of the logger `mlxfp`. Logging stops after three failed calls in a row. The end of a run waits for MLflow. Raises
+    A separate thread calls MLflow, so MLflow never stops or delays training. Each error message appears once as a `Warned` event and as a
+    warning of the logger `mlxfp`. Logging stops after three consecutive failures. The end of a run waits for MLflow. Raises
     `MissingExtraError` if MLflow is not installed.
 
     >>> log_mlflow("titanic", uri="sqlite:///mlflow.db", params={"learning_rate": 1e-3}, parent=7)
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentTypeError: parent must be a string, got parent=7.
 
-    See also: `log_trackio`, `log_tensorboard`; `log_metrics` for a plain file, which can be one of the artifacts.
+    See also: `log_trackio`, `log_tensorboard`, and `log_metrics` for a plain file, which may be an artifact.
     """
     texts = {"experiment": experiment, "uri": uri, "name": name, "parent": parent, "model": model}
     check_text(**{key: value for key, value in texts.items() if value is not None})
@@ -70,15 +70,15 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
 
 @frozen
 class MlflowRun:
-    """A run in MLflow, as a `Tracker` with files and models. Methods raise the errors of MLflow."""
+    """A `Tracker` for a run in MLflow, with files and models. Methods raise the errors of MLflow."""
 
-    mlflow: Any  # the module
+    mlflow: Any  # the module `mlflow`
     client: Any
     id: str
     resumed: bool = False
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Log the settings of a new run. Long values are cut: MLflow would refuse all settings."""
+        """Log the settings of a new run. Long values are cut, because MLflow would refuse all settings."""
         if self.resumed:
             return
         entries = [self.mlflow.entities.Param(_name(name), str(value)[:_LONGEST]) for name, value in params.items()]
@@ -92,7 +92,7 @@ class MlflowRun:
         return {name: max(metric.step for metric in self.client.get_metric_history(self.id, name)) for name in names}
 
     def log_metrics(self, values: Iterable[Number]) -> None:
-        """Log finite numbers: two NaN at one step would break the tables of MLflow."""
+        """Log finite numbers. Two NaN values at one step would break the tables of MLflow."""
         now = int(time() * 1000)
         metrics = [self.mlflow.entities.Metric(_name(name), value, now, step) for name, value, step in values]
         self.client.log_batch(self.id, metrics=metrics)
@@ -103,13 +103,13 @@ class MlflowRun:
             self.client.log_artifact(self.id, str(path))
 
     def log_model(self, name: str, state: TrainState) -> None:
-        """Log a state as a model, and register it."""
+        """Log a state as a model and register the model."""
         with TemporaryDirectory() as folder:
             save_state(Path(folder) / "state.safetensors", state)
             self.register(name, folder, weights="state.safetensors")
 
     def register(self, name: str, folder: str, **flavor: str) -> None:
-        """Log the files in a folder as a model, and register it; `flavor` describes the files."""
+        """Log the files of a folder as a model and register the model. `flavor` describes the files."""
         model = self.mlflow.models.Model(artifact_path="model", run_id=self.id)
         model.add_flavor("mlxfp", **flavor).save(f"{folder}/MLmodel")
         self.client.log_artifacts(self.id, folder, "model")
@@ -121,24 +121,24 @@ class MlflowRun:
         self.client.set_terminated(self.id, status)
 
     def end_children(self, status: str) -> None:
-        """Mark the nested runs that are still running."""
+        """Set the status of all unfinished nested runs."""
         experiment = self.client.get_run(self.id).info.experiment_id
         for child in self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{self.id}' and attributes.status = 'RUNNING'"):
             self.client.set_terminated(child.info.run_id, status)
 
 
 def _name(name: str) -> str:
-    """Return a name with the characters that MLflow takes."""
+    """Replace the characters that MLflow does not accept in a name."""
     return _ODD.sub("_", name)
 
 
-def begin_mlflow_run(  # noqa: PLR0913  # words of MLflow
+def begin_mlflow_run(  # noqa: PLR0913  # settings of MLflow
     experiment: str, *, uri: str | None = None, name: str | None = None, parent: str | None = None, run: str | None = None, step: int = 0
 ) -> MlflowRun:
-    """Begin a run in MLflow, or go on with a run: with the run of the id `run`, or after step 0 with the last run of `name` and `parent`.
+    """Start a run in MLflow, or continue a run: the run with the id `run`, or for `step` > 0 the last run with `name` and `parent`.
 
-    A missing experiment is created. The files of a store in SQLite go into a folder next to the database; MLflow would put the files into
-    the working folder. Raises `OSError` at once if no server answers: the client of MLflow would try for minutes, in silence.
+    A missing experiment is created. Files of an experiment in SQLite are stored next to the database instead of MLflow's default, the
+    working folder. Raises `OSError` at once if the server does not answer; the MLflow client would retry silently for minutes.
 
     >>> import mlxfp as fp
     >>> fp.observers.begin_mlflow_run("titanic", uri="http://localhost:1")  # doctest: +IGNORE_EXCEPTION_DETAIL

@@ -1,4 +1,4 @@
-"""Pictures of runs."""
+"""Plots of training runs."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,15 @@ PathLike = str | os.PathLike[str]
 Points = list[tuple[int, float]]
 
 _SIDE_BY_SIDE = 2
-_IN_A_COLUMN = 10  # names of curves
+_IN_A_COLUMN = 10  # maximum number of curve names per legend column
 
 
 def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
-    """Draw the log of a run, as `log_metrics` writes it to `.jsonl`: loss, learning rate, evaluations, steps per second.
+    """Plot the log of a run, written by `log_metrics` as `.jsonl`: loss, learning rate, evaluations and steps per second.
 
-    Several logs by name, such as those of folds, are drawn over each other. `picture` is a `.png` or `.svg` file. Numbers that are not
-    finite leave a gap. Raises `MissingExtraError` without matplotlib, `MissingFileError` where there is no log, and `DataError` for a
-    file that is not a log or has nothing to draw.
+    A dict of logs by name, such as the logs of folds, is drawn in common axes. `picture` is a `.png` or `.svg` file. Non-finite numbers
+    leave a gap. Raises `MissingExtraError` without matplotlib, `MissingFileError` for a missing log, and `DataError` for a file that is
+    not a log or has no metrics.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %d, "metrics": {"loss": 0.5, "learning_rate": 0.1}}'
@@ -33,10 +33,10 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
     True
     """
     if Path(picture).suffix not in (".png", ".svg"):
-        raise ArgumentError(f"A picture is a .png or .svg file, got {os.fspath(picture)!r}. Give it one of these endings.")
+        raise ArgumentError(f"A picture is a .png or .svg file, got {os.fspath(picture)!r}. Use one of these suffixes.")
     if not isinstance(log, str | os.PathLike | Mapping):
         raise ArgumentTypeError(
-            f"log must be the path of a log, or a dict of several by name, got {type(log).__name__}: {log!r:.80}. "
+            f"log must be the path of a log, or a dict of log paths by name, got {type(log).__name__}: {log!r:.80}. "
             'Write {"first": "a.jsonl", "second": "b.jsonl"}.'
         )
     figures = optional("matplotlib.figure", extra="plots", needed_by="plot_run")
@@ -49,22 +49,22 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
                 panels.setdefault(title, {})[f"{name} {curve}".strip()] = points
     if not panels:
         named = ", ".join(os.fspath(path) for path in logs.values())
-        raise DataError(f"{named} has nothing to draw: no metrics were read. Make more steps, or lower log_every.")
+        raise DataError(f"{named} has no metrics to plot. Train for more steps, or lower log_every.")
     rows = -(-len(panels) // _SIDE_BY_SIDE)
     figure = figures.Figure(figsize=(12, 3.5 * rows), layout="constrained")
-    for place, (title, curves) in enumerate(panels.items(), 1):
-        axes = figure.add_subplot(rows, min(len(panels), _SIDE_BY_SIDE), place)
+    for index, (title, curves) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(rows, min(len(panels), _SIDE_BY_SIDE), index)
         axes.set(title=title, xlabel="step")
         for name, points in curves.items():
             axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) == 1 else None)
         if len(curves) > 1:
             axes.legend(fontsize="x-small", ncols=-(-len(curves) // _IN_A_COLUMN))
-    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text in SVG files stays searchable
         figure.savefig(os.fspath(picture))
 
 
 def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points]]:
-    """Return the curves of a log, for drawing: title of the picture -> name of the curve -> points (step, value).
+    """Return the curves of a log for plotting: plot title -> curve name -> points (step, value).
 
     >>> log_panels([{"event": "Evaluated", "step": 5, "metrics": {"valid/loss": 0.7}}])["loss"]
     {'valid/loss': [(5, 0.7)]}
@@ -76,7 +76,7 @@ def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points
     panels["steps per second"] = _speeds(lines)
     for name, points in trained.items():
         panels.setdefault("learning rate" if name.startswith("learning_rate") else name, {})[name] = points
-    panels.pop("weight", None)  # says how large the batches are, not how the run goes
+    panels.pop("weight", None)  # `weight` shows the batch size, not the progress
     return panels
 
 

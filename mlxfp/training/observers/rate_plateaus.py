@@ -1,4 +1,4 @@
-"""A learning rate that is reduced when a metric stops improving."""
+"""Reduction of the learning rate when a metric stops improving."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -16,12 +16,11 @@ from mlxfp.training.optimization.learning_rates import is_rate
 
 
 def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: int, factor: float = 0.5) -> Observer:
-    """Multiply the learning rate by `factor` after `patience` evaluations in a row without a new best `metric`, then begin to wait again.
+    """Multiply the learning rate by `factor` after `patience` evaluations in a row without a new best `metric`. Counting then restarts.
 
-    `control` is that of the run: `control = Control()`, and `fit(..., control=control)`. Each reduction is a `StateChanged` event. The
-    rate is a part of the state, so it is saved and loaded with it, and a run that continues from a checkpoint with its history reduces
-    it where it would have. The optimizer must have a number as its rate: a schedule would set it again at every step, and that raises
-    `ArgumentError`. Put it after `evaluate_every`.
+    Pass the same `control` to `fit(..., control=control)`. Each reduction is a `StateChanged` event. The learning rate is part of the state
+    and of checkpoints, so a run continued with its history makes the same reductions. The optimizer needs a constant learning rate, because
+    a schedule would reset the rate at every step; a schedule raises `ArgumentError`. Put `reduce_on_plateau` after `evaluate_every`.
 
     >>> reduce_on_plateau("loss", control=Control(), mode="min", patience=2, factor=1.5)
     Traceback (most recent call last):
@@ -35,7 +34,7 @@ def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: in
 
 
 def scaled_rates(opt: Any, factor: float) -> Any:
-    """Return an optimizer's state with every learning rate multiplied and the rest unchanged."""
+    """Return the state of an optimizer with all learning rates multiplied by `factor`."""
     structure, leaves = flatten(opt)
     return unflatten(structure, [leaf * factor if is_rate(path) else leaf for path, leaf in zip(paths(structure), leaves, strict=True)])
 
@@ -44,22 +43,22 @@ def _reduce_on_plateau(
     events: Iterable[Event], *, tracker: PlateauTracker, control: Control, patience: int, factor: float
 ) -> Iterator[Event]:
     reason = f"reduce_on_plateau: learning rate x {factor:g}"
-    reduced: list[float] = []  # the rates that the next step should have
+    reduced: list[float] = []  # expected learning rates of the next step
     for event in warned_if_unused(events, "reduce_on_plateau", tracker.metric):
         for metrics in metrics_in(event):
             tracker = tracker.after(metrics)
             if tracker.waited >= patience:
                 tracker = evolve(tracker, waited=0)
-                if isinstance(event, Evaluated):  # the reductions of a run that continues are in its state
+                if isinstance(event, Evaluated):  # earlier reductions are already in the state of a continued run
                     control.request(lambda state: evolve(state, opt=scaled_rates(state.opt, factor)), reason)
         if isinstance(event, StateChanged) and event.reason == reason:
             reduced = event.learning_rates
         elif isinstance(event, Stepped) and reduced:
-            found = event.learning_rates
-            if found != reduced:
+            rates = event.learning_rates
+            if rates != reduced:
                 raise ArgumentError(
-                    f"reduce_on_plateau set the learning rate to {reduced}, and after the next step it was {found}: a schedule sets it. "
-                    "Give the optimizer a number as its learning rate."
+                    f"reduce_on_plateau set the learning rate to {reduced}, but a schedule changed it to {rates} in the next step. "
+                    "Build the optimizer with a number as learning rate."
                 )
             reduced = []
         yield event

@@ -1,4 +1,4 @@
-"""Functions as observers."""
+"""Observers that call a function."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -12,10 +12,10 @@ E = TypeVar("E", bound=Event)
 
 
 def on_event(kind: type[E], function: Callable[[E], object]) -> Observer:
-    """Call `function(event)` for every event of a kind, before it is passed on; `events.Event` is all of them.
+    """Call `function(event)` for every event of type `kind`, before the event is passed on. `events.Event` matches all events.
 
-    An error in the function ends the run. Its result is not used. To add events or to end the run, write an observer: a generator
-    function of the events.
+    An error in the function ends the run. The result of the function is ignored. To add events or to end the run, write an observer: a
+    generator function of the events.
 
     >>> import mlxfp as fp
     >>> events = [fp.events.Evaluated(fp.TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]

@@ -1,4 +1,4 @@
-"""The progress of a run on the console."""
+"""Progress of a run on the console."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -13,17 +13,17 @@ from mlxfp.support.progress import bar_class, is_live, progress_file, write_line
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_KEPT = 0.99  # of the weight of a step when another one is made: the sums are those of the last hundred
+_KEPT = 0.99  # weight of the previous steps after a new step, which averages over about 100 steps
 
 
 @explain_call
 def progress(*, file: TextIO | None = None, ranks: Ranks | None = None) -> Observer:
-    """Show the progress of the run on standard error, or in `file`: step, loss, steps per second, time left, evaluations, the end.
+    """Show the progress of a run on standard error or in `file`: step, loss, steps per second, remaining time, evaluations and the end.
 
-    On a terminal and in a notebook a bar is drawn; otherwise a line is written for every reading of the metrics, and one before as soon as
-    the speed is known. The speed is that of about the last hundred steps, with the time to read their data, but without evaluations and
-    checkpoints, the first step of the run, and those that were compiled for a new shape; so is the time left. It shows the events of the
-    observers before it, so put it last. With `ranks`, only rank 0 shows it. `runtime.show_progress("never")` keeps standard error quiet.
+    Terminals and notebooks show a progress bar. Other files get one line whenever `fit` reads the metrics, and one line as soon as the
+    speed is known. The speed is an average over about 100 steps. It includes the time to read data, but not evaluations, checkpoints,
+    the first step, and steps compiled for a new shape. Put `progress` last, because only events of earlier observers are shown. With
+    `ranks`, only rank 0 shows progress. `runtime.show_progress("never")` turns off the output on standard error.
 
     >>> import sys
     >>> from mlxfp.core.pipelines import pipe
@@ -42,7 +42,7 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
     if out is None:
         yield from events
         return
-    view, told, waited, bar = _View(monotonic()), False, monotonic(), None
+    view, written, waited, bar = _View(monotonic()), False, monotonic(), None
     live = is_live(out)
     try:
         for event in events:
@@ -51,39 +51,39 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
             if isinstance(event, Stepped):
                 if live:
                     bar = _drawn(bar, out, view, event)
-                elif event.metrics or (view.rate and not told):
+                elif event.metrics or (view.rate and not written):
                     write_line(out, view.line(event, now))
-                    told = True
+                    written = True
             elif _has_line(event):
                 if isinstance(event, Stopped) and bar is not None:
                     bar.leave = False
                     bar.close()
                 write_line(out, view.line(event, now))
             yield event
-            waited = monotonic()  # what observers and programs do with the event is not the time of the next one
+            waited = monotonic()  # the time spent in later observers and user code is not counted
     finally:
         if bar is not None:
-            bar.close()  # the bar stays if the run was stopped from outside
+            bar.close()  # the bar stays visible if the run is stopped from outside
 
 
 @define
 class _View:
-    """What is known of a run so far. The speed is the quotient of two sums in which a step counts less the longer it is ago."""
+    """Displayed values of a run. The speed is a ratio of two sums with exponentially decaying weights."""
 
     began: float
     total: int | None = None
     loss: str = ""
     steps: float = 0.0
     seconds: float = 0.0
-    first: bool = True  # no step was made so far
+    first: bool = True  # True until the first step is done
 
     @property
     def rate(self) -> float:
-        """Steps per second, 0 if that is not known."""
+        """Steps per second, or 0 if unknown."""
         return self.steps / self.seconds if self.seconds else 0.0
 
     def add(self, event: Event, seconds: float) -> None:
-        """Take an event into account that came after some time of waiting for it alone."""
+        """Update the values with an event. `seconds` is the time spent waiting for the event."""
         if isinstance(event, Stepped):
             if not self.first and not event.compiled:
                 self.steps, self.seconds = _KEPT * self.steps + 1, _KEPT * self.seconds + seconds
@@ -91,7 +91,7 @@ class _View:
             if event.metrics:
                 self.loss = _words(event.metrics, ["loss"]) or self.loss
         elif isinstance(event, EpochEnded) and self.steps:
-            self.seconds += seconds  # the rest of the last step: it is read here
+            self.seconds += seconds  # the end of an epoch also waits for the last step on the device
         elif isinstance(event, RunStarted):
             self.total = event.total
 
@@ -106,16 +106,16 @@ class _View:
         return f"{end}{''.join(self.parts(event))}{took}"
 
     def parts(self, event: Event) -> tuple[str, str]:
-        """Say what is done; and the loss, the speed and the time left."""
+        """Return the position in the run, and a text with loss, speed and remaining time."""
         rate = self.rate
         done = f"{event.step}/{self.total}" if self.total else f"{event.step}"
         speed = f"  {rate:.1f} steps/s" if rate else ""
-        left = f"  eta {_clock((self.total - event.step) / rate)}" if rate and self.total and self.total > event.step else ""
-        return f"epoch {event.epoch + 1}  step {done}", f"{self.loss}{speed}{left}"
+        eta = f"  eta {_clock((self.total - event.step) / rate)}" if rate and self.total and self.total > event.step else ""
+        return f"epoch {event.epoch + 1}  step {done}", f"{self.loss}{speed}{eta}"
 
 
 def _drawn(bar: Any, file: TextIO, view: _View, event: Stepped) -> Any:
-    """Draw the bar of a step and return the bar. `bar=None` starts a bar."""
+    """Update the progress bar for a step and return the bar. `bar=None` creates a bar."""
     done, speed = view.parts(event)
     text = "{desc}  |{bar}|" + speed if view.total else "{desc}" + speed
     if bar is None:
@@ -131,12 +131,12 @@ def _has_line(event: Event) -> bool:
 
 
 def _text_between_steps(event: Event) -> str:
-    """Return the text for an event between two steps, or nothing."""
+    """Return the text of an event between two steps, or an empty text."""
     match event:
         case Evaluated(metrics=metrics):
             return _words(metrics, metrics)
-        case StateChanged(reason=said) | Warned(message=said):
-            return f"  {said}"
+        case StateChanged(reason=text) | Warned(message=text):
+            return f"  {text}"
     return ""
 
 

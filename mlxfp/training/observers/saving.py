@@ -1,4 +1,4 @@
-"""Observers that write checkpoints, in a thread of their own."""
+"""Observers that write checkpoints in a separate thread."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,11 +34,11 @@ from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.optimization.hyperparameters import changed
 from mlxfp.training.steps.state import evaluate_state
 
-Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has what the event does not have of a checkpoint
+Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has the fields of a checkpoint that the event lacks
 
 
 @explain_call
-def checkpoint(  # noqa: PLR0913  # all have defaults but one, and are named
+def checkpoint(  # noqa: PLR0913  # optional settings with defaults
     folder: str | os.PathLike[str],
     *,
     steps: int | None = None,
@@ -47,20 +47,21 @@ def checkpoint(  # noqa: PLR0913  # all have defaults but one, and are named
     config: Mapping[str, Any] | None = None,
     ranks: Ranks | None = None,
 ) -> Observer:
-    """Write checkpoints to a folder: after every epoch, or every `steps` steps, or every `seconds`; and one at the end.
+    """Write checkpoints to a folder: after every epoch, every `steps` steps, or every `seconds`; and at the end.
 
-    They are called `step-00001200.safetensors`, and the last `keep` are kept. `load_latest` continues the run from them, bit for bit.
-    Files are written in a thread, one at a time, and get their names when they are complete; a `CheckpointSaved` event says so, some
-    steps later. A checkpoint is due at the first reading of the metrics after its time, so no state is saved after a loss that was not
-    finite. It is the state after a step: an evaluation at that step is made again when the run continues.
+    Files are called `step-00001200.safetensors`. The last `keep` files are kept. `load_latest` continues the run bit-identically. A thread
+    writes one file at a time and renames a complete file to its final name. A `CheckpointSaved` event follows some steps later. Checkpoints
+    wait until `fit` has read and checked the metrics, so no state with a non-finite loss is saved. A state is saved before the evaluations
+    of its step, so a continued run repeats these evaluations.
 
-    With `ranks` every rank writes into a folder of its own in this one, since each has a cursor of its own rows, and
-    `load_latest(folder, like, ranks=ranks)` continues all of them from the same step.
+    With `ranks`, every rank writes into its own subfolder, because each rank has a cursor for its own rows.
+    `load_latest(folder, like, ranks=ranks)` continues all ranks from the same step.
 
-    Where the run continues from one of them with an optimizer of other settings, such as betas, a `Warned` event says so.
+    A `Warned` event reports a run continued with other optimizer settings than the checkpoint, such as other betas.
 
-    Put it after `evaluate_every` and after observers that may end the run. An error of writing is raised at one of the next events, and
-    `ArgumentError` at the start for a folder with later checkpoints than the run's first state: they would be taken for its own.
+    Put `checkpoint` after `evaluate_every` and after observers that may end the run. A write error is raised at one of the next events.
+    Raises `ArgumentError` at the start if the folder has checkpoints of later steps, because `load_latest` would mistake them for files of
+    this run.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
@@ -77,13 +78,13 @@ def checkpoint(  # noqa: PLR0913  # all have defaults but one, and are named
     See also: `checkpoint_best`, `save_state`.
     """
     if steps is not None and seconds is not None:
-        raise ArgumentError(f"Give one of steps and seconds, got steps={steps!r} and seconds={seconds!r}. For both, use checkpoint twice.")
+        raise ArgumentError(f"Pass steps or seconds, got steps={steps!r} and seconds={seconds!r}. For both, use checkpoint twice.")
     if steps is not None:
         check_positive(steps=steps)
     if seconds is not None and not seconds > 0:
         raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
     check_positive(keep=keep)
-    json_text(config or {})  # now, and not in the thread that writes
+    json_text(config or {})  # raises an error here rather than later in the writing thread
     check_types((type(None), Ranks), ranks=ranks)
     due = partial(_is_due, steps=steps, seconds=seconds)
     return partial(_checkpoint, folder=folder_of(folder, ranks), due=due, keep=keep, config=config, shared=ranks is not None)
@@ -93,10 +94,10 @@ def checkpoint(  # noqa: PLR0913  # all have defaults but one, and are named
 def checkpoint_best(
     path: str | os.PathLike[str], metric: str, *, mode: Mode, config: Mapping[str, Any] | None = None, ranks: Ranks | None = None
 ) -> Observer:
-    """Write a checkpoint to one file whenever an evaluation has a new best `metric`. Put it after `evaluate_every`.
+    """Write a checkpoint to `path` after every evaluation with a new best `metric`. Put `checkpoint_best` after `evaluate_every`.
 
-    Otherwise like `checkpoint`. A run that continues from a checkpoint with its history knows the best value so far. With `ranks`, only
-    rank 0 writes: the state is the same on all. So a model that is divided between ranks is refused (`ArgumentError`).
+    A `CheckpointSaved` event comes before the evaluation. A run continued with its history knows the best value so far. With `ranks`, only
+    rank 0 writes, because all ranks have the same state. Raises `ArgumentError` for a model divided between ranks.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -113,7 +114,7 @@ def checkpoint_best(
     return partial(_of_whole_models, write=write)
 
 
-def _checkpoint(  # noqa: PLR0913  # as above
+def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
     events: Iterable[Event],
     *,
     folder: Path,
@@ -134,10 +135,11 @@ def _checkpoint(  # noqa: PLR0913  # as above
             if saver.after(event):
                 yield from saver.wait()
             if due(event, last, moment):
-                yield from saver.save(event, tuple(each for each in saver.history if each.step < event.step))  # more may follow
+                earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
+                yield from saver.save(event, earlier)  # excludes evaluations of the current step, because more may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
-                yield from saver.save(event, saver.history)  # of this step, too: nothing more happens at it
+                yield from saver.save(event, saver.history)  # includes evaluations of the current step, because no more follow
                 yield from saver.wait()
             yield event
         yield from saver.wait()
@@ -153,24 +155,23 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
             before, tracker = tracker, tracker.after_event(event)
             if isinstance(event, Evaluated) and tracker.best != before.best:
                 yield from saver.save(event, saver.history)
-            elif isinstance(event, Stopped):
-                yield from saver.wait()
+                yield from saver.wait()  # an observer further on may end the run with the next event
             yield event
         yield from saver.wait()
 
 
 def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Event]:
     for event in write(events):
-        if isinstance(event, RunStarted) and event.state.shards is not None:  # on all ranks, before the first step
+        if isinstance(event, RunStarted) and event.state.shards is not None:  # raised on all ranks, before the first step
             raise ArgumentError(
-                f"checkpoint_best writes one file, and the model is divided between {event.state.shards.count} ranks. Use "
-                "checkpoint(folder, ranks=ranks), which writes one on each."
+                f"checkpoint_best writes one file, but the model is divided between {event.state.shards.count} ranks. Use "
+                "checkpoint(folder, ranks=ranks), which writes one file per rank."
             )
         yield event
 
 
 def _is_due(event: Event, last: int, moment: float, *, steps: int | None, seconds: float | None) -> bool:
-    """Tell whether a checkpoint is due, the last one being that of step `last`, written at `moment`."""
+    """Return True if a checkpoint is due. The previous checkpoint has the step `last` and the time `moment`."""
     if not (isinstance(event, EpochEnded) or (isinstance(event, Stepped) and event.metrics and (steps or seconds))):
         return False
     if steps is not None:
@@ -180,7 +181,7 @@ def _is_due(event: Event, last: int, moment: float, *, steps: int | None, second
 
 @define
 class _Saver:
-    """Saves one event at a time in a thread, and knows the evaluations so far."""
+    """A thread that writes one checkpoint at a time, and the evaluations so far."""
 
     _write: Write
     history: tuple[Evaluation, ...] = ()
@@ -192,7 +193,7 @@ class _Saver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Wait for the writing. Its error must not hide the one that ended the run."""
+        """Wait for the pending file. A write error must not hide the error that ended the run."""
         try:
             list(self.wait())
         except Exception as failed:
@@ -203,7 +204,7 @@ class _Saver:
             self._pool.shutdown()
 
     def after(self, event: Event) -> bool:
-        """Take an event into account, and tell whether a file has been written meanwhile, which `wait` reports."""
+        """Record an event. Return True if the pending file is complete, so that `wait` returns at once."""
         if isinstance(event, RunStarted):
             self.history, self.optimizer = event.history, event.optimizer
         elif isinstance(event, Evaluated):
@@ -211,35 +212,38 @@ class _Saver:
         return self._writing is not None and self._writing[1].done()
 
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
-        """Begin to write, after the file before is written."""
+        """Wait for the previous file, then start writing a file."""
         yield from self.wait()
-        evaluate_state(event.state)  # here: another thread can only read arrays that are computed
+        evaluate_state(event.state)  # computed here, because other threads can only read computed arrays
         mx.eval(event.running.unread)
         self._writing = event, self._pool.submit(self._write, event, {"history": history, "optimizer": self.optimizer})
 
     def wait(self) -> Iterator[CheckpointSaved]:
-        """Wait until nothing is being written."""
+        """Wait for the pending file, if any, and yield its event."""
         if self._writing is not None:
             (event, future), self._writing = self._writing, None
             yield event.derive(CheckpointSaved, future.result())
 
 
-def _write(event: Event, kept: Mapping[str, Any], *, path: Path, config: Mapping[str, Any] | None) -> Path:
+def _write(event: Event, extra: Mapping[str, Any], *, path: Path, config: Mapping[str, Any] | None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_state(path, event.state, cursor=event.cursor, running=event.running, config=config, **kept)
+    save_state(path, event.state, cursor=event.cursor, running=event.running, config=config, **extra)
     return path
 
 
-def _write_numbered(event: Event, kept: Mapping[str, Any], *, folder: Path, keep: int, config: Mapping[str, Any] | None) -> Path:
-    path = _write(event, kept, path=folder / name_of(event.step), config=config)
-    there = numbered(folder)
-    for step in sorted(there)[:-keep]:
-        there[step].unlink(missing_ok=True)
+def _write_numbered(event: Event, extra: Mapping[str, Any], *, folder: Path, keep: int, config: Mapping[str, Any] | None) -> Path:
+    path = _write(event, extra, path=folder / name_of(event.step), config=config)
+    paths = numbered(folder)
+    for step in sorted(paths)[:-keep]:
+        paths[step].unlink(missing_ok=True)
     return path
 
 
 def _check_folder(folder: Path, step: int, *, drop: bool) -> None:
-    """Raise `ArgumentError` for checkpoints of later steps; with `drop` remove them: other ranks were killed before they wrote theirs."""
+    """Raise `ArgumentError` for checkpoints of later steps. `drop=True` removes these files instead.
+
+    With several ranks, some ranks may have been killed before they wrote the later checkpoints, which are then useless.
+    """
     remove_unfinished(folder, "step-*")
     paths = [path for number, path in sorted(numbered(folder).items()) if number > step]
     if drop:
@@ -247,6 +251,6 @@ def _check_folder(folder: Path, step: int, *, drop: bool) -> None:
             path.unlink()
     elif later := [path.name for path in paths]:
         raise ArgumentError(
-            f"{folder} has checkpoints of later steps than the run begins with: {', '.join(later)}, and the run begins at step {step}. "
-            "Continue with load_latest, or use another folder."
+            f"The run begins at step {step}, but {folder} has checkpoints of later steps: {', '.join(later)}. "
+            "Continue the saved run with load_latest, or use another folder."
         )

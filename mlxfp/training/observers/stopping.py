@@ -19,8 +19,8 @@ from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
 def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     """End the run after `patience` evaluations in a row without a new best `metric`, with a `Stopped` event.
 
-    Put it after `evaluate_every`, and before observers that should see the end. A run that continues from a checkpoint with its
-    history stops where it would have stopped. Raises `UnknownNameError` for an evaluation without the metric.
+    Put `early_stopping` after `evaluate_every`, and before observers that should see the end. A run continued with its history stops at
+    the same step as an uninterrupted run. Raises `UnknownNameError` for an evaluation without the metric.
 
     >>> import mlxfp as fp
     >>> losses = [0.5, 0.4, 0.45, 0.41, 0.3]
@@ -36,10 +36,10 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
 
 
 def time_budget(seconds: float, *, ranks: Ranks | None = None) -> Observer:
-    """End the run when it has taken this long, at the next reading of the metrics, with a `Stopped` event.
+    """End the run after `seconds`, as soon as `fit` reads the metrics, with a `Stopped` event.
 
-    The time before a checkpoint does not count. Evaluations and compilation do. With `ranks`, the clock of rank 0 decides for all:
-    clocks differ, and a rank that ends alone leaves the others waiting.
+    Evaluations and compilation count. The time of the run before a checkpoint does not count. With `ranks`, the clock of rank 0 decides for
+    all ranks. Clocks differ, and a rank that stopped alone would leave the other ranks waiting.
 
     >>> import mlxfp as fp
     >>> events = [fp.events.Stepped(fp.TrainState({}, {}, {}, step, 0), None, 0, {"loss": 0.5}) for step in range(100)]
@@ -53,12 +53,12 @@ def time_budget(seconds: float, *, ranks: Ranks | None = None) -> Observer:
 
 
 def stop_on_signal(name: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"] = "SIGTERM", *, ranks: Ranks | None = None) -> Observer:
-    """End the run after the step in which the process gets a signal, with a `Stopped` event whose reason is its name.
+    """End the run after the current step when the process receives a signal. The reason of the `Stopped` event is the signal name.
 
-    A batch system sends SIGTERM some time before it takes a machine away: `checkpoint`, behind this observer, then writes a last
-    checkpoint. SIGINT is Ctrl-C. The second signal does what it did before the run, and so does the first one after the run. It is for the
-    main thread, the only one in which Python handles signals; in others it raises `ArgumentError` when the run begins. With `ranks`, the
-    signal of any rank ends the run on all, at the next reading of the metrics.
+    A batch system sends SIGTERM some time before the machine is taken away; a `checkpoint` after this observer then writes a last file.
+    SIGINT is Ctrl-C. A second signal, or a signal after the run, has its previous effect. Python handles signals only in the main
+    thread; a run in another thread raises `ArgumentError` at the start. With `ranks`, a signal on any rank ends the run on all ranks,
+    as soon as `fit` reads the metrics.
 
     >>> import mlxfp as fp
     >>> import signal
@@ -98,14 +98,14 @@ def _time_budget(events: Iterable[Event], *, seconds: float, ranks: Ranks | None
 def _stop_on_signal(events: Iterable[Event], *, number: signal.Signals, ranks: Ranks | None) -> Iterator[Event]:
     if threading.current_thread() is not threading.main_thread():
         raise ArgumentError(
-            "stop_on_signal works in the main thread only, and the run is in another one. Consume its events in the main thread."
+            "stop_on_signal works only in the main thread, but the run is in another thread. Consume the events in the main thread."
         )
-    before = signal.getsignal(number) or signal.SIG_DFL  # None: not a handler of Python
-    came: list[bool] = []
+    before = signal.getsignal(number) or signal.SIG_DFL  # `getsignal` returns None for a handler not installed from Python
+    received: list[bool] = []
 
     def note(*_: object) -> None:
-        came.append(True)
-        signal.signal(number, before)  # for the second one
+        received.append(True)
+        signal.signal(number, before)  # the second signal reaches the previous handler
 
     signal.signal(number, note)
     try:
@@ -113,11 +113,11 @@ def _stop_on_signal(events: Iterable[Event], *, number: signal.Signals, ranks: R
             yield event
             if not isinstance(event, Stepped | EpochEnded):
                 continue
-            if came if ranks is None else _is_read(event) and any(there for (there,) in ranks.gather([bool(came)])):
+            if received if ranks is None else _is_read(event) and any(signalled for (signalled,) in ranks.gather([bool(received)])):
                 yield _stopped(events, event, number.name)
                 return
     finally:
-        with suppress(ValueError):  # not the main thread: Python collects what nobody closed
+        with suppress(ValueError):  # `signal.signal` raises ValueError if garbage collection closes the stream in another thread
             if signal.getsignal(number) is note:
                 signal.signal(number, before)
 
@@ -127,5 +127,5 @@ def _is_read(event: Event) -> bool:
 
 
 def _stopped(events: Iterable[Event], event: Event, reason: str) -> Stopped:
-    getattr(events, "close", lambda: None)()  # now, and not when the last reference is gone: threads may be preparing batches
+    getattr(events, "close", lambda: None)()  # close explicitly, because threads may still be preparing batches
     return event.derive(Stopped, reason)

@@ -1,4 +1,4 @@
-"""The protocol of experiment trackers and the loop of the observers: an error of a tracker never ends the training."""
+"""The protocol of experiment trackers, and a logging loop that keeps training alive if a tracker fails."""
 
 import logging
 from collections import deque
@@ -16,13 +16,13 @@ from mlxfp.training.observers.logs import numbers_of
 from mlxfp.training.steps.state import evaluate_state
 
 _LOGGER = logging.getLogger("mlxfp")
-_TRIES = 3  # failed jobs in a row, after which a server is taken for dead: each job waits for it
+_TRIES = 3  # number of consecutive failures before logging stops; every failed job may wait for a timeout
 
 Number = tuple[str, float, int]  # name, value and step of a metric
 
 
 class Tracker(Protocol):
-    """A run in an experiment tracker. Methods raise the errors of the tracker; an observer calls the methods in one thread, in order.
+    """A run in an experiment tracker. Methods raise the errors of the tracker. Observers call the methods in order, from one thread.
 
     >>> import mlxfp as fp
     >>> def log_score(run: fp.observers.Tracker, score: float) -> None:
@@ -37,10 +37,10 @@ class Tracker(Protocol):
         """Log finite numbers."""
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric with the characters that the tracker accepts."""
+        """Return the metric name without characters that the tracker does not accept."""
 
     def last_steps(self) -> Mapping[str, int]:
-        """Return the last logged step of each metric of a continued run: an observer logs later steps only."""
+        """Return the last logged step of each metric in a continued run. Observers log later steps only."""
 
     def end(self, status: str) -> None:
         """Mark the run as FINISHED, KILLED or FAILED."""
@@ -54,10 +54,10 @@ def track(
     params: Mapping[str, Any],
     at_end: Sequence[Callable[..., object]] = (),
 ) -> Iterator[Event]:
-    """Yield the events and log the numbers of the events; warnings begin with `source`, the name of the observer.
+    """Yield the events and log their numbers. Warnings start with `source`, the name of the observer.
 
-    `begin(step=...)` gets the step of the first event: after step 0, a run continues. The functions of `at_end` get the tracker, and the
-    last state as `state`.
+    `begin(step=...)` starts the tracker with the step of the first event; a positive step continues a run. The functions in `at_end`
+    receive the tracker, and the last state as `state`.
     """
     with ExitStack() as stack:
         worker: _Worker | None = None
@@ -66,11 +66,11 @@ def track(
                 worker = stack.enter_context(_Worker(source, partial(begin, step=event.step)))
                 worker.submit(lambda run: run.log_params(params))
             numbers = [(_metric_name(event, name), float(value), event.step) for name, value in numbers_of(event).items()]
-            finite = [number for number in numbers if isfinite(number[1])]  # no tracker draws infinity or NaN
+            finite = [number for number in numbers if isfinite(number[1])]  # trackers do not plot infinity or NaN
             if finite:
                 worker.log(finite)
             if isinstance(event, Stopped):
-                evaluate_state(event.state)  # in this thread: the other thread must not compute arrays
+                evaluate_state(event.state)  # computed here, because the tracking thread must not compute arrays
                 for job in at_end:
                     worker.submit(partial(job, state=event.state))
                 wait(worker.jobs)
@@ -85,7 +85,7 @@ def _metric_name(event: Event, name: str) -> str:
 
 
 class _Worker:
-    """A thread that calls a tracker in order. Errors are kept, not raised."""
+    """Thread that calls a tracker in order. Errors are collected instead of raised."""
 
     def __init__(self, source: str, begin: Callable[[], Tracker]) -> None:
         self._source = source
@@ -94,7 +94,7 @@ class _Worker:
         self._last: Mapping[str, int] | None = None
         self.jobs: deque[Future[Any]] = deque([self._run])
         self._messages: set[str] = set()
-        self._failed = 0  # jobs in a row
+        self._failed = 0  # number of failed jobs in a row
 
     def __enter__(self) -> Self:
         return self
@@ -107,11 +107,11 @@ class _Worker:
         self._pool.shutdown()
 
     def submit(self, job: Callable[[Any], object]) -> None:
-        """Call the job with the run, later; skip the job if the run could not begin."""
+        """Queue a job with the run as argument. The job is skipped if the run could not start."""
         self.jobs.append(self._pool.submit(self._do, job))
 
     def log(self, numbers: Sequence[Number]) -> None:
-        """Log numbers, except numbers that a continued run already has."""
+        """Log numbers, except numbers already in a continued run."""
         self.submit(partial(self._log, numbers=numbers))
 
     def _log(self, run: Tracker, numbers: Sequence[Number]) -> None:
@@ -134,7 +134,7 @@ class _Worker:
         self._failed = 0
 
     def failures(self) -> Iterator[str]:
-        """Yield the errors of finished jobs, each message once."""
+        """Yield the error messages of finished jobs, without repetition."""
         while self.jobs and self.jobs[0].done():
             error = self.jobs.popleft().exception()
             message = failure_text(self._source, error)

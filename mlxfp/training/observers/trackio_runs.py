@@ -17,14 +17,14 @@ from mlxfp.training.observers.tracking import Number, track
 def log_trackio(
     project: str, *, name: str | None = None, group: str | None = None, params: Mapping[str, Any] | None = None, ranks: Ranks | None = None
 ) -> Observer:
-    """Log a run to Trackio: `params` as the configuration, and the metrics by step, with the names of `log_mlflow`.
+    """Log a run to Trackio: `params` as the configuration, and metrics by step, with the names of `log_mlflow`.
 
-    Trackio keeps its projects in SQLite in the folder `TRACKIO_DIR`, or in the Space that it is configured for (`TRACKIO_SPACE_ID`);
-    `trackio show` opens them. Runs of one `group` are shown together. A run that continues from a checkpoint goes on in the last run with
-    this `name`, and what that has already is not logged again. With `ranks`, only rank 0 logs.
+    Trackio stores projects in SQLite in the folder `TRACKIO_DIR`, or in a Hugging Face Space (`TRACKIO_SPACE_ID`). Show projects with
+    `trackio show`. Runs of the same `group` are shown together. A run continued from a checkpoint logs to the last run with this `name`,
+    without duplicates. With `ranks`, only rank 0 logs.
 
-    A separate thread calls Trackio, so Trackio never fails or slows the training: an error becomes a `Warned` event, once for each
-    message, and a warning of the logger `mlxfp`. Raises `MissingExtraError` if Trackio is not installed.
+    A separate thread calls Trackio, so Trackio never stops or delays training. Each error message appears once as a `Warned` event and as
+    a warning of the logger `mlxfp`. Raises `MissingExtraError` if Trackio is not installed.
 
     >>> log_trackio("titanic", name=7)
     Traceback (most recent call last):
@@ -40,18 +40,18 @@ def log_trackio(
 
 @frozen
 class TrackioRun:
-    """A run in Trackio, as a `Tracker`. Methods raise the errors of Trackio."""
+    """A `Tracker` for a run in Trackio. Methods raise the errors of Trackio."""
 
     run: Any
-    storage: Any  # the reader of the files of Trackio
+    storage: Any  # reads the files of Trackio
     reserved: Sequence[str]
     resumed: bool
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Do nothing: a run begins with its configuration."""
+        """Do nothing: the configuration is passed at the start of a run."""
 
     def name_of(self, metric: str) -> str:
-        """Return the name of a metric, with a prefix if Trackio has a column with this name, such as `step`."""
+        """Return the metric name, with a prefix if Trackio reserves the name, such as `step`."""
         return f"metric/{metric}" if metric in self.reserved or metric.startswith("__") else metric
 
     def last_steps(self) -> dict[str, int]:
@@ -65,14 +65,14 @@ class TrackioRun:
             self.run.log({name: value for name, value, at in values if at == step}, step=step)
 
     def end(self, status: str) -> None:
-        """Write the rest; Trackio has no status of runs."""
+        """Write the remaining numbers. Trackio has no run status."""
         self.run.finish()
 
 
 def begin_trackio_run(
     project: str, *, name: str | None = None, group: str | None = None, params: Mapping[str, Any] | None = None, step: int = 0
 ) -> TrackioRun:
-    """Begin a run in a project of Trackio, which is created if necessary; after step 0, go on with the last run of this `name`.
+    """Start a run in a Trackio project, created if necessary. For `step` > 0, continue the last run with this `name`.
 
     >>> import mlxfp as fp
     >>> fp.observers.begin_trackio_run(7)
@@ -84,7 +84,7 @@ def begin_trackio_run(
     check_text(project=project)
     trackio: Any = optional("trackio", extra="trackio", needed_by="observers.begin_trackio_run")
     storage, reserved = trackio.sqlite_storage.SQLiteStorage, trackio.utils.RESERVED_KEYS
-    storage.init_db(project)  # raises if writing fails; later calls only warn
+    storage.init_db(project)  # raises an error if writing fails, while later calls only warn
     known = {str(run.name) for run in trackio.Api().runs(project)}
     resumed = step > 0 and name in known
     texts = {key.lstrip("_"): value if isinstance(value, bool | int | float) else str(value) for key, value in (params or {}).items()}

@@ -1,7 +1,7 @@
 """Optimizers: any `mlx.optimizers.Optimizer` as two pure functions, groups of parameters, and a table of optimizers by name.
 
-An optimizer object is configuration here. Its state is in `TrainState.opt`; the object itself is never changed. To offer another
-optimizer in configurations, add an entry to `OPTIMIZERS`.
+Here an optimizer object is only configuration and never changes; its state is in `TrainState.opt`. To offer another optimizer in
+configurations, add an entry to `OPTIMIZERS`.
 """
 
 import copy
@@ -34,17 +34,17 @@ def __dir__() -> list[str]:
 
 Where = Callable[[str, mx.array], bool]
 _BLOCK = re.compile(r"\bblocks\.(\d+)\.")
-_EMBEDDINGS = ("tokens", "positions", "types")  # of the bodies in models
+_EMBEDDINGS = ("tokens", "positions", "types")  # embedding layers of the backbones in models
 
 
 @explain_call
 def adamw(
     learning_rate: float | Schedule, *, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
 ) -> optimizers.Optimizer:
-    """Make AdamW with bias correction, which MLX's own leaves out unless asked.
+    """Return AdamW with bias correction, which is off by default in MLX's AdamW.
 
-    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. The learning rate is a number of at least 0 or a
-    schedule; raises `ArgumentError` for others.
+    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. The learning rate is a number of at least 0 or a schedule.
+    Raises `ArgumentError` for other numbers.
 
     >>> adamw(1e-3).bias_correction
     True
@@ -54,12 +54,12 @@ def adamw(
 
 
 def by_name(name: str, learning_rate: float | Schedule, *, weight_decay: float = 0.0) -> optimizers.Optimizer:
-    """Make an optimizer of the table `OPTIMIZERS`; the weights of matrices decay, and vectors do not (see `vectors`).
+    """Return an optimizer of the table `OPTIMIZERS`. Weight decay applies to matrices, but not to vectors (see `vectors`).
 
-    What decay is depends on the method: adamw, lion and adafactor shrink the weights themselves (decoupled: Loshchilov and Hutter,
-    2019), adam and sgd add it to the gradients (an L2 penalty), so adam with decay is another method than adamw.
+    The kind of decay depends on the method. adamw, lion and adafactor shrink the weights directly (decoupled decay: Loshchilov and Hutter,
+    2019). adam and sgd add the decay to the gradients (L2 penalty). Therefore adam with decay differs from adamw.
 
-    >>> [each.weight_decay for each in by_name("sgd", 0.1, weight_decay=0.01).optimizers]
+    >>> [part.weight_decay for part in by_name("sgd", 0.1, weight_decay=0.01).optimizers]
     [0.0, 0.01]
     """
     make = OPTIMIZERS[name]
@@ -70,11 +70,11 @@ def by_name(name: str, learning_rate: float | Schedule, *, weight_decay: float =
 
 
 def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimizer) -> optimizers.Optimizer:
-    """Update groups of parameters, each with an optimizer of its own, and all other parameters with `rest`.
+    """Update groups of parameters with separate optimizers, and all other parameters with `rest`.
 
-    A group is (where, optimizer): `where(path, array)` says whether a parameter is in it, such as `vectors` or `matching("body.*")`;
-    paths are those of `Module.parameters()`, as "layers.0.weight". A parameter belongs to the first group that says so. A group without
-    parameters must be a mistake in a name, and raises `ArgumentError` when a state is made.
+    A group is a pair (where, optimizer). `where(path, array)` returns True for a parameter of the group; examples are `vectors` and
+    `matching("body.*")`. Paths are paths of `Module.parameters()`, such as "layers.0.weight". A parameter belongs to the first matching
+    group. A group without parameters is probably a misspelled name, and raises `ArgumentError` when a state is created.
 
     >>> no_decay, decay = adamw(1e-3, weight_decay=0.0), adamw(1e-3, weight_decay=0.1)
     >>> optimizer = grouped((matching("body.*"), frozen()), (vectors, no_decay), rest=decay)
@@ -86,39 +86,40 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
         check_callable(where=where)
         _check(optimizer)
     _check(rest)
-    own = [copy.deepcopy(optimizer) for optimizer in (*(optimizer for _, optimizer in groups), rest)]  # one may be in two groups
-    return optimizers.MultiOptimizer(own, [where for where, _ in groups])
+    # Copies, because two groups may share an optimizer.
+    copies = [copy.deepcopy(optimizer) for optimizer in (*(optimizer for _, optimizer in groups), rest)]
+    return optimizers.MultiOptimizer(copies, [where for where, _ in groups])
 
 
 def frozen() -> optimizers.Optimizer:
-    """Leave parameters as they are: for a group of `grouped`.
+    """Return an optimizer that leaves parameters unchanged, for a group of `grouped`.
 
-    They have no moments, and no gradients are computed for them. Only `clip_norm`, which measures all gradients, still computes them:
-    then freeze the module itself, with `model.body.freeze()`, so that they are not parameters at all.
+    The parameters have no moments, and their gradients are not computed, except with `clip_norm`, which measures all gradients. To avoid
+    this cost, freeze the module with `model.body.freeze()`; the arrays are then no parameters.
 
     >>> params = {"w": mx.ones(2)}
     >>> state = start(frozen(), params)
     >>> print(update(frozen(), {"w": mx.ones(2)}, state, params)[0], state)
     {'w': array([1, 1], dtype=float32)} {'step': array(0, dtype=uint64), 'w': {}}
     """
-    return _Frozen()  # type: ignore[no-untyped-call]  # MLX leaves its __init__ without types
+    return _Frozen()  # type: ignore[no-untyped-call]  # untyped in MLX
 
 
 def matching(*patterns: str) -> Where:
-    """Choose parameters by their path: those that fit one of the patterns, where `*` matches any text, dots too.
+    """Return a function to select parameters whose path matches any of the patterns. `*` matches any text, including dots.
 
     >>> where = matching("body.layers.1.*", "*.norm.*")
     >>> [where(path, mx.zeros(1)) for path in ("body.layers.1.weight", "body.layers.10.weight", "body.layers.10.norm.weight")]
     [True, False, True]
     """
-    check_text(**{f"pattern {place}": pattern for place, pattern in enumerate(patterns)})
+    check_text(**{f"pattern {index}": pattern for index, pattern in enumerate(patterns)})
     if not patterns:
         raise ArgumentError("matching needs at least one pattern, as in matching('body.*').")
     return _Matching(patterns)
 
 
 def vectors(path: str, array: mx.array) -> bool:
-    """Choose parameters with fewer than two axes: biases, and the weights of norms, which should not decay.
+    """Return True for parameters with fewer than two axes: biases and weights of norms, which should not decay.
 
     >>> vectors("norm.weight", mx.zeros(4)), vectors("linear.weight", mx.zeros((4, 4)))
     (True, False)
@@ -128,35 +129,37 @@ def vectors(path: str, array: mx.array) -> bool:
 
 @explain_call
 def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay: float, weight_decay: float = 0.0) -> optimizers.Optimizer:
-    """Make an optimizer of `OPTIMIZERS` for pretrained weights: each block of the body learns `decay` times as fast as the one above it.
+    """Return an optimizer of `OPTIMIZERS` for pretrained weights: each block has `decay` times the learning rate of the next block.
 
-    Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018: lower layers hold what is general. The head and
-    all that is in no block learn with the whole rate, and embeddings one step below the lowest block. `params` are those of the model,
-    such as `model.trainable_parameters()`; its body has its blocks in a list `blocks`, as all of `models` do. As in `by_name`, matrices
-    alone decay. Raises `ArgumentError` for parameters without blocks, and for a decay that is not above 0 and at most 1.
+    Source: Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018; lower layers are more general.
+
+    The head and all parameters outside blocks have the full learning rate. Embeddings have `decay` times the rate of the lowest block.
+    `params` are the parameters of the model, such as `model.trainable_parameters()`. The backbone needs a list `blocks`, as in all
+    `models`. Weight decay applies only to matrices, as in `by_name`. Raises `ArgumentError` for parameters without blocks, and unless
+    `decay` is above 0 and at most 1.
 
     >>> blocks = [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]
     >>> params = {"body": {"tokens": {"weight": mx.zeros((9, 2))}, "blocks": blocks}, "output": mx.zeros((2, 2))}
-    >>> made = layerwise("adamw", 1.0, params, decay=0.5)
-    >>> [round(each.learning_rate.item(), 3) for each in made.optimizers]
+    >>> optimizer = layerwise("adamw", 1.0, params, decay=0.5)
+    >>> [round(part.learning_rate.item(), 3) for part in optimizer.optimizers]
     [0.5, 0.25, 0.125, 1.0]
     """
     if not 0 < decay <= 1:
-        raise ArgumentError(f"decay must be above 0 and at most 1, got decay={decay!r}. A usual one is 0.9.")
+        raise ArgumentError(f"decay must be above 0 and at most 1, got decay={decay!r}. A typical value is 0.9.")
     flat: Any = tree_flatten(params)
-    count = 1 + max((int(found[1]) for name, _ in flat if (found := _BLOCK.search(name))), default=-1)
+    count = 1 + max((int(match[1]) for name, _ in flat if (match := _BLOCK.search(name))), default=-1)
     if not count:
-        raise ArgumentError("layerwise needs the parameters of a model with blocks, and these have none. Use by_name.")
-    below = [(matching(f"*blocks.{count - 1 - place}.*"), decay ** (place + 1)) for place in range(count)]
-    below.append((matching(*(f"*{part}.weight" for part in _EMBEDDINGS)), decay ** (count + 1)))
-    groups, left = list[tuple[Where, optimizers.Optimizer]](), flat
-    for where, factor in (*below, (matching("*"), 1.0)):
-        rate, own = _times(learning_rate, factor), [each for each in left if where(*each)]
-        left = [each for each in left if not where(*each)]
-        if weight_decay and any(vectors(*each) for each in own):
+        raise ArgumentError("layerwise needs the parameters of a model with blocks, but no path contains 'blocks.0'. Use by_name.")
+    scaled_groups = [(matching(f"*blocks.{count - 1 - depth}.*"), decay ** (depth + 1)) for depth in range(count)]
+    scaled_groups.append((matching(*(f"*{part}.weight" for part in _EMBEDDINGS)), decay ** (count + 1)))
+    groups, remaining = list[tuple[Where, optimizers.Optimizer]](), flat
+    for where, factor in (*scaled_groups, (matching("*"), 1.0)):
+        rate, members = _times(learning_rate, factor), [named for named in remaining if where(*named)]
+        remaining = [named for named in remaining if not where(*named)]
+        if weight_decay and any(vectors(*named) for named in members):
             groups.append((_Both(where, vectors), OPTIMIZERS[name](rate, 0.0)))
-            own = [each for each in own if not vectors(*each)]
-        if own:
+            members = [named for named in members if not vectors(*named)]
+        if members:
             groups.append((where, OPTIMIZERS[name](rate, weight_decay)))
     return grouped(*groups[:-1], rest=groups[-1][1])
 
@@ -165,12 +168,11 @@ def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay:
 def fading_adam(
     learning_rate: float | Schedule, *groups: tuple[Sequence[str], float, float], steps: int, weight_decay: float = 0.02
 ) -> optimizers.Optimizer:
-    """Make Adam with betas 0.9 and 0.95 and a decoupled weight decay that falls to 0 in the second half of the updates.
+    """Return Adam with betas 0.9 and 0.95, and a decoupled weight decay that falls to 0 in the second half of the updates.
 
-    A group is (patterns, factor of the rate, factor of the decay), for the parameters that fit `matching(*patterns)`. Parameters of no
-    group have the factors 1. Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular
-    Data", 2024, train a network for tables in this way: the entries of `models.TABLE_MODELS` have
-    groups and peak rates.
+    A group is (patterns, factor of the learning rate, factor of the decay), for parameters of `matching(*patterns)`. All other parameters
+    have the factors 1. Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular
+    Data", 2024, for a network on tables. The entries of `models.TABLE_MODELS` have groups and peak learning rates.
 
     >>> [where.patterns for where in fading_adam(0.04, (["*.bias"], 0.1, 0.0), steps=100).filters[:-1]]
     [('*.bias',)]
@@ -185,52 +187,54 @@ def fading_adam(
 
 
 def start(optimizer: optimizers.Optimizer, params: Any) -> Any:
-    """Give the optimizer's state before the first update of `params`: a tree of arrays.
+    """Return the state of the optimizer before the first update of `params`: a tree of arrays.
 
-    Raises `ArgumentTypeError` for what is not an optimizer and `ArgumentError` for one that has been used already.
+    Raises `ArgumentTypeError` for an object that is not an optimizer, and `ArgumentError` for a used optimizer.
 
     >>> sorted(start(adamw(0.5), {"w": mx.zeros(2)}))
     ['learning_rate', 'step', 'w']
     """
     _check(optimizer)
-    own = copy.deepcopy(optimizer)
-    _check_groups(own, params)
-    own.init(params)
-    for leaf in flatten(own.state)[1]:
+    clone = copy.deepcopy(optimizer)
+    _check_groups(clone, params)
+    clone.init(params)
+    for leaf in flatten(clone.state)[1]:
         if not isinstance(leaf, mx.array):
             raise ArgumentTypeError(f"The state of an optimizer must be MLX arrays, got {type(leaf).__name__}: {leaf!r:.80}.")
-    if wrong := [rate for rate in learning_rates(own.state) if not 0 <= rate < inf]:
+    if wrong := [rate for rate in learning_rates(clone.state) if not 0 <= rate < inf]:
         raise ArgumentError(
             f"The learning rate must be a finite number of at least 0, got {wrong[0]:g} from {type(optimizer).__name__}. "
-            "Make the optimizer with another rate or schedule."
+            "Build the optimizer with another rate or schedule."
         )
-    return own.state
+    return clone.state
 
 
 def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
-    """Make one update: (new params, new state). Pure: neither the optimizer nor a tree that was passed changes.
+    """Return the parameters and the state after one update. Neither the optimizer nor the arguments change.
 
     >>> sgd = optimizers.SGD(0.5)
     >>> params, state = update(sgd, {"w": mx.ones(2)}, start(sgd, {"w": mx.zeros(2)}), {"w": mx.zeros(2)})
     >>> params["w"].tolist(), state["step"].item()
     ([-0.5, -0.5], 1)
     """
-    own = copy.deepcopy(optimizer)  # a shallow copy would share the inner optimizers of MultiOptimizer
+    clone = copy.deepcopy(optimizer)  # a shallow copy would share the inner optimizers of MultiOptimizer
     structure, olds = flatten([params, state])
-    copies = [copy.copy(old) for old in olds]  # the optimizer edits dicts and, with +=, arrays in place: these are its own
-    own_params, own.state = unflatten(structure, copies)
-    updated = _like(params, own.apply_gradients(gradients, own_params))
-    changed = difference(flatten(state)[0], flatten(own.state)[0])
+    copies = [copy.copy(old) for old in olds]  # the optimizer edits dicts and arrays in place
+    param_copies, clone.state = unflatten(structure, copies)
+    updated = _arranged_like(params, clone.apply_gradients(gradients, param_copies))
+    changed = difference(flatten(state)[0], flatten(clone.state)[0])
     if changed:
-        raise ArgumentError(f"{type(optimizer).__name__} changed the structure of its state in an update. {changed} Create it in init.")
-    news = flatten([updated, own.state])[1]
-    kept = [old if new is copied and _is_same(new, old) else new for new, copied, old in zip(news, copies, olds, strict=True)]
-    new_params, new_state = unflatten(structure, kept)  # what did not change are the same objects: nothing needs to be computed
+        raise ArgumentError(
+            f"{type(optimizer).__name__} changed the structure of its state in an update. {changed} Create all arrays in init."
+        )
+    news = flatten([updated, clone.state])[1]
+    leaves = [old if new is copied and _is_same(new, old) else new for new, copied, old in zip(news, copies, olds, strict=True)]
+    new_params, new_state = unflatten(structure, leaves)  # unchanged leaves stay the same objects and need no computation
     return new_params, new_state
 
 
 class _Adam(optimizers.Adam):
-    """Adam whose gradients include those of decay * |w|^2 / 2, as in PyTorch: MLX's has no decay."""
+    """Adam with an L2 penalty: gradients include the gradient of decay * |w|^2 / 2, as in PyTorch. MLX's Adam has no decay."""
 
     def __init__(self, learning_rate: Any, decay: float) -> None:
         super().__init__(learning_rate, bias_correction=True)
@@ -242,7 +246,7 @@ class _Adam(optimizers.Adam):
 
 
 class _FadingAdam(optimizers.Adam):
-    """Adam with betas of 0.9 and 0.95 and a decoupled decay of the weights, which has a schedule of its own."""
+    """Adam with betas 0.9 and 0.95, and a decoupled weight decay with its own schedule."""
 
     def __init__(self, learning_rate: Any, decay: Schedule) -> None:
         super().__init__(learning_rate, betas=[0.9, 0.95], bias_correction=True)
@@ -256,7 +260,7 @@ class _FadingAdam(optimizers.Adam):
 
 @attrs.frozen
 class _Times:
-    """A schedule times a number."""
+    """A schedule multiplied by a factor."""
 
     schedule: Schedule
     factor: float
@@ -269,7 +273,7 @@ def _times(rate: float | Schedule, factor: float) -> float | Schedule:
     return _Times(rate, factor) if callable(rate) else rate * factor
 
 
-# The optimizers that configurations can name: functions of a learning rate, or schedule, and a weight decay.
+# Optimizers available in configurations: functions of a learning rate or schedule, and a weight decay.
 OPTIMIZERS: Registry[Callable[[Any, float], optimizers.Optimizer]] = Registry(
     "optimizer",
     {
@@ -284,10 +288,10 @@ OPTIMIZERS: Registry[Callable[[Any, float], optimizers.Optimizer]] = Registry(
 
 class _Frozen(optimizers.Optimizer):
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
-        """Keep nothing."""
+        """Do nothing, because there are no moments."""
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
-        """Change nothing."""
+        """Return the parameter unchanged."""
         return parameter
 
 
@@ -309,7 +313,7 @@ class _Both:
 
 
 def _is_same(new: mx.array, old: mx.array) -> bool:
-    """Tell whether two objects are one array of MLX, as a copy is until it is edited. MLX shows this only in its drawings."""
+    """Return True if both objects share one MLX array, like an unmodified copy. Only graph exports of MLX reveal this."""
     return _drawn(old, new) == _drawn(old)
 
 
@@ -319,12 +323,12 @@ def _drawn(*arrays: mx.array) -> str:
     return text.getvalue()
 
 
-def _like(tree: Any, other: Any) -> Any:
-    """Arrange the arrays of `other` as in `tree`, and keep those that are only in `tree`: MultiOptimizer merges in any order."""
+def _arranged_like(tree: Any, other: Any) -> Any:
+    """Arrange the arrays of `other` like `tree`. Arrays found only in `tree` are kept. MultiOptimizer merges its groups in any order."""
     if isinstance(tree, dict):
-        return {key: _like(value, other[key]) if key in other else value for key, value in tree.items()}
+        return {key: _arranged_like(value, other[key]) if key in other else value for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_like(value, other[place]) if place < len(other) else value for place, value in enumerate(tree)]
+        return [_arranged_like(value, other[index]) if index < len(other) else value for index, value in enumerate(tree)]
     return other
 
 
@@ -339,19 +343,20 @@ def _check(optimizer: optimizers.Optimizer) -> None:
     used = [state for state in states if isinstance(state, Mapping) and int(state["step"]) > 0]
     if used:
         raise ArgumentError(
-            f"{type(optimizer).__name__} has made {int(used[0]['step'])} updates already. Here its state is a part of TrainState. "
-            "Pass a new optimizer."
+            f"{type(optimizer).__name__} has made {int(used[0]['step'])} updates already, but mlxfp keeps the optimizer state in "
+            "TrainState. Pass a new optimizer."
         )
 
 
 def _check_groups(optimizer: optimizers.Optimizer, params: Any) -> None:
     if not isinstance(optimizer, optimizers.MultiOptimizer):
         return
-    parts = optimizer._split_dictionary(params)  # noqa: SLF001  # what it does in an update
-    for where, part in zip(optimizer.filters[:-1], parts, strict=False):  # the last takes the rest, which may be nothing
+    parts = optimizer._split_dictionary(params)  # noqa: SLF001  # called in every update
+    for where, part in zip(optimizer.filters[:-1], parts, strict=False):  # the last optimizer takes all other parameters, and may have none
         if not part:
             flat: Any = tree_flatten(params)
             names = ", ".join(name for name, _ in flat)
             raise ArgumentError(
-                f"No parameter is in the group {brief(where)}, or all that would be are in earlier groups. Parameters: {names:.500}."
+                f"No parameter is in the group {brief(where)}, or earlier groups have all of its parameters. Correct the pattern or the "
+                f"order. Parameters: {names:.500}."
             )

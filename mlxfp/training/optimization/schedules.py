@@ -1,8 +1,8 @@
-"""Schedules: pure functions of the step. Pass one as the `learning_rate` of an optimizer.
+"""Schedules: pure functions of the step, for the argument `learning_rate` of an optimizer.
 
-The step is the number of updates made, so the first update has step 0. It is a part of the optimizer's state, so a run that continues
-from a checkpoint continues its schedule. With a warmup of w updates, update i (from 0) has the rate `rate * (i + 1) / w`: the first one
-is small and not zero. To offer another schedule in configurations, add an entry to `SCHEDULES`.
+The step is the number of previous updates, so the first update has step 0. The optimizer state includes the step, so a run continued
+from a checkpoint continues its schedule. With a warmup of w updates, update i (from 0) has the rate `rate * (i + 1) / w`, so the first
+rate is small but not zero. To offer another schedule in configurations, add an entry to `SCHEDULES`.
 """
 
 import os
@@ -42,11 +42,11 @@ def __dir__() -> list[str]:
 
 
 Schedule = Callable[[mx.array | int], mx.array]
-_POWER = 2.0  # of the polynomial in `SCHEDULES`; a power of 1 is "linear"
+_POWER = 2.0  # exponent of the polynomial in `SCHEDULES`; an exponent of 1 equals "linear"
 
 
 def by_name(name: str, rate: float, *, steps: int, warmup: float = 0.0) -> Schedule:
-    """Make a schedule of the table `SCHEDULES` for a run of so many updates, of which the share `warmup` are for rising to `rate`.
+    """Return a schedule of the table `SCHEDULES` for a run of `steps` updates. `warmup` is the share of updates with a rising rate.
 
     >>> by_name("cosine", 1e-3, steps=100, warmup=0.1)
     cosine_decay(rate=0.001, steps=100, warmup=10)
@@ -70,7 +70,7 @@ def constant(rate: float, *, warmup: int = 0) -> Schedule:
 
 @explain_call
 def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """Rise linearly for `warmup` updates, fall linearly from `rate` to `end` at `steps`, then stay there.
+    """Rise linearly for `warmup` updates, fall linearly from `rate` to `end` at `steps`, then stay at `end`.
 
     >>> [round(linear_decay(1.0, steps=6, warmup=2)(step).item(), 2) for step in (0, 1, 2, 4, 6, 9)]
     [0.5, 1.0, 1.0, 0.5, 0.0, 0.0]
@@ -82,7 +82,7 @@ def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 
 @explain_call
 def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """Rise linearly for `warmup` updates, fall from `rate` to `end` at `steps` as (1 - share done) ** `power`, then stay there.
+    """Rise linearly for `warmup` updates, fall from `rate` to `end` at `steps` as (1 - completed share) ** `power`, then stay at `end`.
 
     >>> [round(polynomial_decay(1.0, steps=4, power=2.0)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
     [1.0, 0.56, 0.25, 0.0, 0.0]
@@ -90,15 +90,15 @@ def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, 
     _check_steps(steps, warmup)
     check_rate(rate=rate, end=end)
     if not power > 0:
-        raise ArgumentError(f"power must be above 0, got power={power!r}. A power of 1 is linear_decay.")
+        raise ArgumentError(f"power must be above 0, got power={power!r}. For a linear decay, use linear_decay.")
     return _Schedule(_polynomial_decay, (rate, steps, power, warmup, end))
 
 
 @explain_call
 def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """Rise linearly for `warmup` updates, fall as half a cosine from `rate` to `end` at `steps`, then stay there.
+    """Rise linearly for `warmup` updates, fall as a half cosine from `rate` to `end` at `steps`, then stay at `end`.
 
-    Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017, without the restarts.
+    Source: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017; here without restarts.
 
     >>> [round(cosine_decay(1.0, steps=4)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
     [1.0, 0.85, 0.5, 0.0, 0.0]
@@ -110,11 +110,11 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 
 @explain_call
 def coslog(rate: float, *, steps: int, cycles: int = 4) -> Schedule:
-    """Rise from 0 to `rate` and fall to 0 as a cosine, `cycles` times, each time over twice as many of the `steps`.
+    """Rise from 0 to `rate` and fall to 0 as a cosine, in `cycles` cycles. Each cycle is twice as long as the previous cycle.
 
-    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024: coslog4 is
-    rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps. Here t is that of the middle of a step,
-    so that the first update moves the weights. After `steps` it stays at 0.
+    Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024. With 4
+    cycles, coslog4, the rate is rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps. Here t is the middle of a step, so
+    the first update has a rate above 0. After `steps` the rate stays at 0.
 
     >>> [round(coslog(1.0, steps=150)(step).item(), 2) for step in (0, 4, 10, 19, 45, 100, 149, 150)]
     [0.05, 0.99, 0.01, 0.96, 0.99, 0.99, 0.0, 0.0]
@@ -126,7 +126,7 @@ def coslog(rate: float, *, steps: int, cycles: int = 4) -> Schedule:
 
 @explain_call
 def flat_cosine(rate: float, *, steps: int) -> Schedule:
-    """Stay at `rate` for half of the `steps`, then fall to 0 as half a cosine, and stay there.
+    """Stay at `rate` for half of the `steps`, fall to 0 as a half cosine, then stay at 0.
 
     >>> [round(flat_cosine(1.0, steps=4)(step).item(), 2) for step in (0, 2, 3, 4, 9)]
     [1.0, 1.0, 0.5, 0.0, 0.0]
@@ -138,10 +138,10 @@ def flat_cosine(rate: float, *, steps: int) -> Schedule:
 
 @explain_call
 def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
-    """Rise from `rate` / 25 to `rate` over the share `rise` of the steps, then fall to `rate` / 250,000, both as half a cosine.
+    """Rise from `rate` / 25 to `rate` over the share `rise` of the steps, then fall to `rate` / 250,000, in half cosines.
 
-    Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates", 2018, with the cosines and
-    the two quotients that fastai and PyTorch made usual. After `steps` it stays where it is.
+    Source: Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates", 2018, with the cosines
+    and the two factors used in fastai and PyTorch. After `steps` the rate is constant.
 
     >>> [round(one_cycle(1.0, steps=10)(step).item(), 3) for step in (0, 1, 3, 5, 10, 11)]
     [0.04, 0.28, 1.0, 0.812, 0.0, 0.0]
@@ -154,24 +154,24 @@ def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
 
 
 def check_rate(**values: object) -> None:
-    """Raise unless every value, such as a learning rate, is a finite number of at least 0.
+    """Raise an error unless every value, such as a learning rate, is a finite number of at least 0.
 
     >>> check_rate(learning_rate="1e-3")
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentTypeError: learning_rate must be a number, got learning_rate='1e-3'. Write it without quotes: 0.001.
+    mlxfp.support.errors.ArgumentTypeError: learning_rate must be a number, got learning_rate='1e-3'. Remove the quotes: 0.001.
     """
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Real):
-            hint = f" Write it without quotes: {float(value):g}." if isinstance(value, str) and _is_number(value) else ""
+            hint = f" Remove the quotes: {float(value):g}." if isinstance(value, str) and _is_number(value) else ""
             raise ArgumentTypeError(f"{name} must be a number, got {name}={value!r}.{hint}")
         if not 0 <= float(value) < inf:
             raise ArgumentError(f"{name} must be a finite number of at least 0, got {name}={value!r}.")
 
 
 def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> None:
-    """Draw the rates of the first `steps` updates into a file, PNG or SVG by its suffix.
+    """Plot the rates of the first `steps` updates to a PNG or SVG file.
 
-    Raises `MissingExtraError` without matplotlib (extra `plots`), and what matplotlib raises for a suffix that it does not know.
+    Raises `MissingExtraError` without matplotlib (extra `plots`), and the error of matplotlib for an unknown file suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> from pathlib import Path
@@ -183,7 +183,7 @@ def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> Non
     check_callable(schedule=schedule)
     check_positive(steps=steps)
     optional("matplotlib", extra="plots", needed_by="schedules.plot")
-    from matplotlib.figure import Figure  # a figure of its own: pyplot's are global state
+    from matplotlib.figure import Figure  # not pyplot, because pyplot has global state
 
     figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.subplots()
@@ -192,7 +192,7 @@ def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> Non
     figure.savefig(os.fspath(path))
 
 
-# The schedules that configurations can name: functions of the highest rate, the number of updates, and how many of them are a warmup.
+# Schedules available in configurations: functions of the peak rate, the number of updates, and the number of warmup updates.
 SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
     "schedule",
     {
@@ -208,7 +208,7 @@ SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
 
 @frozen(repr=False)
 class _Schedule:
-    """A formula of the number of updates made, with its other arguments. Prints as a call, leaving out what has its default."""
+    """A formula of the step with its other arguments. The repr is a call without default arguments."""
 
     formula: Callable[..., mx.array]
     arguments: tuple[float, ...]
@@ -218,7 +218,9 @@ class _Schedule:
 
     def __repr__(self) -> str:
         _, *parameters = signature(self.formula).parameters.values()
-        given = [f"{one.name}={value!r}" for one, value in zip(parameters, self.arguments, strict=True) if value != one.default]
+        given = [
+            f"{parameter.name}={value!r}" for parameter, value in zip(parameters, self.arguments, strict=True) if value != parameter.default
+        ]
         return f"{self.formula.__name__.removeprefix('_')}({', '.join(given)})"
 
 
@@ -230,7 +232,7 @@ def _linear_decay(done: mx.array, rate: float, steps: int, warmup: int = 0, end:
     return _after_warmup(done, rate, warmup, _between(end, rate, 1 - _share(done, steps, warmup)))
 
 
-def _polynomial_decay(  # noqa: PLR0913, PLR0917  # those of the public function
+def _polynomial_decay(  # noqa: PLR0913, PLR0917  # arguments of the public function
     done: mx.array, rate: float, steps: int, power: float, warmup: int = 0, end: float = 0.0
 ) -> mx.array:
     return _after_warmup(done, rate, warmup, _between(end, rate, (1 - _share(done, steps, warmup)) ** power))
@@ -261,7 +263,7 @@ def _after_warmup(done: mx.array, rate: float, warmup: int, after: mx.array) -> 
 
 
 def _share(done: mx.array, steps: int, warmup: int) -> mx.array:
-    """Return how much of a decay is done, from 0 to 1."""
+    """Return the completed share of a decay, from 0 to 1."""
     return mx.clip((done - warmup) / (steps - warmup), 0, 1)
 
 
@@ -270,7 +272,7 @@ def _between(start: float, end: float, share: mx.array) -> mx.array:
 
 
 def _half_cosine(share: mx.array) -> mx.array:
-    """Go from 0 to 1, slowly at both ends."""
+    """Return a half cosine from 0 to 1."""
     return 0.5 * (1 - mx.cos(pi * share))
 
 
@@ -286,4 +288,4 @@ def _check_steps(steps: int, warmup: int) -> None:
     check_positive(steps=steps)
     check_not_negative(warmup=warmup)
     if warmup >= steps:
-        raise ArgumentError(f"The warmup must end before the decay does, got warmup={warmup} and steps={steps}.")
+        raise ArgumentError(f"warmup must be less than steps, got warmup={warmup} and steps={steps}.")

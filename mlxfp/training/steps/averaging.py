@@ -1,6 +1,6 @@
-"""Averages of the parameters over training, which often do better than the last ones.
+"""Averages of the parameters over training, often more accurate than the last parameters.
 
-Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992; here with weights that decay.
+Source: Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992; here with exponentially decaying weights.
 """
 
 from math import log
@@ -15,9 +15,9 @@ from mlxfp.training.steps.state import TrainState
 
 
 def ema_weights(state: TrainState) -> TrainState:
-    """Return the state with the averaged parameters in place of the last ones: for evaluation, prediction and export.
+    """Return the state with averaged parameters, for evaluation, prediction and export.
 
-    Continue training from the state itself. Raises `ArgumentError` if the step that made the state was not given `ema`.
+    Continue training from the original state. Raises `ArgumentError` if the state was trained without `ema`.
 
     >>> import mlxfp as fp
     >>> from mlx import nn, optimizers
@@ -28,24 +28,24 @@ def ema_weights(state: TrainState) -> TrainState:
     True
     """
     if "average" not in state.extra:
-        raise ArgumentError("The state has no averaged parameters. Make the step with train_step(..., ema=0.999), and train.")
+        raise ArgumentError("The state has no averaged parameters. Build the step with train_step(..., ema=0.999), and train.")
     average = state.extra["average"]["params"]
     return evolve(state, params=tree_map(lambda mean, leaf: mean.astype(leaf.dtype), average, state.params))
 
 
 def first_average(params: Any) -> dict[str, Any]:
-    """Make the average before the first update, in float32."""
+    """Return the average before the first update, in float32."""
     return {"params": tree_map(lambda leaf: leaf.astype(mx.float32), params), "updates": mx.array(0, mx.int32)}
 
 
 def next_average(average: dict[str, Any], params: Any, decay: float) -> dict[str, Any]:
     """Add the parameters after an update to the average.
 
-    After t updates it is the mean of the parameters after each of them, the i-th with weight `decay ** (t - i)`; those before the
-    first do not count, so the average needs no bias correction.
+    After t updates the average is a weighted mean of the parameters after each update; update i has the weight `decay ** (t - i)`. Initial
+    parameters are excluded, so the average needs no bias correction.
     """
     updates = average["updates"] + 1
-    # (1 - decay) / (1 - decay ** updates), in a form that does not lose the digits where decay is almost 1
+    # share = (1 - decay) / (1 - decay ** updates), in a form that stays accurate if decay is close to 1
     rate = mx.array(log(decay))
     share = mx.expm1(rate) / mx.expm1(updates * rate)
     return {"params": tree_map(lambda mean, leaf: (1 - share) * mean + share * leaf, average["params"], params), "updates": updates}

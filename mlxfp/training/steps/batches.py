@@ -1,4 +1,4 @@
-"""Batches: the part that compiled functions see, and a note for their errors."""
+"""The arrays of a batch for compiled functions, and batch descriptions for error messages."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -15,9 +15,9 @@ _ARRAYS_ONLY = {mx.array}
 
 
 def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a batch that a compiled function sees: its MLX arrays, and dicts, lists and tuples of nothing else.
+    """Return the part of a batch visible to a compiled function: MLX arrays, and dicts, lists and tuples containing only MLX arrays.
 
-    Text and other values are left out. Raises `ArgumentTypeError` for numpy arrays and numbers, which should have been MLX arrays.
+    Text and other values are omitted. Raises `ArgumentTypeError` for NumPy arrays and numbers at the top level of the batch.
     """
     if not isinstance(batch, Mapping):
         raise ArgumentTypeError(
@@ -25,28 +25,30 @@ def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
         )
     for name, value in batch.items():
         if isinstance(value, np.ndarray | np.generic | int | float):
-            raise ArgumentTypeError(f"The batch has {type(value).__name__} at {name!r}, where an MLX array belongs. Make it an mx.array.")
+            raise ArgumentTypeError(
+                f"The batch has {type(value).__name__} at {name!r}, where an MLX array belongs. Convert it with mx.array."
+            )
     return {name: value for name, value in batch.items() if _holds_arrays(value)}
 
 
 def flat_batch(batch: Mapping[str, Any]) -> tuple[TreeDef, list[mx.array]]:
-    """Return `flatten(arrays_of(batch))`; where a batch has nothing but arrays, which is usual, in a tenth of the time."""
+    """Return `flatten(arrays_of(batch))`. A dict that has only arrays takes a tenth of the time."""
     if type(batch) is dict and set(map(type, batch.values())) == _ARRAYS_ONLY:
         return _structure(tuple(batch)), list(batch.values())
     return flatten(arrays_of(batch))
 
 
 def add_batch_note(error: Exception, function: str, batch: Mapping[str, Any], *, compiled: bool) -> None:
-    """Add the arrays of the batch to an error in a function of the user: most errors are about a name or a shape."""
+    """Add a note to an error of a user function, with name, dtype and shape of the arrays in the batch."""
     if isinstance(error, BoundError):
-        return  # it names the numbers in the batch
+        return  # the message of `BoundError` already names the wrong ids
     seen = arrays_of(batch)
     structure, leaves = flatten(seen)
     given = ", ".join(f"{path} {kind(leaf)}" for path, leaf in zip(paths(structure), leaves, strict=True)) or "no arrays"
     rest = ", ".join(str(name) for name in batch if name not in seen)
-    outside = f"; the batch has {rest} too, not as MLX arrays, so they are left out" if rest else ""
-    doing = f"tracing the {function}, which is compiled, so its arrays have no values yet," if compiled else f"running the {function}"
-    error.add_note(f"while {doing} on a batch of {given}{outside}")
+    omitted = f"; without {rest}, because only MLX arrays are passed" if rest else ""
+    action = f"tracing the {function} for compilation (arrays have no values yet)" if compiled else f"running the {function}"
+    error.add_note(f"while {action} on a batch of {given}{omitted}")
 
 
 def kind(array: mx.array) -> str:
@@ -60,11 +62,12 @@ def _structure(names: tuple[Any, ...]) -> TreeDef:
 
 
 def _holds_arrays(value: object) -> bool:
-    """Whether a value is an array, or a tree of arrays alone. Layers without weights are empty dicts in trees of parameters."""
+    """Return True for an array or a non-empty tree of arrays. Layers without weights appear as empty dicts in parameter trees."""
     return isinstance(value, mx.array) or (isinstance(value, dict | list | tuple) and _has_arrays_alone(value) and bool(flatten(value)[1]))
 
 
 def _has_arrays_alone(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
-        return all(map(_has_arrays_alone, value.values() if isinstance(value, dict) else value))  # stops at the first text
+        # `all` stops at the first value of another type.
+        return all(map(_has_arrays_alone, value.values() if isinstance(value, dict) else value))
     return isinstance(value, mx.array)

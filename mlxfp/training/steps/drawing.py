@@ -1,9 +1,9 @@
-"""Random numbers that a model or a loss draws from MLX's global generator, as a function of a key.
+"""Random numbers from MLX's global generator as a function of a key.
 
-`mx.random.normal(shape)` splits the key in the global generator and draws from one half. In a compiled function this key would be a
-constant of the trace: the same numbers in every call. So while a step is traced, or runs without compiling, the generator holds the key
-of the step, which is an argument of the compiled function; afterwards it is as it was. All that is left of this in the compiled function
-are the numbers that are drawn, so it costs nothing where none are.
+`mx.random.normal(shape)` splits the key of the global generator and draws from one half. In a compiled function this key would be a
+constant of the trace, and every call would draw the same numbers. While a step is traced or runs uncompiled, the generator therefore
+holds the key of the step, an argument of the compiled function. The previous key is restored afterwards. A compiled function that draws
+no random numbers has no extra cost.
 """
 
 import inspect
@@ -27,13 +27,13 @@ _REQUIRED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 @define(eq=False)
 class Drawing:
-    """What the generator holds inside of `drawing_from`, as long as nobody drew: every draw puts another array in its place."""
+    """Detector of random draws inside `drawing_from`. Every draw replaces the key array of the generator."""
 
     untouched: mx.array
 
     @property
     def drawn(self) -> bool:
-        """Tell whether numbers have been drawn, other than inside of another `drawing_from`."""
+        """True if numbers were drawn outside a nested `drawing_from`."""
         return generator() is not self.untouched
 
 
@@ -42,7 +42,7 @@ _DRAWING: ContextVar[Drawing | None] = ContextVar("drawing", default=None)
 
 @contextmanager
 def drawing_from(key: mx.array) -> Iterator[Drawing]:
-    """Make the global generator of this thread draw from a key, uint32[2]; afterwards it is as it was.
+    """Make the global generator of this thread draw from a key, uint32[2]. Restore the previous key at the end.
 
     >>> with drawing_from(mx.random.key(3)):
     ...     first = mx.random.uniform().item()
@@ -54,7 +54,7 @@ def drawing_from(key: mx.array) -> Iterator[Drawing]:
     undrawn = outer is not None and not outer.drawn
     token = _DRAWING.set(Drawing(set_generator(key)))
     try:
-        yield _DRAWING.get()  # type: ignore[misc]  # it was set in the line above
+        yield _DRAWING.get()  # type: ignore[misc]  # set above
     finally:
         _DRAWING.reset(token)
         restored = set_generator(before)
@@ -64,7 +64,7 @@ def drawing_from(key: mx.array) -> Iterator[Drawing]:
 
 @contextmanager
 def refusing_draws(complaint: str) -> Iterator[None]:
-    """Raise `ArgumentError` with this complaint if numbers are drawn, other than inside of a `drawing_from`."""
+    """Raise `ArgumentError` with the message `complaint` if numbers are drawn outside a nested `drawing_from`."""
     with drawing_from(generator()) as drawing:
         yield
         if drawing.drawn:
@@ -72,7 +72,7 @@ def refusing_draws(complaint: str) -> Iterator[None]:
 
 
 def step_key(seed: int, step: int, rank: int | None) -> mx.array:
-    """Return the key of a step, uint32[2]: `random_key(seed, "step", step)`; with a rank, "rank" and the rank are hashed after them.
+    """Return the key of a step, uint32[2]: `random_key(seed, "step", step)`. With a rank, the hash also includes "rank" and the rank.
 
     >>> from mlxfp.models.layers import random_key
     >>> step_key(3, 70, None).tolist() == random_key(3, "step", 70).tolist()
@@ -81,7 +81,7 @@ def step_key(seed: int, step: int, rank: int | None) -> mx.array:
     return _step_keys(seed, step // _KEYS, rank)[step % _KEYS]
 
 
-_KEYS = 64  # made at once, a key costs a third
+_KEYS = 64  # keys computed together, which takes a third of the time per key
 
 
 @lru_cache(maxsize=16)
@@ -93,28 +93,28 @@ def _step_keys(seed: int, block: int, rank: int | None) -> list[mx.array]:
 
 
 def generator() -> mx.array:
-    """Return the key in the global generator of this thread: another array after every draw."""
+    """Return the key array in the global generator of this thread. Every draw installs a new array."""
     state: Any = mx.random.state
     key: mx.array = state[0]
     return key
 
 
 def set_generator(key: mx.array) -> mx.array:
-    """Put a key into the global generator of this thread; return the array that it holds now.
+    """Copy a key into the global generator of this thread. Return the array now used by the generator.
 
-    MLX 0.32 has no function for this, and the list of its state refuses assignments. `mx.random.seed` puts a new array into it, which
-    is then overwritten: the array that was there before may be held by others, and stays as it is.
+    MLX 0.32 has no function for this, and the state list refuses assignments. `mx.random.seed` installs a new array, which is then
+    overwritten. The previous array stays unchanged, because other code may hold a reference.
     """
     mx.random.seed(0)
-    held = generator()
-    held[:] = key
-    return held
+    state = generator()
+    state[:] = key
+    return state
 
 
 def given_key(function: Callable[..., R], key: mx.array) -> Callable[[Any, Any], R]:
-    """Turn a function of (model, batch, key) into one of (model, batch); one that is so already stays as it is.
+    """Turn a function of (model, batch, key) into a function of (model, batch). Return other functions unchanged.
 
-    It takes a key if it has three positional parameters without a default.
+    A function takes a key if it has three positional parameters without a default.
 
     >>> given_key(lambda model, batch, key: key.tolist(), mx.random.key(3))("model", "batch")
     [0, 3]
@@ -131,6 +131,7 @@ def _with_key(function: Callable[..., R], key: mx.array, model: Any, batch: Any)
 def _takes_key(function: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # built-in functions need not have a signature
+    except (TypeError, ValueError):  # built-in functions may lack a signature
         return False
-    return sum(each.kind in _REQUIRED and each.default is each.empty for each in parameters) == 3  # model, batch, key
+    # The three parameters are the model, the batch and the key.
+    return sum(parameter.kind in _REQUIRED and parameter.default is parameter.empty for parameter in parameters) == 3

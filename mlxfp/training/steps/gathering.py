@@ -1,4 +1,4 @@
-"""What a step does otherwise for a model that is divided between ranks: gradients of parts, and decisions that all ranks must share."""
+"""Sums and decisions across ranks for a model divided between ranks."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,30 +13,30 @@ from mlxfp.distributed import Ranks
 
 
 def sum_gradients(model: nn.Module, ranks: Ranks) -> None:
-    """Make fully sharded modules add up the gradients of their parts over all ranks.
+    """Make fully sharded modules sum the gradients of their parts over all ranks.
 
-    This edits the module: pass one that is used only here.
-    MLX's own divide them by the number of ranks, and use an operation that not all backends have.
+    This function modifies the module, so pass a private copy. MLX's own version divides by the number of ranks, and uses an operation that
+    some backends lack.
     """
     for layer in model.modules():
         if isinstance(layer, FullyShardedModule):
-            layer._gather_fn = partial(_gathered, ranks, layer._gather_fn)  # noqa: SLF001  # MLX has no other place for it
+            layer._gather_fn = partial(_gathered, ranks, layer._gather_fn)  # noqa: SLF001  # the only hook in MLX
 
 
 def agreed(ranks: Ranks, finite: mx.array) -> mx.array:
-    """Tell whether something holds on all ranks: a bool scalar."""
+    """Return a bool scalar: True if the condition is true on all ranks."""
     return ranks.add_up_all(finite.astype(mx.float32)) == ranks.world.size  # type: ignore[no-any-return]
 
 
-def add_up_squares(ranks: Ranks, held: list[int], squares: list[mx.array]) -> mx.array:
-    """Add up numbers over all ranks, where `held` says how many ranks have each of them."""
-    own = mx.stack([square / count for square, count in zip(squares, held, strict=True)]).sum()
-    return ranks.add_up_all(own)  # type: ignore[no-any-return]
+def add_up_squares(ranks: Ranks, holders: list[int], squares: list[mx.array]) -> mx.array:
+    """Sum squared norms over all ranks. The second argument is the number of ranks holding each array."""
+    total = mx.stack([square / count for square, count in zip(squares, holders, strict=True)]).sum()
+    return ranks.add_up_all(total)  # type: ignore[no-any-return]
 
 
 def _gathered(ranks: Ranks, gather: Callable[[list[mx.array]], list[mx.array]], shards: list[mx.array]) -> list[mx.array]:
-    """Return the whole parameters of which this rank has these parts, as MLX's own function does; gradients are added up over all ranks."""
-    wholes = gather(shards)  # not computed: they say the shapes, and the dtype of the layer
+    """Gather whole parameters from the parts of all ranks, like MLX's function. The backward pass sums gradients over all ranks."""
+    wholes = gather(shards)  # lazy arrays, used only for shapes and dtype
     kind, shapes = wholes[0].dtype, [whole.shape for whole in wholes]
     ends = list(accumulate(shard.size for shard in shards))[:-1]
 
@@ -47,8 +47,8 @@ def _gathered(ranks: Ranks, gather: Callable[[list[mx.array]], list[mx.array]], 
 
     @gathered.vjp
     def added(shards: list[mx.array], cotangents: list[mx.array], _: Any) -> list[mx.array]:
-        rows = mx.concatenate([each.astype(mx.float32).reshape(ranks.world.size, -1) for each in cotangents], axis=1)
-        own = mx.split(ranks.add_up_parts(rows), ends)
-        return [part.reshape(shard.shape).astype(shard.dtype) for part, shard in zip(own, shards, strict=True)]
+        rows = mx.concatenate([cotangent.astype(mx.float32).reshape(ranks.world.size, -1) for cotangent in cotangents], axis=1)
+        gradients = mx.split(ranks.add_up_parts(rows), ends)
+        return [part.reshape(shard.shape).astype(shard.dtype) for part, shard in zip(gradients, shards, strict=True)]
 
     return gathered(shards)  # type: ignore[return-value]

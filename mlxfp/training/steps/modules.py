@@ -1,4 +1,4 @@
-"""For `functional`: take the arrays out of an `mlx.nn` module, copy the module, and put arrays back."""
+"""Helpers of `functional`: extract the arrays of an `mlx.nn` module, copy a module, and insert arrays."""
 
 from copy import copy
 from typing import Any
@@ -12,31 +12,37 @@ from mlxfp.support.trees import flatten, unflatten
 
 _DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3), nn.Dropout3d: (-2, -3, -4)}
 _EMBEDDINGS: dict[type, type[nn.Module]] = {nn.Embedding: Embedding, nn.QuantizedEmbedding: QuantizedEmbedding}
-_SMALL = 4096  # numbers in an array that is cheap to handle whether it changed or not
+_SMALL = 4096  # maximum number of elements of a small array, see `changed_arrays`
 
 
 def split_arrays(model: nn.Module) -> tuple[Any, Any]:
-    """Return the arrays that train, and all others: frozen ones, running statistics, integers. Two trees of dicts and lists."""
-    hidden = [f"{name}.{key}".removeprefix(".") for name, module in model.named_modules() for key, value in module.items() if _hides(value)]
+    """Return the trainable arrays and all other arrays (frozen, running statistics, integers), as two trees of dicts and lists."""
+    hidden = [
+        f"{name}.{key}".removeprefix(".")
+        for name, module in model.named_modules()
+        for key, value in module.items()
+        if _hides_modules(value)
+    ]
     if hidden:
         raise ArgumentError(
             f"{type(model).__name__} keeps modules in a tuple, at {', '.join(hidden)}. MLX does not look into tuples, so their weights "
-            "would neither train nor be saved. Keep them in a list."
+            "would neither train nor be saved. Store the modules in a list."
         )
-    params = model.filter_and_map(_trains, copy)  # other objects: `model.weight += 1` would change the array itself
-    return params, _rest(model.parameters(), params) or {}
+    params = model.filter_and_map(_is_trainable, copy)  # new array objects, because `model.weight += 1` changes an array object in place
+    return params, _missing_arrays(model.parameters(), params) or {}
 
 
 def copy_module(model: nn.Module) -> nn.Module:
-    """Copy a module and the modules in it, with our dropout and embeddings instead of MLX's; modules that are shared in it stay shared."""
+    """Copy a module with its submodules. Dropout and embeddings of MLX become layers of `models.layers`. Shared submodules stay shared."""
     new: nn.Module = copy_modules(model, _dropout, classes=_EMBEDDINGS)
     return new
 
 
 def resting_parts(model: nn.Module) -> list[nn.Module]:
-    """Return the frozen parts of a module in training mode that are in evaluation mode, as a body whose statistics have to stay.
+    """Return the frozen submodules of a training module that must stay in evaluation mode, such as a backbone with fixed statistics.
 
-    Where the whole module is in evaluation mode, as after generating, or a part of it that trains, training is what is meant.
+    If the whole module is in evaluation mode, for example after text generation, the result is empty, because training is probably
+    intended. Trainable submodules are excluded for the same reason.
 
     >>> model = nn.Sequential(nn.BatchNorm(2), nn.Linear(2, 2))
     >>> _ = model.layers[0].freeze().eval()
@@ -47,16 +53,16 @@ def resting_parts(model: nn.Module) -> list[nn.Module]:
 
 
 def put_arrays(target: Any, tree: Any) -> None:
-    """Put the arrays of a tree into a module, at the same places."""
+    """Insert the arrays of a tree into a module, at the same paths."""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if not isinstance(value, mx.array):
             put_arrays(target[key], value)
         elif value is not target[key]:
-            target[key] = copy(value)  # another object, for the same reason as in `split_arrays`
+            target[key] = copy(value)  # a new array object, for the same reason as in `split_arrays`
 
 
 def get_arrays(source: Any, tree: Any) -> Any:
-    """Return the arrays that a module has at the places of a tree."""
+    """Return the arrays of a module at the paths of a tree."""
     if isinstance(tree, dict):
         return {key: get_arrays(source[key], value) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -65,26 +71,26 @@ def get_arrays(source: Any, tree: Any) -> Any:
 
 
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
-    """Return the buffers that a module may have changed, by place among the leaves: arrays that were assigned, and all small ones.
+    """Return possibly changed buffers by leaf index: all reassigned arrays and all small arrays.
 
-    An array changed by `+=` is the same object, so such a change cannot be seen. A large array that was not assigned is taken for a
-    frozen weight, which would cost much to select, to send or to compute twice.
+    `+=` keeps the array object, so an in-place change cannot be detected. A large array without a new object counts as a frozen weight,
+    because selecting, sending or recomputing frozen weights would be expensive.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
-    return {place: new for place, (old, new) in pairs if new is not old or new.size <= _SMALL}
+    return {index: new for index, (old, new) in pairs if new is not old or new.size <= _SMALL}
 
 
 def with_arrays(tree: Any, news: dict[int, mx.array]) -> Any:
-    """Put arrays into a tree, by place among its leaves."""
+    """Replace leaves of a tree by leaf index."""
     structure, leaves = flatten(tree)
-    return unflatten(structure, [news.get(place, leaf) for place, leaf in enumerate(leaves)])
+    return unflatten(structure, [news.get(index, leaf) for index, leaf in enumerate(leaves)])
 
 
-def _hides(value: object) -> bool:
+def _hides_modules(value: object) -> bool:
     return isinstance(value, tuple) and any(isinstance(item, nn.Module) for item in value)
 
 
-def _trains(module: nn.Module, name: str, value: Any) -> bool:
+def _is_trainable(module: nn.Module, name: str, value: Any) -> bool:
     floating = not isinstance(value, mx.array) or mx.issubdtype(value.dtype, mx.floating)
     return floating and bool(nn.Module.trainable_parameter_filter(module, name, value))
 
@@ -93,16 +99,16 @@ def _is_frozen(module: nn.Module) -> bool:
     return bool(flatten(module.parameters())[1]) and not flatten(module.trainable_parameters())[1]
 
 
-def _rest(tree: Any, part: Any) -> Any:
-    """Return the arrays of a tree that are not in `part`, with {} in lists at the places of those that are; None if nothing is left."""
+def _missing_arrays(tree: Any, part: Any) -> Any:
+    """Return the arrays of a tree missing in `part`, or None without such arrays. In lists, {} replaces arrays present in `part`."""
     if isinstance(tree, dict):
-        return {key: rest for key, value in tree.items() if (rest := _rest(value, part.get(key, {}))) is not None} or None
+        return {key: missing for key, value in tree.items() if (missing := _missing_arrays(value, part.get(key, {}))) is not None} or None
     if isinstance(tree, list):
-        rests = [_rest(value, part[index] if part else {}) for index, value in enumerate(tree)]
-        return None if all(rest is None for rest in rests) else [{} if rest is None else rest for rest in rests]
+        parts = [_missing_arrays(value, part[index] if part else {}) for index, value in enumerate(tree)]
+        return None if all(missing is None for missing in parts) else [{} if missing is None else missing for missing in parts]
     return None if isinstance(part, mx.array) else copy(tree)
 
 
 def _dropout(value: Any) -> Dropout | None:
     axes = _DROPOUTS.get(type(value))
-    return None if axes is None else Dropout(1 - value._p_1, shared_axes=axes)  # noqa: SLF001  # MLX keeps the rate nowhere else
+    return None if axes is None else Dropout(1 - value._p_1, shared_axes=axes)  # noqa: SLF001  # the only attribute with the rate

@@ -1,4 +1,4 @@
-"""The options of a step of training, and what they keep in a state."""
+"""Options of a training step, and the values that options add to the training state."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from mlxfp.training.steps.sharding import Shards
 
 @frozen
 class Options:
-    """The options of a step, as `train_step` takes them, and how the model is divided."""
+    """Options of a step, as in `train_step`, and the sharding of the model."""
 
     clip_norm: float | None
     accumulate: int
@@ -28,26 +28,26 @@ class Options:
 
     @property
     def divided(self) -> bool:
-        """Whether ranks hold other numbers than this one: then a decision by its gradients must be one of all."""
+        """True if ranks hold different parts of the model. All ranks must then share decisions based on gradients."""
         return self.ranks is not None and (self.shards is not None or self.ranks.world.tensor > 1)
 
     @property
     def fully(self) -> bool:
-        """Whether gradients of parts are sums over all ranks already."""
+        """True if gradients of divided parameters are already sums over all ranks."""
         return self.shards is not None and bool(self.shards.wrapped)
 
     @property
     def scaled(self) -> bool:
-        """Whether the loss is scaled."""
+        """True if the loss is scaled (float16)."""
         return self.compute_dtype is not None and self.compute_dtype == mx.float16  # comparing a Dtype to None raises
 
     @property
     def summed(self) -> bool:
-        """Whether gradients are those of a sum, up to the update."""
+        """True if gradients are weighted sums until the update, instead of means."""
         return self.accumulate > 1 or self.ranks is not None
 
     def kept(self, params: Any) -> dict[str, Any]:
-        """Make what the options keep in a state, before the first step."""
+        """Return the initial values that the options add to a state: gradient sums, loss scale and averages."""
         extra: dict[str, Any] = {}
         if self.accumulate > 1:
             extra["sums"] = zero_sums(params)

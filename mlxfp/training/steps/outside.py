@@ -26,7 +26,9 @@ class Outside:
     """Arrays outside of a function, with the way to each, as they were when the function was compiled.
 
     >>> teacher = nn.Linear(2, 2)
-    >>> outside = Outside.of(lambda model, batch: model(batch) - teacher(batch))
+    >>> def loss(teacher, model, batch):
+    ...     return (model(batch) - teacher(batch)).sum()
+    >>> outside = Outside.of(partial(loss, teacher))
     >>> outside.has_changed(), [type(module).__name__ for module in outside.modules]
     (False, ['Linear'])
     >>> _ = teacher.update({"bias": mx.ones(2)})

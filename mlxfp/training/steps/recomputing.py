@@ -1,7 +1,7 @@
-"""Gradient checkpointing: activations inside blocks are computed again in the backward pass instead of being kept.
+"""Gradient checkpointing: the backward pass recomputes the activations of blocks, to save memory.
 
-Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016. `mx.checkpoint` alone has traps: dropout that draws from a generator
-draws another mask the second time, arrays inside attrs values get no gradient, and a module that stores arrays stores them twice.
+Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016. Plain `mx.checkpoint` has three problems: dropout draws a
+different mask in the backward pass, arrays inside attrs values get no gradient, and a module that updates buffers updates them twice.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from mlxfp.training.steps.precision import is_floating
 
 
 def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
-    """Return the repeated blocks of a module: the members of lists of two or more modules of one type, outermost lists only.
+    """Return the repeated blocks of a module: the items of outermost lists with two or more modules of one type.
 
     Raises `ArgumentError` if there are none.
     """
@@ -32,9 +32,10 @@ def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
 
 
 def recompute_blocks(model: nn.Module) -> None:
-    """Make the repeated blocks of a module compute their activations twice. This edits the module: pass one that is used only here.
+    """Make the repeated blocks of a module recompute activations in the backward pass.
 
-    Large statistics that a block keeps must be assigned, as `nn.BatchNorm` does, and not changed in place: see `modules.changed_arrays`.
+    This function modifies the module, so pass a private copy. A block must reassign large statistics, as `nn.BatchNorm` does. In-place
+    changes are not detected, see `modules.changed_arrays`.
     """
     for block in blocks_of(model):
         kind: Any = type(block)
@@ -44,20 +45,20 @@ def recompute_blocks(model: nn.Module) -> None:
 def _blocks(value: Any) -> Iterator[nn.Module]:
     if isinstance(value, list) and len(value) > 1 and isinstance(value[0], nn.Module) and len(set(map(type, value))) == 1:
         yield from value
-    elif isinstance(value, list | dict):  # a module is a dict
+    elif isinstance(value, list | dict):  # `nn.Module` is a dict
         for part in value.values() if isinstance(value, dict) else value:
             yield from _blocks(part)
 
 
 def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     kind = type(self).__bases__[0]
-    before = copy_module(self)  # the block as it is now: in the backward pass it will have changed
+    before = copy_module(self)  # a snapshot, because the block may change before the backward pass
     before.__class__ = kind
     params, buffers = split_arrays(before)
     structure, leaves = flatten((params, args, kwargs))
-    differentiated = [is_floating(leaf) for leaf in leaves]  # the others are closed over: an integer argument would raise
+    differentiated = [is_floating(leaf) for leaf in leaves]  # other leaves are captured, because MLX cannot differentiate integer arguments
     results: list[tuple[TreeDef, list[Any]]] = []
-    held = generator()  # what the block draws from, in the backward pass too
+    start_key = generator()  # the forward and the backward pass draw from the same key
 
     def run(arrays: list[mx.array]) -> list[mx.array]:
         rest = iter(arrays)
@@ -66,16 +67,16 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
         block = copy_module(before)
         put_arrays(block, params)
         given_buffers = get_arrays(block, buffers)
-        with drawing_from(held) as drawing:
+        with drawing_from(start_key) as drawing:
             result = kind.__call__(block, *args, **kwargs)
-            left = generator() if drawing.drawn else None
-        results.append(flatten((result, changed_arrays(given_buffers, get_arrays(block, buffers)), left)))
+            end_key = generator() if drawing.drawn else None
+        results.append(flatten((result, changed_arrays(given_buffers, get_arrays(block, buffers)), end_key)))
         return [leaf for leaf in results[-1][1] if isinstance(leaf, mx.array)]
 
     arrays = iter(mx.checkpoint(run)([leaf for leaf, passed in zip(leaves, differentiated, strict=True) if passed]))
-    found, seen = results[0]
-    result, news, left = unflatten(found, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in seen])
-    if left is not None:
-        set_generator(mx.stop_gradient(left))  # what comes after the block draws on from there; a key has no gradient
+    result_structure, result_leaves = results[0]
+    result, news, end_key = unflatten(result_structure, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in result_leaves])
+    if end_key is not None:
+        set_generator(mx.stop_gradient(end_key))  # later draws continue from this key; a key has no gradient
     put_arrays(self, with_arrays(get_arrays(self, buffers), news))
     return result

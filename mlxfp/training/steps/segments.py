@@ -1,4 +1,4 @@
-"""Arrays that are fused of several, as one matrix for queries, keys and values: each segment is divided between ranks by itself."""
+"""Fused arrays, such as one matrix for queries, keys and values. Each segment of the axis is divided between ranks separately."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -7,23 +7,23 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-Segments = int | tuple[int, ...] | tuple[float, ...]  # how many; where each but the first begins; or at which fraction of the axis
+Segments = int | tuple[int, ...] | tuple[float, ...]  # number of segments, their starts without the first, or starts as fractions
 
 
 def sizes_of(segments: Segments, size: int) -> tuple[int, ...]:
-    """Return the sizes of the segments of an axis, as MLX's `shard_linear` divides it.
+    """Return the sizes of the segments of an axis, divided as in MLX's `shard_linear`.
 
     >>> sizes_of(3, 12), sizes_of((8, 10), 12), sizes_of((0.5, 0.75), 12)
     ((4, 4, 4), (8, 2, 2), (6, 3, 3))
     """
     if isinstance(segments, int):
         return (size // segments,) * segments
-    ends = [each if isinstance(each, int) else int(each * size) for each in segments]
+    ends = [bound if isinstance(bound, int) else int(bound * size) for bound in segments]
     return tuple(end - begin for begin, end in pairwise((0, *ends, size)))
 
 
 def rows_of(sizes: Sequence[int], index: int, count: int) -> NDArray[np.int64]:
-    """Return which rows of a whole array part number `index` of `count` has: a `count`-th of each segment.
+    """Return the row indices of part `index` of `count` in the whole array: an equal share of each segment.
 
     >>> rows_of((4, 2), 1, 2).tolist()
     [2, 3, 5]
@@ -34,7 +34,7 @@ def rows_of(sizes: Sequence[int], index: int, count: int) -> NDArray[np.int64]:
 
 
 def part_of(whole: mx.array, axis: int, sizes: Sequence[int], index: int, count: int) -> mx.array:
-    """Return part number `index` of `count` of an array, with memory of its own: a slice would keep all of it.
+    """Return part `index` of `count` of an array, as a copy. A slice would keep the whole array in memory.
 
     >>> part_of(mx.arange(6), 0, (4, 2), 0, 2).tolist()
     [0, 1, 4]
@@ -43,7 +43,7 @@ def part_of(whole: mx.array, axis: int, sizes: Sequence[int], index: int, count:
 
 
 def joined(parts: Sequence[mx.array], axis: int, sizes: Sequence[int]) -> mx.array:
-    """Put the parts of an array together, in their order.
+    """Join the parts of an array, given in rank order.
 
     >>> joined([mx.array([0, 1, 4]), mx.array([2, 3, 5])], 0, (4, 2)).tolist()
     [0, 1, 2, 3, 4, 5]
@@ -51,5 +51,5 @@ def joined(parts: Sequence[mx.array], axis: int, sizes: Sequence[int]) -> mx.arr
     array = mx.concatenate(list(parts), axis)
     if len(sizes) == 1:
         return array
-    places = np.argsort(np.concatenate([rows_of(sizes, index, len(parts)) for index in range(len(parts))]))
-    return mx.take(array, mx.array(places), axis)
+    order = np.argsort(np.concatenate([rows_of(sizes, index, len(parts)) for index in range(len(parts))]))
+    return mx.take(array, mx.array(order), axis)

@@ -1,4 +1,4 @@
-"""Arrays that are at several places of a model: those of a module that is used twice, which train as one."""
+"""Arrays used at several paths of a model, such as the weights of a shared module, which train as one array."""
 
 import warnings
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ from mlxfp.support.trees import flatten
 from mlxfp.training.steps.modules import with_arrays
 
 
-def shared_places(model: nn.Module, tree: Any) -> dict[int, int]:
-    """Return, for the leaves of a tree that lie in a module which is at several places, which leaf that module ends up with.
+def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
+    """Return a map from leaf indices of shared modules to the index of the last leaf for the same module.
 
-    `put_arrays` puts all of them into the one module, so the last one is that which is used, and has the gradient.
+    `put_arrays` writes all leaves into the shared module in order, so the last leaf is used and receives the gradient.
 
     >>> layer = nn.Linear(2, 2, bias=False)
-    >>> shared_places(nn.Sequential(layer, layer), {"layers": [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]})
+    >>> shared_indices(nn.Sequential(layer, layer), {"layers": [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]})
     {0: 1}
     """
     owners = list(_owners(model, tree))
-    last = {owner: place for place, owner in enumerate(owners)}
-    return {place: last[owner] for place, owner in enumerate(owners) if last[owner] != place}
+    last = {owner: index for index, owner in enumerate(owners)}
+    return {index: last[owner] for index, owner in enumerate(owners) if last[owner] != index}
 
 
 def _owners(source: Any, tree: Any) -> Iterator[tuple[int, Any]]:
-    """Yield for each leaf of a tree the module or list that holds it, by identity, and under which key."""
+    """Yield the identity of the containing module or list, and the key, for each leaf of a tree."""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(value, mx.array):
             yield id(source), key
@@ -36,23 +36,23 @@ def _owners(source: Any, tree: Any) -> Iterator[tuple[int, Any]]:
 
 
 def with_shared(tree: Any, shared: dict[int, int]) -> Any:
-    """Give the places of a tree that belong to one module, see `shared_places`, the array that this module uses."""
-    return with_arrays(tree, {place: flatten(tree)[1][last] for place, last in shared.items()}) if shared else tree
+    """Return a tree with the same array at all paths of a shared module."""
+    return with_arrays(tree, {index: flatten(tree)[1][last] for index, last in shared.items()}) if shared else tree
 
 
 def warn_of_tied_arrays(model: nn.Module) -> None:
-    """Warn where one array is assigned to several modules that train, as torch ties weights: each would train a weight of its own."""
+    """Warn if one array is assigned to several trainable modules, as in weight tying of torch. The modules would train separate weights."""
     flat: Any = tree_flatten(model.trainable_parameters())
     first: dict[int, int] = {}
-    again = {place: first.setdefault(id(array), place) for place, (_, array) in enumerate(flat)}
-    shared = shared_places(model, model.trainable_parameters()) if len(first) < len(flat) else {}
-    for place, before in again.items():
-        if place != before and shared.get(place, place) != shared.get(before, before):
+    first_index = {index: first.setdefault(id(array), index) for index, (_, array) in enumerate(flat)}
+    shared = shared_indices(model, model.trainable_parameters()) if len(first) < len(flat) else {}
+    for index, before in first_index.items():
+        if index != before and shared.get(index, index) != shared.get(before, before):
             warnings.warn(
-                f"{type(model).__name__} has one array at {flat[before][0]} and at {flat[place][0]}. MLX updates them apart, so they are "
-                "two weights after the first step. To train one, use one module at both places: self.head = self.tokens, and "
-                "self.head.as_linear(x). To train two, copy it: mx.array(weight).",
+                f"{type(model).__name__} has the same array at {flat[before][0]} and at {flat[index][0]}. MLX updates the two separately, "
+                "so the weights differ after the first step. To share the weight, use one module at both paths: "
+                "self.head = self.tokens, and self.head.as_linear(x). To train two weights, copy the array: mx.array(weight).",
                 RuntimeWarning,
-                stacklevel=4,  # where train_step is called, through `explain_call`
+                stacklevel=4,  # points to the caller of train_step, outside `explain_call`
             )
             return

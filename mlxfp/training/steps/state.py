@@ -15,9 +15,9 @@ from mlxfp.training.steps.transforms import functional
 
 
 def same_arrays(a: Any, b: Any) -> bool:
-    """Tell whether two trees have one structure and bit for bit the same arrays: NaN is NaN, and -0.0 is not 0.0."""
-    (structure, left), (other, right) = flatten(a), flatten(b)
-    return structure == other and all(map(_same_bits, left, right))
+    """Return True if two trees have the same structure and bit-identical arrays. NaN equals NaN; -0.0 differs from 0.0."""
+    (structure, leaves), (other, other_leaves) = flatten(a), flatten(b)
+    return structure == other and all(map(_same_bits, leaves, other_leaves))
 
 
 def _same_bits(a: mx.array, b: mx.array) -> bool:
@@ -26,7 +26,7 @@ def _same_bits(a: mx.array, b: mx.array) -> bool:
     return a is b or a.size == 0 or bool(mx.array_equal(a.reshape(-1).view(mx.uint8), b.reshape(-1).view(mx.uint8)))
 
 
-# A tree of arrays as attrs compares it. Arrays have no hash, so neither has a state.
+# Comparison of array trees for attrs. Arrays are not hashable, so a state is not hashable.
 _ARRAYS = cmp_using(eq=same_arrays, class_name="Arrays")
 
 
@@ -37,11 +37,11 @@ def _brief(tree: Any) -> str:
 
 @frozen
 class TrainState:
-    """Everything that a step changes, and the seed. States are equal if their arrays are, bit for bit.
+    """The training state: everything that a step changes, and the seed. Two states are equal if their arrays are bit-identical.
 
-    `params` and `buffers` are trees of dicts and lists (see `functional`), `opt` is the state of the optimizer. `step` counts the steps
-    made, one for each batch. `extra` holds what options of the step keep (see `train_step`); without them it is empty. `shards` says which
-    arrays are parts of larger ones, where the model is divided between ranks.
+    `params` and `buffers` are trees of dicts and lists (see `functional`). `opt` is the state of the optimizer. `step` is the number of
+    completed steps, one per batch. `extra` has the values added by options of `train_step`, such as averages, and is empty without options.
+    `shards` describes the divided arrays of a model divided between ranks.
 
     >>> TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)
     TrainState(params=<2 numbers in 1 arrays>, buffers=<0 numbers in 0 arrays>, opt=<0 numbers in 0 arrays>, step=3, seed=0)
@@ -56,11 +56,11 @@ class TrainState:
     shards: Shards | None = field(default=None, repr=False)
 
     def _repr_html_(self) -> str:
-        """Show in a notebook how much each tree holds; nothing is computed for it."""
+        """Show the size of each tree in a notebook. Nothing is computed."""
         trees = [(name, flatten(tree)[1]) for name, tree in trees_of(self).items()]
         rows = [(name, len(leaves), sum(leaf.size for leaf in leaves), sum(leaf.nbytes for leaf in leaves)) for name, leaves in trees]
-        said = element("p", f"TrainState: step {self.step:,}, seed {self.seed}")
-        return fragment(said, table(["tree", "arrays", "numbers", "bytes"], rows))
+        title = element("p", f"TrainState: step {self.step:,}, seed {self.seed}")
+        return fragment(title, table(["tree", "arrays", "numbers", "bytes"], rows))
 
 
 def with_plain_strides(array: mx.array) -> mx.array:
@@ -73,21 +73,21 @@ def with_plain_strides(array: mx.array) -> mx.array:
 
 
 def evaluate_state(state: TrainState) -> None:
-    """Compute the arrays of a state: arrays that are not computed yet cannot be read in another thread."""
-    mx.eval(trees_of(state))  # not the state itself: MLX ignores values of unknown types
+    """Compute the lazy arrays of a state. Another thread cannot read lazy arrays."""
+    mx.eval(trees_of(state))  # not `mx.eval(state)`: MLX ignores values of unknown types
 
 
 def trees_of(state: TrainState) -> dict[str, Any]:
-    """Return the trees of arrays of a state by name: what a step computes, and what a checkpoint holds."""
+    """Return the array trees of a state by name, as used by steps and checkpoints."""
     return {"params": state.params, "buffers": state.buffers, "opt": state.opt, "extra": state.extra}
 
 
 @explain_call
 def train_state(model: nn.Module, optimizer: optimizers.Optimizer, *, seed: int = 0) -> TrainState:
-    """Make the state before the first step: the model's weights, the optimizer's start; `seed` is for dropout.
+    """Return the state before the first step: the weights of the model and the initial optimizer state. `seed` is for dropout.
 
-    Neither the model nor the optimizer is changed, by this or by training: `functional(model).bind(state.params, state.buffers)`
-    makes a module of trained weights, and `model.update(state.params)` puts them into the old one.
+    Neither this function nor training changes the model or the optimizer. `functional(model).bind(state.params, state.buffers)` returns a
+    module with trained weights. `model.update(state.params)` copies trained weights into the original model.
 
     >>> train_state(nn.Linear(2, 3), optimizers.SGD(0.1))
     TrainState(params=<9 numbers in 2 arrays>, buffers=<0 numbers in 0 arrays>, opt=<11 numbers in 4 arrays>, step=0, seed=0)

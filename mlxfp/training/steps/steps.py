@@ -1,4 +1,4 @@
-"""One step of training, as a pure function: (state, batch) -> (state, metrics)."""
+"""A training step as a pure function: (state, batch) -> (state, metrics)."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -37,19 +37,19 @@ from mlxfp.training.steps.options import Options
 from mlxfp.training.steps.precision import cast_floating, check_masters, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
 from mlxfp.training.steps.sharding import check_shards, parts_in, shards_of
-from mlxfp.training.steps.shared_arrays import shared_places, warn_of_tied_arrays, with_shared
+from mlxfp.training.steps.shared_arrays import shared_indices, warn_of_tied_arrays, with_shared
 from mlxfp.training.steps.state import TrainState, trees_of, with_plain_strides
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
 Metrics = Mapping[str, mx.array]
-Trees = dict[str, Any]  # those of a state, by name
+Trees = dict[str, Any]  # array trees of a state, by name
 Loss = Callable[[Any, dict[str, Any]], tuple[mx.array, mx.array]] | Callable[[Any, dict[str, Any], mx.array], tuple[mx.array, mx.array]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 
 @explain_call
-def train_step(  # noqa: PLR0913  # each is a plain word of the step
+def train_step(  # noqa: PLR0913  # independent options of the step
     model: nn.Module,
     loss: Loss,
     optimizer: optimizers.Optimizer,
@@ -63,43 +63,42 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     ranks: Ranks | None = None,
     compile: bool = True,
 ) -> "TrainStep":
-    """Make a compiled step of training: loss, gradients, clipping, update.
+    """Return a compiled training step: loss, gradients, clipping and update.
 
-    `loss(model, batch)` returns (sum, weight), two scalars, such as those of `mlxfp.training.losses`; sum / weight is minimised. It
-    sees only the MLX arrays of the batch: text in it would be a new trace for every batch. The metrics are float32 scalars: `loss`,
-    the mean; `weight`; and with `clip_norm`, `grad_norm`, the norm before clipping. Measuring the norm costs time, so without
-    `clip_norm` it is left out; `clip_norm=float("inf")` measures and never clips.
+    `loss(model, batch)` returns (sum, weight), two scalars, as the functions of `mlxfp.training.losses` do; the step minimises
+    sum / weight. The loss receives only the MLX arrays of a batch, because other values, such as text, would need a new trace for every
+    batch. The metrics are float32 scalars: `loss` (the mean), `weight`, and with `clip_norm` also `grad_norm` (the norm before clipping).
+    Measuring the norm costs time, so the default omits `grad_norm`; `clip_norm=float("inf")` measures without clipping.
 
-    Models and losses may draw random numbers, as in `mx.random.normal(shape)`: every step draws others, from the seed and the step in
-    the state (and the rank) alone, so a run that continues draws what it would have drawn. MLX's global generator, which they draw
-    from, stays as it was. A loss with three positional parameters that have no default, `loss(model, batch, key)`, is given a key,
-    uint32[2], for `mx.random.normal(shape, key=key)`.
+    Models and losses may draw random numbers, as in `mx.random.normal(shape)`. The numbers depend only on the seed and step in the state
+    (and on the rank), so every step draws different numbers, and a continued run repeats the numbers of an uninterrupted run. MLX's global
+    generator is restored after the step. A loss with three positional parameters without default, `loss(model, batch, key)`, receives a
+    key, uint32[2], for `mx.random.normal(shape, key=key)`.
 
-    The step is pure: the same state and batch give the same result, random numbers included, and the old state stays unchanged. It
-    only uses the structure of `model` and `optimizer`; weights and moments are in the state. The results are being computed when it
-    returns. Raises `ArgumentError` for a state of another model or optimizer, and `DataError` for ids and labels in the batch that are
-    outside of the tables that they index. `.variants` counts the compiled variants, one a batch shape.
+    The step is pure: the same state and batch give the same result, including random numbers, and the old state stays unchanged. The
+    step uses only the structure of `model` and `optimizer`; weights and moments are in the state. The returned arrays may still be
+    computing on the device. Raises `ArgumentError` for the state of another model or optimizer, and `DataError` for ids and labels in the
+    batch that are out of range. `.variants` is the number of compiled variants, one per batch shape.
 
-    A batch of weight 0, such as one without a label that counts, changes nothing but the count of steps: no parameter decays and no
-    moment, average, statistic or schedule moves. Its metric `weight` is 0. With `accumulate` the same holds for an update all of
-    whose batches weigh 0.
+    A batch of weight 0, for example a batch without labels, changes only the step count: parameters, moments, averages, statistics and
+    schedules stay unchanged. The metric `weight` is 0. With `accumulate`, the same is true for an update if all of its batches have
+    weight 0.
 
-    The options; one that is not used costs nothing:
+    Unused options cost nothing:
 
-    - `accumulate=n`: update after every n batches, as one batch of all their rows would; `state.step` counts batches, schedules count
-      updates, and `grad_norm` comes with updates. Batches that are left at the end of an epoch are carried into the next.
-    - `compute_dtype`: `mx.bfloat16` or `mx.float16` inside the loss, while parameters stay float32. float16 scales the loss
-      dynamically, leaves out batches that overflow, and adds the metrics `loss_scale` and `skipped`.
-    - `checkpoint_blocks=True`: compute the activations inside repeated blocks (`recomputing.blocks_of`) again in the backward pass.
-    - `skip_nonfinite=True`: leave out a batch whose loss or gradients are not finite: only the count of steps changes, and the
-      metric `skipped` is 1.
-    - `ema=decay`: keep an average of the parameters, which `ema_weights` puts in their place.
-    - `ranks`: train together with the other processes (`distributed.connect`), as one process would on all their rows; the state
-      and the metrics are the same on all. Models may be divided between them: by `fully_shard` between all, by `shard_linear` between
-      those of `ranks.tensor_group`. Then each has a part of the state, optimizers must update each number by itself, and a batch that is
-      not finite on one rank is left out on all.
-    - `compile=False`: run without `mx.compile`, which is slower, to look inside: `print` in the loss prints numbers, at every step, and
-      a debugger shows them. Also for a model that takes too long to compile. The results are the same up to rounding.
+    - `accumulate=n`: update once after n batches, with the gradient of one large batch. `state.step` counts batches, schedules count
+      updates, and only updates report `grad_norm`. An incomplete group of batches at the end of an epoch continues in the next epoch.
+    - `compute_dtype`: `mx.bfloat16` or `mx.float16` inside the loss; parameters stay float32. float16 uses dynamic loss scaling, skips
+      batches that overflow, and adds the metrics `loss_scale` and `skipped`.
+    - `checkpoint_blocks=True`: recompute the activations of repeated blocks (`recomputing.blocks_of`) in the backward pass.
+    - `skip_nonfinite=True`: skip a batch with a non-finite loss or gradient. Only the step count changes, and the metric `skipped` is 1.
+    - `ema=decay`: keep an average of the parameters, to be read with `ema_weights`.
+    - `ranks`: train together with other processes (`distributed.connect`), with the result of one process for all rows. State and metrics
+      are the same on all ranks. `fully_shard` divides a model between all ranks, `shard_linear` between the ranks of
+      `ranks.tensor_group`. Each rank then has a part of the state. A divided model needs an element-wise optimizer. A batch that is
+      non-finite on one rank is skipped on all ranks.
+    - `compile=False`: run without `mx.compile`, for debugging: `print` in the loss prints numbers at every step, and debuggers work. Also
+      useful for models that take too long to compile. Slower, with equal results up to rounding.
 
     >>> import mlxfp as fp
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
@@ -119,11 +118,11 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     if compute_dtype is not None and compute_dtype not in (mx.bfloat16, mx.float16):
         raise ArgumentError(f"compute_dtype must be mx.bfloat16 or mx.float16, got compute_dtype={compute_dtype!r}.")
     if ema is not None and not 0 < ema < 1:
-        raise ArgumentError(f"ema must be above 0 and below 1, got ema={ema!r}. It is the share of the old average that an update keeps.")
+        raise ArgumentError(f"ema must be above 0 and below 1, got ema={ema!r}. It is the weight of the old average, for example 0.999.")
     module = functional(model)
     if not flatten(module.params)[1]:
         raise ArgumentError(
-            f"The model, a {type(model).__name__}, has no parameters that train: it has none, or all are frozen. "
+            f"The model, a {type(model).__name__}, has no parameters that train: the model is empty, or all are frozen. "
             "Unfreeze some: model.unfreeze()."
         )
     warn_of_tied_arrays(model)
@@ -131,27 +130,27 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     check_shards(model, shards, module.params, optimizer, ranks)
     check_masters(module.params, compute_dtype)
     if checkpoint_blocks:
-        blocks_of(model)  # raises here if there are none
+        blocks_of(model)  # raises an error if the model has no blocks
     options = Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
     return TrainStep(module, loss, optimizer, options)
 
 
 class TrainStep:
-    """A step of training; made by `train_step`."""
+    """A training step, built by `train_step`."""
 
     def __init__(self, model: Functional, loss: Loss, optimizer: optimizers.Optimizer, options: Options) -> None:
-        """Compile nothing yet."""
+        """Store the arguments. Compilation happens at the first call."""
         self._model = model.emptied()
-        self._shared = shared_places(model.bind(model.params, model.buffers), model.params)
+        self._shared = shared_indices(model.bind(model.params, model.buffers), model.params)
         self._loss = loss
-        self.optimizer = deepcopy(optimizer)  # the caller may change it, and it is read whenever a new shape is traced
+        self.optimizer = deepcopy(optimizer)  # a copy, because tracing a new shape reads the optimizer again
         self._options = options
         trees = {"params": model.params, "buffers": model.buffers, "opt": start(optimizer, model.params), "extra": {}}
         self._plain, _ = flatten(trees)
         self._structure, _ = flatten({**trees, "extra": options.kept(model.params)})
-        self._keeps = self._structure != self._plain
+        self._has_option_values = self._structure != self._plain
         self._ties = ties(self._structure)
-        self._copy = None if options.ranks is None else options.ranks.world.copy  # another mask on each
+        self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws different random numbers
         self._parts = parts_in(options.shards, model.params, model.buffers)
         self._bytes_sent = 0
         self._compiler = Compiler("The loss", loss, 64, lambda key: paths(key[0]))
@@ -159,35 +158,42 @@ class TrainStep:
 
     @property
     def ranks(self) -> Ranks | None:
-        """The ranks that train together with this step."""
+        """The ranks that train together with this step, or None."""
         return self._options.ranks
 
     @property
-    def bytes_sent(self) -> int:
-        """The bytes that this rank sends for sums and parts of parameters in a step (see `Ranks.bytes_sent`); 0 before the first.
+    def accumulate(self) -> int:
+        """Number of batches per update."""
+        return self._options.accumulate
 
-        Activations that layers of `shard_linear` send are not among them.
+    @property
+    def bytes_sent(self) -> int:
+        """Number of bytes that this rank sends per step for sums and parameters (see `Ranks.bytes_sent`). 0 before the first step.
+
+        Activations sent by layers of `shard_linear` are excluded.
         """
         return self._bytes_sent
 
     @property
     def variants(self) -> int:
-        """How many traces there are: one for each set of batch shapes, and with `accumulate` two."""
+        """Number of traces: one per set of batch shapes, or two with `accumulate`."""
         return self._compiler.variants
 
     def start(self, state: TrainState) -> TrainState:
-        """Return the state with what the options of this step keep in it, as before the first step.
+        """Return the state with the initial values for the options of this step, such as averages.
 
-        The step does this itself with a state from `train_state`; `load_state` needs such a state to know what to expect in a file.
+        A step calls `start` automatically for a state of `train_state`. Call `start` for the argument `like` of `load_state`, which must
+        have the same arrays as the file.
         """
         extra = self._options.kept(state.params)
         mx.eval(extra)
         return evolve(state, extra=extra)
 
     def consumer(self, state: TrainState) -> "Consumer":
-        """Return a function of a batch that makes the next step and waits for it: `profile(batches, consume=step.consumer(state))`.
+        """Return a function that trains on one batch per call and waits for the result.
 
-        `profile` then tells how long training waits for data, and how many bytes a rank sends in each step.
+        `profile(batches, consume=step.consumer(state))` measures how long training waits for data, and the bytes that a rank sends per
+        step.
 
         >>> import mlxfp as fp
         >>> step = fp.train_step(nn.Linear(1, 1), lambda model, batch: (model(batch["x"]).sum(), len(batch["x"])), optimizers.SGD(0.1))
@@ -199,7 +205,7 @@ class TrainStep:
         return Consumer(self, state)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        """Make one step."""
+        """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
@@ -221,20 +227,22 @@ class TrainStep:
         return self._runs[key]
 
     def look(self, state: TrainState, batch: Batch) -> None:
-        """Apply the loss without compiling it, and compute nothing but the ids and labels that it makes of the batch.
+        """Check the ids and labels of a batch against their tables, without compiling or computing the rest of the loss.
 
-        Raises `BoundError` for those that are outside of their tables. A compiled step sees only those in the batch itself.
+        Raises `BoundError` for values out of range. A compiled step checks only ids and labels stored in the batch. This method also
+        checks ids and labels computed from the batch.
         """
         key = random_key(state.seed, "look")
         self._model.apply(given_key(self._loss, key), state.params, state.buffers, arrays_of(batch), key=key)
 
     def pure(self, structure: TreeDef, trees: Trees, key: mx.array, arrays: list[mx.array], *, updates: bool) -> tuple[Trees, Metrics]:
-        """Make one step that is not compiled, from and to `trees_of(state)`; a batch is `arrays` of a `structure`."""
+        """Make one uncompiled step on `trees_of(state)`. The batch is a list of arrays and its tree structure."""
         self._check_trees(trees)
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        mean = mx.where(weight != 0, total / weight, total)  # not the one of the gradients, which is of one kernel with what comes after
+        # Computed again: the mean inside the gradient computation should stay in one kernel with the operations after it.
+        mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:
             finite = agreed(options.ranks, finite)
@@ -244,7 +252,7 @@ class TrainStep:
             sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite, summed=summed)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
         weighs = weight != 0
-        counts = weighs if finite is None else weighs & finite
+        counts = self._decided(weighs if finite is None else weighs & finite)
         buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
         if finite is not None:
             metrics["skipped"] = 1 - finite.astype(mx.float32)
@@ -257,7 +265,7 @@ class TrainStep:
         after = {**trees, "buffers": buffers, "extra": extra}
         if updates:
             if options.summed:
-                gradients, counts = mean_gradients(sums, gradients), sums["weight"] != 0
+                gradients, counts = mean_gradients(sums, gradients), self._decided(sums["weight"] != 0)
             if options.clip_norm is not None:
                 gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm, add_up=self._add_up_squares)
             after = self._updated(after, gradients, counts)
@@ -266,16 +274,23 @@ class TrainStep:
         self._check_trees(after)
         return tree_map(with_plain_strides, after), metrics
 
+    def _decided(self, condition: mx.array) -> mx.array | bool:
+        """Return True for a true condition in a step that is not compiled. No array needs a selection then."""
+        try:
+            return condition if self._options.compile else bool(condition.item()) or condition
+        except ValueError:  # the step is part of an outer trace
+            return condition
+
     def _add_up_squares(self, squares: list[mx.array]) -> mx.array:
         ranks, shards = self._options.ranks, self._options.shards
         if ranks is None or not self._options.divided:
             return mx.stack(squares).sum()
         count = 1 if shards is None else shards.count
-        held = [ranks.world.size // (count if place in self._parts.params else 1) for place in range(len(squares))]
-        return add_up_squares(ranks, held, squares)
+        holders = [ranks.world.size // (count if index in self._parts.params else 1) for index in range(len(squares))]
+        return add_up_squares(ranks, holders, squares)
 
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
-        """Return ((sum of the loss, divisor, weight, buffers, which of them may have changed), gradients of sum / divisor)."""
+        """Return ((loss sum, divisor, weight, buffers, indices of possibly changed buffers), gradients of sum / divisor)."""
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
 
@@ -285,20 +300,20 @@ class TrainStep:
             (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key, key=key)
             total, weight = sum_and_weight(result)
             share, divisor = total, weight
-            if options.ranks is not None and options.fully:  # gradients of parts are sums over the ranks, so all divide by the same
+            if options.ranks is not None and options.fully:  # parts sum their gradients over the ranks, so all ranks need one divisor
                 share, divisor = mx.where(weight == 0, 0, total), options.ranks.add_up(mx.stop_gradient(weight))
             mean = share / mx.where(divisor == 0, 1, divisor)
             return mean if scale is None else mean * scale, (total, divisor, weight, buffers, touched)
 
         with refusing_draws(
-            "The model draws random numbers in the backward pass too: mx.checkpoint in it computes a part again, with other numbers, so "
-            "its gradients would be wrong. Take mx.checkpoint out, and pass checkpoint_blocks=True, which draws the same ones again."
+            "The model draws random numbers in the backward pass too: mx.checkpoint in the model recomputes activations with different "
+            "numbers, so the gradients would be wrong. Remove mx.checkpoint and pass checkpoint_blocks=True, which repeats the numbers."
         ):
-            (_, found), gradients = mx.value_and_grad(objective)(trees["params"])
-        return found, gradients if scale is None else tree_map(lambda leaf: leaf / scale, gradients)
+            (_, results), gradients = mx.value_and_grad(objective)(trees["params"])
+        return results, gradients if scale is None else tree_map(lambda leaf: leaf / scale, gradients)
 
     def _measured(self, model: Any, batch: dict[str, Any], key: mx.array) -> tuple[Any, list[int]]:
-        """Apply the loss to a model that is used only here; return its result, and which buffers it may have changed."""
+        """Apply the loss to a private copy of the model. Return the result and the indices of possibly changed buffers."""
         options = self._options
         if options.ranks is not None and options.fully:
             sum_gradients(model, options.ranks)
@@ -314,13 +329,13 @@ class TrainStep:
             put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news, divided=self._parts.buffers)))
         return result, list(news)
 
-    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
+    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array | bool) -> dict[str, Any]:
         with refusing_draws(
-            f"The optimizer, {type(self.optimizer).__name__}, draws random numbers, which is not supported: the ranks of a run would draw "
-            "others, and a step would not be a function of its state. Add noise to the loss instead, which may draw."
+            f"The optimizer, {type(self.optimizer).__name__}, draws random numbers, which is not supported: ranks would draw different "
+            "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        params = with_shared(params, self._shared)  # the others decayed without a gradient
+        params = with_shared(params, self._shared)  # weight decay also changed the unused copies of shared arrays
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
@@ -329,16 +344,16 @@ class TrainStep:
         return kept
 
     def _checked(self, state: TrainState) -> TrainState:
-        """Return a state that has what the options keep; raise an error if the state is of a model divided in another way."""
+        """Return the state with the values for the options. Raise `ArgumentError` if the state has another division of the model."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
         if state.shards != self._options.shards:
-            model, given = ("whole" if each is None else each.said for each in (self._options.shards, state.shards))
+            model, given = ("whole" if shards is None else shards.label for shards in (self._options.shards, state.shards))
             raise ArgumentError(
-                f"The model of the step is {model}, and the state is {given}. Make both from one model: train_state(model, optimizer) "
-                "after shard_linear and fully_shard."
+                f"The model of the step is {model}, but the state is {given}. Build both from the same model: call train_state(model, "
+                "optimizer) after shard_linear and fully_shard."
             )
-        return self.start(state) if self._keeps and not state.extra else state
+        return self.start(state) if self._has_option_values and not state.extra else state
 
     def _check_use(self, state: TrainState, batch: Batch) -> None:
         """Raise `ArgumentError` if the loss calls another module of the model's class and does not depend on the model."""
@@ -361,25 +376,28 @@ class TrainStep:
         differs = difference(self._structure, structure)
         if flatten({**trees, "extra": {}})[0] == self._plain:
             raise ArgumentError(
-                f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
+                f"The state belongs to a step with other options. {differs} Use the same options, or reset them with step.start(state)."
             )
-        raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
+        raise ArgumentError(
+            f"The state does not belong to the model and optimizer of this step. {differs} Build the state with "
+            "train_state(model, optimizer)."
+        )
 
 
 @define(eq=False)
 class Consumer:
-    """Trains with one batch after the other, and waits for each step; made by `TrainStep.consumer`. `state` is that after the last step."""
+    """A function that trains on one batch per call and waits for each step. Built by `TrainStep.consumer`. `state` is the latest state."""
 
     step: TrainStep
     state: TrainState
 
     @property
     def bytes_sent(self) -> int:
-        """The bytes that this rank sends in a step."""
+        """Number of bytes that this rank sends in a step."""
         return self.step.bytes_sent
 
     def __call__(self, batch: Batch) -> None:
-        """Make one step. Where other ranks train too, all must be given equally many batches; see `connect(limit=)`."""
+        """Make one step. With several ranks, all ranks need equally many batches; see `connect(limit=)`."""
         ranks = self.step.ranks
         with nullcontext() if ranks is None else ranks.waiting():
             self.state, metrics = self.step(self.state, batch)

@@ -1,8 +1,8 @@
-"""`jit` compiles functions of trees; `functional` turns a module into parameters and a pure function.
+"""`jit` compiles functions of trees. `functional` turns a module into parameters and a pure function.
 
-`mx.compile` alone has traps: it refuses attrs values as arguments and lets tracers leak out through them as results, and its cache does
-not know where a container ends, so `f([x], y)` after `f([x, y])` silently runs the wrong trace. Here there is one compiled function
-for each structure and each set of Python values, and only flat arrays pass through it.
+Plain `mx.compile` has two problems. It refuses attrs values as arguments, and leaks tracers through attrs values in results. Its cache
+ignores the boundaries of containers, so `f([x], y)` after `f([x, y])` silently runs the wrong trace. This module compiles one
+function for each tree structure and each set of Python constants, with flat lists of arrays as arguments.
 """
 
 import re
@@ -41,11 +41,11 @@ _STATIC = (str, bytes, int, float, complex, mx.Dtype)
 
 
 def functional(model: nn.Module) -> "Functional":
-    """Turn a module into a value: its parameters, its buffers, and a pure way to apply it.
+    """Turn a module into a value: its parameters, its buffers, and a pure function to apply the module.
 
-    `params` are the floating-point arrays that train, `buffers` all others: frozen ones, running statistics, integers. The module is
-    copied; it may be changed, trained or dropped afterwards. `nn.Dropout` and `nn.Embedding` in it, also in foreign models, become those of
-    `models.layers`, which draw from a key and refuse ids that they have no row for.
+    `params` are the trainable floating-point arrays. `buffers` are all other arrays: frozen arrays, running statistics and integers. The
+    module is copied, so later changes of the original have no effect. `nn.Dropout` and `nn.Embedding` are replaced by the layers of
+    `models.layers`, also in models of other libraries. These layers draw from a key and refuse ids out of range.
 
     >>> model = functional(nn.Linear(2, 1))
     >>> zeros = {"weight": mx.zeros((1, 2)), "bias": mx.array([3.0])}
@@ -63,7 +63,7 @@ def functional(model: nn.Module) -> "Functional":
 
 @frozen(eq=False)
 class Functional:
-    """A module as a value; made by `functional`. `params` and `buffers` are trees of dicts and lists, as `Module.update` takes them."""
+    """A module as a value, built by `functional`. `params` and `buffers` are trees of dicts and lists, as accepted by `Module.update`."""
 
     params: Any = field(repr=False)
     buffers: Any = field(repr=False)
@@ -75,12 +75,12 @@ class Functional:
         return type(self._skeleton)
 
     def bind(self, params: Any, buffers: Any, *, key: mx.array | None = None) -> nn.Module:
-        """Make a module that holds these arrays; with a key, uint32[2], in training mode, and its dropout draws from the key.
+        """Return a module with these arrays. With a key, uint32[2], the module is in training mode and dropout draws from the key.
 
-        Frozen parts of a module in training mode that were put into evaluation mode stay there: `body.freeze()` and `body.eval()`.
+        Frozen parts set to evaluation mode stay in evaluation mode, for example after `body.freeze()` and `body.eval()`.
 
-        Every call makes a new module, so the tracers that a trace leaves in it are dropped with it, also after an exception. Raises
-        `ArgumentError` if the trees are not those of this module.
+        Every call builds a new module, so no tracer of a trace survives in a module, not even after an exception. Raises `ArgumentError` if
+        the trees belong to another module.
         """
         for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
             if differs := difference(flatten(expected)[0], flatten(given)[0]):
@@ -98,9 +98,9 @@ class Functional:
         return model
 
     def apply(self, function: Callable[..., R], params: Any, buffers: Any, *inputs: Any, key: mx.array | None = None) -> tuple[R, Any]:
-        """Call `function(module, *inputs)` on a module that holds these arrays; return its result and the buffers afterwards.
+        """Call `function(module, *inputs)` on a module with these arrays. Return the result and the updated buffers.
 
-        With a key, uint32[2], numbers that are drawn from MLX's global generator are a function of the key, as the masks of dropout are.
+        With a key, uint32[2], dropout masks and numbers drawn from MLX's global generator are a function of the key.
         """
         model = self.bind(params, buffers, key=key)
         with nullcontext() if key is None else drawing_from(derived_key(key, "generator")):
@@ -108,17 +108,17 @@ class Functional:
         return result, get_arrays(model, self.buffers)
 
     def emptied(self) -> "Functional":
-        """Return the same module without its arrays: others can be bound, and these are not kept alive."""
+        """Return the same module without its arrays. `bind` accepts other arrays, and the original arrays can be freed."""
         return Functional(tree_map(_nothing, self.params), tree_map(_nothing, self.buffers), self._skeleton)
 
 
 def jit(function: Callable[P, R], *, warn_above: int = 64) -> "Jitted[P, R]":
-    """Compile a function of trees: attrs values, dicts, lists, tuples and None, holding MLX arrays.
+    """Compile a function of trees: attrs values, dicts, lists, tuples and None that contain MLX arrays.
 
-    Python numbers, strings and dtypes are constants: another value is another trace, as is another shape. `.variants` counts the
-    traces, which MLX keeps for ever; above `warn_above` there is a `RuntimeWarning`. The function must be pure: it runs once for each
-    variant. Raises `ArgumentTypeError` for other leaves (numpy arrays, modules), going in or coming out, and `ArgumentError` for
-    drawing from MLX's global generator, which would give the same numbers at every call.
+    Python numbers, strings and dtypes are constants. Another constant or shape causes another trace. `.variants` is the number of traces.
+    MLX never frees traces, so more than `warn_above` traces cause a `RuntimeWarning`. The function must be pure, because its Python code
+    runs only once per variant. Raises `ArgumentTypeError` for other leaves (NumPy arrays, modules) in arguments or results. Raises
+    `ArgumentError` for draws from MLX's global generator, which would return the same numbers in every call.
 
     >>> double = jit(lambda tree: {"twice": tree["x"] * 2, "rest": tree["rest"]})
     >>> double({"x": mx.array(2), "rest": (1, None)})
@@ -132,10 +132,10 @@ def jit(function: Callable[P, R], *, warn_above: int = 64) -> "Jitted[P, R]":
 
 
 class Jitted(Generic[P, R]):
-    """A compiled function; made by `jit`."""
+    """A compiled function, built by `jit`."""
 
     def __init__(self, function: Callable[P, R], warn_above: int) -> None:
-        """Compile nothing yet."""
+        """Store the function. Compilation happens at the first call."""
         update_wrapper(self, function)
         self._function = function
         self._compiler = Compiler(getattr(function, "__name__", repr(function)), function, warn_above, _argument_names)
@@ -144,11 +144,11 @@ class Jitted(Generic[P, R]):
 
     @property
     def variants(self) -> int:
-        """How many traces there are: one for each structure, constant and shape."""
+        """Number of traces: one per structure, set of constants and set of shapes."""
         return self._compiler.variants
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, compiled for these structures, constants and shapes."""
+        """Call the function, compiled for the structure, constants and shapes of the arguments."""
         structure, leaves = flatten((args, kwargs))
         arrays, constants = _divide(structure, leaves, "takes")
         name, results = self._compiler.get((structure, constants), partial(self._trace, structure, constants))(arrays)
@@ -157,46 +157,46 @@ class Jitted(Generic[P, R]):
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind to an instance, as a function does: a method of an attrs class can be compiled."""
+        """Bind to an instance, so that a method of an attrs class can be compiled."""
         return self if instance is None else MethodType(self, instance)
 
     def _trace(self, structure: TreeDef, constants: "_Constants", arrays: list[mx.array]) -> tuple[str, list[mx.array]]:
         args, kwargs = unflatten(structure, _merge(arrays, constants))
         name = getattr(self._function, "__name__", repr(self._function))
         with refusing_draws(
-            f"{name} draws from MLX's global generator; compiled, it would draw the same numbers at every call. Give it a key as an "
-            "argument, another for each call (mx.random.key(number)), and draw with mx.random.normal(..., key=key); a model that draws "
-            "by itself takes it in functional(model).apply(..., key=key)."
+            f"{name} draws from MLX's global generator, and every compiled call would draw the same numbers. Pass a different key to each "
+            "call, such as mx.random.key(number), and draw with mx.random.normal(..., key=key). For a model with random layers, pass the "
+            "key to functional(model).apply(..., key=key)."
         ):
             structure, leaves = flatten(self._function(*args, **kwargs))
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # MLX returns the name again with each call of the trace: the arrays belong into its structure
+        return name, arrays  # MLX returns the name with the results of each call, and the name identifies the structure of the results
 
 
 @define
 class Compiler:
-    """Compiled functions by key, and a count of their variants. A cache: its results depend only on the key.
+    """A cache of compiled functions by key, with a count of variants. Results depend only on the key.
 
-    Before the results of a call are used, ids and labels among its arguments are checked against the tables that they index.
+    Ids and labels among the arguments are checked against the range of their tables before the results are used.
     """
 
     _name: str
-    _user: Callable[..., Any]  # whose arrays outside of the arguments must stay
+    _user: Callable[..., Any]  # function of the user, which may read arrays from outside
     _warn_above: int
-    _names: Callable[[Any], Sequence[str]]  # of the arguments, from the key
+    _names: Callable[[Any], Sequence[str]]  # from a cache key to the names of the arguments
     _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)
     _seen: set[Hashable] = field(factory=set)
     _outside: Outside | None = None
 
     @property
     def variants(self) -> int:
-        """How many traces there are."""
+        """Number of traces."""
         return len(self._seen)
 
     def get(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the compiled function of a key; the first time, `function` becomes it. Its last argument is a list of arrays."""
+        """Return the compiled function for a key. The first call compiles `function`, whose last argument is a list of arrays."""
         compiled = self._compiled.get(key)
         if compiled is None:
             bounds: Bounds = {}
@@ -229,7 +229,7 @@ class Compiler:
         self._seen.add((key, shapes))
         if len(self._seen) == self._warn_above + 1:
             warnings.warn(
-                f"{self._name} has been compiled for {len(self._seen)} different inputs, and MLX keeps every trace for ever. The last: "
+                f"{self._name} has been compiled for {len(self._seen)} different inputs, and MLX never frees a trace. Last input: "
                 f"{', '.join(f'{kind}{list(shape)}' for shape, kind in shapes)}. Use few batch shapes (pad_multiple, bucket_by_length) "
                 "and pass numbers that change as arrays.",
                 RuntimeWarning,
@@ -238,7 +238,7 @@ class Compiler:
         return result
 
 
-def _checked(  # what belongs to one compiled function
+def _checked(
     check_outside: Callable[[], None],
     function: Callable[..., Any],
     traced: Callable[..., Any],
@@ -246,10 +246,10 @@ def _checked(  # what belongs to one compiled function
     names: Callable[[], Sequence[str]],
     *args: Any,
 ) -> Any:
-    """Call a compiled function whose last argument, a list of arrays, has these bounds; a trace finds them, so `bounds` may grow."""
+    """Call a compiled function and check the bounds of the arrays in its last argument. Tracing may add entries to `bounds`."""
     check_outside()
     if not holds(bounds, args[-1], names):
-        return function(*args)  # as a part of the trace that the call is in
+        return function(*args)  # runs uncompiled inside the outer trace
     known = len(bounds)
     try:
         result = traced(*args)
@@ -257,15 +257,15 @@ def _checked(  # what belongs to one compiled function
         if "uncaptured inputs" not in str(error):
             raise
         result = traced(*tree_map(_renewed, args))
-    if len(bounds) > known and not holds(bounds, args[-1], names):  # the result is not computed yet
+    if len(bounds) > known and not holds(bounds, args[-1], names):  # the wrong result was never computed, because it is lazy
         return function(*args)
     return result
 
 
 def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
-    """Name the arrays among the arguments of a function by what comes after the place of their argument: `input_ids` of a batch."""
+    """Return names for the arrays among the arguments, without the position of the argument: `input_ids` for an array of a batch."""
     structure, constants = key
-    names = [re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)]  # ((args), {kwargs})
+    names = [re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)]  # paths in ((args), {kwargs})
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 
@@ -282,28 +282,28 @@ def _nothing(_: mx.array) -> mx.array:
 
 @frozen
 class _Constant:
-    """A leaf that is not an array. Two are equal if they print the same: -0.0 is not 0.0, True is not 1."""
+    """A leaf other than an array. Leaves are equal if type and repr are equal: -0.0 differs from 0.0, True differs from 1."""
 
     value: Any = field(eq=lambda value: (type(value), repr(value)))
 
 
-_Constants = tuple[_Constant | None, ...]  # one for each leaf, None for an array; or nothing, if there are only arrays
+_Constants = tuple[_Constant | None, ...]  # one entry per leaf, None for an array; empty if all leaves are arrays
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:
-    """Put the constants back between the arrays."""
+    """Insert the constants between the arrays."""
     rest = iter(arrays)
-    return [next(rest) if one is None else one.value for one in constants] if constants else arrays
+    return [next(rest) if constant is None else constant.value for constant in constants] if constants else arrays
 
 
 def _divide(structure: TreeDef, leaves: list[Any], verb: str) -> tuple[list[mx.array], _Constants]:
     arrays = [leaf for leaf in leaves if isinstance(leaf, mx.array)]
     if len(arrays) == len(leaves):
         return arrays, ()
-    for place, leaf in enumerate(leaves):
+    for index, leaf in enumerate(leaves):
         if not isinstance(leaf, (mx.array, *_STATIC)):
             raise ArgumentTypeError(
                 f"A compiled function {verb} trees of MLX arrays and Python constants, got {type(leaf).__name__} at "
-                f"{paths(structure)[place]}. Make it an mx.array, or close over it."
+                f"{paths(structure)[index]}. Convert it to an mx.array, or use a closure variable."
             )
     return arrays, tuple(None if isinstance(leaf, mx.array) else _Constant(leaf) for leaf in leaves)

@@ -31,7 +31,9 @@ def test_a_machine_that_can_train_is_told_so(capsys):
     code, said, verdict = found(capsys)
     assert (code, verdict) == (0, "Training can run.\n")
     assert said["mx.compile"] == "works"
-    assert said["memory"] == f"MLX takes up to {mx.get_memory_limit() / 2**30:.1f} GiB, with what it keeps for reuse: {LIMIT}"
+    assert (
+        said["memory"] == f"MLX uses up to {mx.get_memory_limit() / 2**30:.1f} GiB, including the cache for reuse. {LIMIT} sets the limit"
+    )
     assert said["python"].endswith(sys.executable)
     assert said["free disk"].endswith(f"GiB in {Path.cwd()}")
     assert said["extra testing"].startswith("hypothesis ")
@@ -108,7 +110,11 @@ def test_a_slow_blas_is_a_remark_and_no_obstacle(capsys, monkeypatch):
     ("compile_", "state", "problem"),
     [
         (lambda function: 1 / 0, "fails", "- mx.compile, which every training step uses, fails: division by zero\n"),
-        (lambda function: lambda x: x, "computes wrongly", "- mx.compile gives wrong numbers: reinstall mlx.\n"),
+        (
+            lambda function: lambda x: x,
+            "wrong results",
+            "- mx.compile computes wrong numbers. Reinstall MLX: pip install --force-reinstall mlx\n",
+        ),
     ],
 )
 def test_where_compiling_fails_training_cannot_run(compile_, state, problem, capsys, monkeypatch):
@@ -160,7 +166,7 @@ def test_it_says_which_engines_for_tokens_were_tried(capsys, monkeypatch):
     pytest.importorskip("gigatoken")
     monkeypatch.setattr(choosing, "_is_tested", lambda kind: True)  # of the version of tokenizers that is installed, it may not be true
     _, said, _ = found(capsys)
-    assert said["gigatoken"].endswith(", tried with this version of tokenizers")
+    assert said["gigatoken"].endswith(", tested with this version of tokenizers")
     monkeypatch.setattr(choosing, "_is_tested", lambda kind: False)
     _, said, _ = found(capsys)
-    assert said["gigatoken"].endswith("used for ASCII alone, and only after its probe has passed")
+    assert said["gigatoken"].endswith("used only for ASCII text, and only if the engine passes a probe")

@@ -79,12 +79,16 @@ def test_the_short_form_of_the_path_goes_before_the_long_one():
         (
             {"config": "titnic"},
             MissingFileError,
-            r"'titnic' is not a file, and no preset has that name\. Did you mean 'titanic'\? Give a YAML",
+            r"'titnic' is not a file, and not the name of a preset\. Did you mean 'titanic'\? Give a YAML",
         ),
         ({"config": "no/such.yaml"}, MissingFileError, r"'no/such\.yaml' is not a file, .* or one of audio, auto, competition"),
         ({"config": "."}, MissingFileError, r"'\.' is a folder, not a file"),
         ({"config": "a.b=3"}, MissingFileError, r"A configuration must come before 'a\.b=3'\. Put a file or a preset first"),
-        ({"config": "titanic", "preset": "training"}, ArgumentError, "'titanic' is a preset, and --preset names another: 'training'"),
+        (
+            {"config": "titanic", "preset": "training"},
+            ArgumentError,
+            "'titanic' is a preset, and --preset names another preset: 'training'",
+        ),
         ({"config": "titanic", "overrides": ["epochs"]}, ConfigError, r"'epochs' is not of the form key\.sub=value"),
     ],
 )
@@ -149,7 +153,10 @@ def test_a_check_finds_names_and_paths_of_nothing(tmp_path, capsys):
     assert said[1].startswith(f"  data.spec ({path}:3): No data set is named 'titanc'. Did you mean 'titanic'?")
     assert said[2] == f"  model.path ({path}:5): there is no folder 'no/model' of pretrained weights"
     for overrides, message in (
-        (["data.path=no/where"], "data.path (command line): there is nothing at 'no/where'; give the folder with the competition's files"),
+        (
+            ["data.path=no/where"],
+            "data.path (command line): there is no file or folder at 'no/where'; give the folder with the competition's files",
+        ),
         (["data.path=."], "data.path (command line): '.' has no file 'train.csv', the train file of 'titanic'"),
         (["data.path=.", "data.spec=null"], "data.path (command line): There is no train.csv in '.'"),
         (["competition.metric=rmse"], "competition.metric (command line): rmse is a metric for multilabel, regression, "),

@@ -37,7 +37,7 @@ def test_every_mismatch_with_a_known_spec_is_listed(ship, capsys):
     assert main(["data", "check", str(ship), "--spec", "titanic"]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("titanic: binary")
-    assert "train.csv: it has 30 rows, the spec says 891" in said.err
+    assert "train.csv: the file has 30 rows, but the spec has 891" in said.err
     assert "test.csv: the file is missing" in said.err
 
 
@@ -45,7 +45,7 @@ def test_without_a_spec_files_are_what_they_look_like(ship, capsys):
     assert main(["data", "check", str(ship)]) == 0
     said = capsys.readouterr().out
     assert said.startswith("ship: binary, metric accuracy\n")
-    assert said.endswith("The spec was inferred from the files; --spec checks them against another.\n")
+    assert said.endswith("The spec was inferred from the files. To check the files against your own spec, add --spec FILE.\n")
 
 
 def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp_path, capsys):
@@ -53,10 +53,10 @@ def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
     out = tmp_path / "written.json"
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 0
-    assert capsys.readouterr().out == f"Wrote {out}: binary, target Survived. Correct it in the file, then use it: --spec {out}\n"
+    assert capsys.readouterr().out == f"Wrote {out}: binary, target Survived. Correct mistakes in the file. Then use --spec {out}\n"
     assert load_spec(tmp_path / "printed.yaml") == load_spec(out) == infer_spec(ship)
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 1
-    assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and nothing is overwritten.")
+    assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and mlxfp does not overwrite files.")
 
 
 def test_a_target_that_cannot_be_told_can_be_said(ship, capsys):
@@ -75,7 +75,7 @@ def test_a_target_that_cannot_be_told_can_be_said(ship, capsys):
         (["check", "no/folder"], "mlxfp: There is no file or folder at 'no/folder'"),
         (["check", ".", "--spec", "titanik"], "mlxfp: No data set is named 'titanik'. Did you mean 'titanic'?"),
         (["check", ".", "--spec", "no.yaml"], "mlxfp: There is no spec at 'no.yaml'"),
-        (["check", ".", "--spec", "titanic", "--target", "Age"], "mlxfp: --target is Age, but --spec titanic has the target"),
+        (["check", ".", "--spec", "titanic", "--target", "Age"], "mlxfp: --target is Age, but --spec titanic defines the target"),
     ],
 )
 def test_mistakes_are_sentences(arguments, said, tmp_path, monkeypatch, capsys):
@@ -109,7 +109,10 @@ def test_the_types_that_fit_all_rows_of_a_file_are_printed(tmp_path, capsys):
     ("words", "message"),
     [
         (["a.txt", "--schema"], "--schema needs a file that ends in one of .csv, .csv.gz, "),
-        (["a.csv", "--schema", "--target", "x"], "--schema prints the types of a file, got --target or --out as well. Leave these out."),
+        (
+            ["a.csv", "--schema", "--target", "x"],
+            "--schema prints the column types of a file and does not use --target and --out. Leave them out.",
+        ),
     ],
 )
 def test_mistakes_about_types_are_named(words, message, capsys):

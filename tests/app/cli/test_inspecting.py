@@ -29,7 +29,7 @@ def test_all_parts_are_shown_in_their_order(ship, capsys):
         "train: 48 rows of ",
         "\ntest: 20 rows of ",
         " batches of 32 rows x ",
-        "shapes in the first epoch: 1; in any epoch at most: ",
+        "shapes in the first epoch: 1; maximum over all epochs: ",
         "tokenize(",
         " limits: it works ",
     ):
@@ -44,7 +44,7 @@ def test_rows_that_are_too_long_are_shown_with_their_cost(ship, capsys):
     said = capsys.readouterr().out
     assert [line for line in said.splitlines() if line.startswith("==")] == ["== tokens", "== shapes"]
     assert "100.0 % of them above 16" in said
-    assert "A run would be refused: raise text.max_length, or allow it with text.overflow=cut." in said
+    assert "A run would fail: rows are longer than text.max_length. Raise text.max_length, or cut the rows: text.overflow=cut." in said
     assert "batches of 32 rows x 16 tokens" in said
     assert main([*arguments, "text.overflow=cut"]) == 0
     assert "refused" not in capsys.readouterr().out
@@ -55,13 +55,15 @@ def test_without_data_rows_are_made_up_in_no_folder_of_the_user(tmp_path, monkey
     assert main(["inspect", "titanic", *QUICK, "--part", "schema"]) == 0
     said = capsys.readouterr()
     assert "Survived: int64" in said.out
-    assert said.err == "mlxfp: data.path is not set, so these rows are synthetic.\n"
+    assert said.err == "mlxfp: data.path is not set, so the rows are synthetic. To inspect your own data, add --data PATH.\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_mistakes_are_sentences(capsys):
     assert main(["inspect", "quick_test"]) == 1
-    assert capsys.readouterr().err.startswith("mlxfp: Synthetic rows need a known data set: give data.spec")
+    assert capsys.readouterr().err.startswith(
+        "mlxfp: Without data.path, the rows are synthetic and need a known data set. Give data.path=FOLDER, or data.spec"
+    )
     assert main(["inspect", "titanic", "--data", "no/folder"]) == 1
     assert capsys.readouterr().err.startswith("mlxfp: There is no folder 'no/folder'")
     assert main(["inspect", "titanic", "--part", "everything"]) == 2

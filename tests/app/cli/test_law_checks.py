@@ -63,9 +63,9 @@ def test_laws_that_hold_are_listed_with_what_they_say(parts, capsys):
     assert main(["laws", "odd_parts:rows"]) == 0
     head, *lines, end = capsys.readouterr().out.splitlines()
     assert head == "odd_parts:rows: pipe(from_examples(2 rows))"
-    assert lines[0].startswith("  held    assert_value: a dataset, stage or source is a value: copies")
+    assert lines[0].startswith("  held    assert_value: a dataset, stage or source is a value: deep copies")
     assert all(line.startswith("  held    assert_") for line in lines)
-    assert end == f"{len(lines)} laws, all held."
+    assert end == f"{len(lines)} laws, none broken."
 
 
 def test_a_function_that_makes_a_part_is_called(parts, capsys):
@@ -76,14 +76,14 @@ def test_a_function_that_makes_a_part_is_called(parts, capsys):
 def test_a_broken_law_is_shown_with_the_smallest_case_and_the_exit_code_says_so(parts, capsys):
     assert main(["laws", "odd_parts:first"]) == 1
     said = capsys.readouterr().out
-    assert "  BROKEN  assert_chunks_do_not_matter: before `batch`, chunk boundaries mean nothing" in said
+    assert "  BROKEN  assert_chunks_do_not_matter: before `batch`, chunk boundaries have no meaning" in said
     assert "          The rows: [{'x': 0}, {'x': 1}], in chunks of [2]" in said
     assert "  held    assert_repeatable:" in said
     assert said.splitlines()[-1].endswith(" laws, 1 broken.")
 
 
 def test_who_needs_columns_is_told_how_to_name_them(parts, capsys):
-    hint = "If more needs some, name a function that returns laws.Subject(part, schema=...), not more."
+    hint = "If more needs columns, give a function that returns laws.Subject(part, schema=...)."
     assert main(["laws", "odd_parts:more"]) == 1
     assert hint in capsys.readouterr().out
     assert main(["laws", "odd_parts:more_of_numbers"]) == 0
@@ -96,8 +96,8 @@ def test_who_needs_columns_is_told_how_to_name_them(parts, capsys):
         ("odd_parts", "mlxfp laws needs MODULE:NAME, as in parcels:Describe, got 'odd_parts'."),
         ("no_such_parts:x", "mlxfp laws: the module 'no_such_parts' of 'no_such_parts:x' cannot be imported"),
         ("odd_parts:row", "No part of the module 'odd_parts'"),
-        ("odd_parts:collate", "name a function that returns laws.Subject(part, ...) with these arguments, not collate."),
-        ("odd_parts:needs_an_argument", "name a function that returns laws.Subject(part, ...)"),
+        ("odd_parts:collate", "instead of collate, give a function that returns laws.Subject(part, ...) with these arguments."),
+        ("odd_parts:needs_an_argument", "give a function that returns laws.Subject(part, ...)"),
         ("odd_parts:np", "check takes a dataset, source, stage, collator, metric, observer or train step, got module"),
     ],
 )

@@ -67,7 +67,7 @@ def test_predict_writes_a_table(run, capsys, tmp_path):
         (("run", "titanik"), "Did you mean 'titanic'"),
         (("run", "titanic", "training.epochs=0"), "training.epochs (command line): expected at least 1, got 0"),
         (("run", "titanic", "--data", "nowhere"), "There is no folder"),
-        (("run", "development"), "Synthetic rows need a known data set"),
+        (("run", "development"), "the rows are synthetic and need a known data set"),
         (("resume", "nowhere"), "is not the folder of a run"),
         (("predict", "nowhere", "--data", "x.csv"), "is not the folder of a run"),
     ],
@@ -83,7 +83,7 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(arguments, message, capsys, mo
 
 def test_another_configuration_is_refused(run, capsys):
     assert main(["run", "titanic", *SMALL, f"output={run.parent}", "training.seed=1"]) == 1
-    assert "training.seed is 0 there and 1 here" in capsys.readouterr().err
+    assert "training.seed is 0 in the folder and 1 now" in capsys.readouterr().err
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path):
@@ -106,6 +106,6 @@ def test_a_run_on_a_train_file_alone_says_how_the_target_is_named(tmp_path, caps
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"word {place},{place % 2}\n" for place in range(20)))
     assert main(["run", "development", "--data", "train.csv"]) == 1
     said = capsys.readouterr().err
-    assert "train.csv --target COLUMN --out spec.yaml, then data.spec=spec.yaml" in said
+    assert "train.csv --target COLUMN --out spec.yaml, and set data.spec=spec.yaml" in said
     assert main(["data", "infer", "train.csv", "--target", "label", "--out", "spec.yaml"]) == 0
     assert main(["config", "check", "development", "--data", "train.csv", "data.spec=spec.yaml"]) == 0

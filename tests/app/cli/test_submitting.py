@@ -55,7 +55,10 @@ def a_run(folder, spec, data, made, **competition):
 def test_nothing_is_sent_without_a_yes(ship, kaggle, capsys):
     sample = ship / "gender_submission.csv"
     assert main(["submit", str(sample), "--competition", "titanic", "--sample", str(sample)]) == 0
-    assert capsys.readouterr().out == f"{sample} fits the sample {sample}.\nIt was not sent to titanic; --yes sends it.\n"
+    assert (
+        capsys.readouterr().out
+        == f"{sample} matches the sample {sample}.\nThe file was not sent to titanic. To send the file, add --yes.\n"
+    )
     assert kaggle.sent == []
 
 
@@ -63,7 +66,10 @@ def test_on_a_yes_it_is_sent_and_its_score_is_said(ship, kaggle, capsys):
     file = ship / "gender_submission.csv"
     assert main(["submit", str(file), "--competition", "titanic", "--message", "first try", "--yes"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said == [f"{file} was not checked: no sample is known. --sample FILE names one.", "titanic: complete. It scored 0.775."]
+    assert said == [
+        f"{file} was not checked, because no sample submission is known. To check the file, add --sample FILE.",
+        "titanic: complete. The score is 0.775.",
+    ]
     assert kaggle.sent == [(str(file), "titanic", "first try")]
 
 
@@ -72,7 +78,7 @@ def test_what_does_not_fit_the_sample_is_never_sent(ship, kaggle, capsys):
     file.write_text("PassengerId,Survived\n1,0.5\n")
     assert main(["submit", str(file), "--competition", "titanic", "--sample", str(sample), "--yes"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"mlxfp: {file} does not fit the sample {sample}, and was not sent:\n- 1 rows where the sample has 10\n")
+    assert said.startswith(f"mlxfp: {file} does not match the sample {sample} and was not sent:\n- 1 rows, but the sample has 10\n")
     assert "- 'Survived': 1 values are not whole numbers as in the sample: 0.5 in row 1" in said
     assert kaggle.sent == []
 
@@ -80,14 +86,14 @@ def test_what_does_not_fit_the_sample_is_never_sent(ship, kaggle, capsys):
 def test_a_submission_that_cannot_be_scored_is_exit_code_1(ship, kaggle, capsys):
     kaggle.found.status = "ERROR"
     assert main(["submit", str(ship / "gender_submission.csv"), "--competition", "titanic", "--yes"]) == 1
-    assert capsys.readouterr().out.endswith("titanic: error. It could not be scored: too few rows\n")
+    assert capsys.readouterr().out.endswith("titanic: error. The submission could not be scored: too few rows\n")
 
 
 def test_a_run_knows_its_file_its_competition_and_its_sample(ship, tmp_path, kaggle, capsys):
     sample = ship / "gender_submission.csv"
     run = a_run(tmp_path / "first", SPECS["titanic"], str(ship), sample.read_bytes(), submission="mine.csv")
     assert main(["submit", str(run), "--yes"]) == 0
-    assert capsys.readouterr().out == f"{run / 'mine.csv'} fits the sample {sample}.\ntitanic: complete. It scored 0.775.\n"
+    assert capsys.readouterr().out == f"{run / 'mine.csv'} matches the sample {sample}.\ntitanic: complete. The score is 0.775.\n"
     assert kaggle.sent == [(str(run / "mine.csv"), "titanic", "first")]
 
 
@@ -115,11 +121,11 @@ def test_a_known_data_set_is_submitted_under_its_name_on_kaggle(name, competitio
     run = a_run(tmp_path / "first", spec, str(tmp_path), b"id,x\n1,2\n")
     assert main(["submit", str(run)]) == 0
     assert capsys.readouterr().out == (
-        f"{run / 'submission.csv'} was not checked: no sample is known. --sample FILE names one.\n"
-        f"It was not sent to {competition}; --yes sends it.\n"
+        f"{run / 'submission.csv'} was not checked, because no sample submission is known. To check the file, add --sample FILE.\n"
+        f"The file was not sent to {competition}. To send the file, add --yes.\n"
     )
     assert main(["submit", str(run), "--competition", "other"]) == 0
-    assert "It was not sent to other" in capsys.readouterr().out
+    assert "The file was not sent to other" in capsys.readouterr().out
 
 
 def test_predictions_of_synthetic_rows_are_checked_and_never_sent(tmp_path, kaggle, capsys):
@@ -127,9 +133,9 @@ def test_predictions_of_synthetic_rows_are_checked_and_never_sent(tmp_path, kagg
     write_synthetic(SPECS["titanic"], run / "data", rows=30, test_rows=10)
     (run / "submission.csv").write_bytes((run / "data" / "gender_submission.csv").read_bytes())
     assert main(["submit", str(run)]) == 0
-    assert "fits the sample" in capsys.readouterr().out
+    assert "matches the sample" in capsys.readouterr().out
     assert main(["submit", str(run), "--yes"]) == 1
-    assert "predicts synthetic rows, and was not sent. Run on the competition's files" in capsys.readouterr().err
+    assert "predicts synthetic rows and was not sent. Run on the files of the competition" in capsys.readouterr().err
     assert kaggle.sent == []
 
 
@@ -137,8 +143,11 @@ def test_mistakes_are_sentences(tmp_path, capsys):
     file, run = tmp_path / "mine.csv", a_run(tmp_path / "first", SPECS["titanic"], "data", None)
     file.write_text("id,x\n1,2\n")
     for arguments, said in (
-        ([str(file)], f"mlxfp: The competition of {file} is not known. Give its name, as in its URL on Kaggle: --competition titanic."),
-        ([str(tmp_path / "no.csv")], "mlxfp: There is no file and no folder of a run at"),
+        (
+            [str(file)],
+            f"mlxfp: The Kaggle competition of {file} is not known. Give the name from the competition's URL: --competition titanic.",
+        ),
+        ([str(tmp_path / "no.csv")], "mlxfp: There is no file or folder at"),
         ([str(run)], f"mlxfp: The run in {run} has no submission.csv. Continue it first: mlxfp resume {run}"),
         ([str(tmp_path)], f"mlxfp: {str(tmp_path)!r} is not the folder of a run"),
         ([str(file), "--competition", "x", "--sample", "no.csv"], "mlxfp: There is no file at 'no.csv'"),

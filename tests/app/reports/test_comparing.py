@@ -62,12 +62,12 @@ def test_a_page_names_runs_without_the_folder_that_they_share(runs, tmp_path, mo
 
 def test_runs_on_other_folds_are_not_compared_row_by_row(runs):
     pair = fp.runs.compare([runs[0], runs[2]]).pairs[0]
-    assert pair == fp.runs.Pair(str(runs[2]), "The runs have other folds, so their scores and rows are not compared.", {}, ())
+    assert pair == fp.runs.Pair(str(runs[2]), "The two runs have different folds, so their scores and rows cannot be compared.", {}, ())
 
 
 def test_the_page_of_a_comparison_is_whole(runs, tmp_path):
     page = Page(fp.runs.report(*runs, out=tmp_path / "c.html").read_text("utf-8"))
-    assert {"Scores", "Options that differ", "Rows in which they disagree most"} <= set(page.words)
+    assert {"Scores", "Options that differ", "Rows with the largest disagreement"} <= set(page.words)
     assert "script" not in page.names
 
 
@@ -94,8 +94,8 @@ def test_what_a_blend_would_give_and_how_alike_runs_are_is_said(runs, tmp_path):
     # The two rows that the first has wrong are in one fold: the weights for that fold are learned from the other, where both are right.
     assert found.blend.overall == found.scores[0].overall == 0.95
     said = repr(found)
-    assert f"correlation of their predictions: {found.pairs[0].correlation:.3f}" in said
-    assert "A blend with weights that are learned for each fold from the others: accuracy 0.9500" in said
+    assert f"correlation of the predictions: {found.pairs[0].correlation:.3f}" in said
+    assert "A blend of all runs, with weights for each fold learned on the other folds: accuracy 0.9500" in said
     page = fp.runs.report(*runs[:2], out=tmp_path / "c.html").read_text("utf-8")
     assert "<h2>A blend</h2>" in page
     assert fp.runs.compare([*runs[:2], runs[2]]).blend is None  # one of them has other folds

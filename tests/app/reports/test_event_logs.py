@@ -65,7 +65,7 @@ def test_a_log_of_a_killed_run_says_so_and_what_is_not_finite_is_a_warning(tmp_p
         file.write('{"event": "Stepped", "st')
     text = report(tmp_path / "log.jsonl", out=tmp_path / "report.html").read_text()
     page = Page(text)
-    assert "it is still running, or was killed" in page.words
+    assert "unknown: still running, or killed" in page.words
     assert any("step 2: loss is not finite" in words for words in page.words)
     assert any("no connection" in words for words in page.words)
     assert HOSTILE not in text
@@ -94,11 +94,11 @@ def test_what_is_not_a_log_is_named(tmp_path):
     with pytest.raises(DataError, match="is not a log of log_metrics: line 1 is"):
         report(tmp_path / "rows.jsonl", out=tmp_path / "report.html")
     (tmp_path / "log.csv").touch()
-    with pytest.raises(DataError, match=r"a \.jsonl file of observers.log_metrics is needed"):
+    with pytest.raises(DataError, match=r"is not a log of observers\.log_metrics\. Give a file that ends in \.jsonl"):
         report(tmp_path / "log.csv", out=tmp_path / "report.html")
     with pytest.raises(MissingFileError, match="is not the folder of a run"):
         report(tmp_path, out=tmp_path / "report.html")
-    with pytest.raises(ArgumentError, match="needs the folder of a run, or a log"):
+    with pytest.raises(ArgumentError, match="needs the folder of a run or a log"):
         report(out=tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 

@@ -98,7 +98,7 @@ def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
     config = (moved / "config.yaml").read_text().replace(str(binary.parent / "data"), str(tmp_path / "nowhere"))
     (moved / "config.yaml").write_text(config)
     page = Page(fp.runs.report(moved).read_text("utf-8"))
-    assert "The rows could not be read" in page.text
+    assert "The rows cannot be read" in page.text
     assert "a constant" in page.words
     assert "Most confident mistakes" in page.words
     assert "Lengths of texts" not in page.words
@@ -157,7 +157,7 @@ def test_a_run_that_is_not_done_has_no_report(binary, tmp_path):
     begun = tmp_path / "run"
     shutil.copytree(binary, begun)
     (begun / "receipt.json").unlink()
-    with pytest.raises(fp.errors.DataError, match=r"is not done\. Continue it first: mlxfp resume"):
+    with pytest.raises(fp.errors.DataError, match=r"is not finished\. Continue the run first: mlxfp resume"):
         fp.runs.report(begun)
 
 
@@ -165,7 +165,7 @@ def test_a_chart_is_bounded_and_leaves_gaps():
     long = {f"fold {place}": [(step, float("nan") if step == 5 else 1.0) for step in range(10_000)] for place in range(300)}
     assert len(line_chart("loss", long, x="step", y="loss")) < 200_000
     assert "L" not in line_chart("loss", {"a": [(0, 1.0), (1, float("inf")), (2, 1.0)]}, x="step", y="loss")
-    assert "nothing that is finite" in line_chart("loss", {"a": [(0, float("nan"))]}, x="step", y="loss")
+    assert "no finite values were logged" in line_chart("loss", {"a": [(0, float("nan"))]}, x="step", y="loss")
     assert scatter("s", range(10_000), range(10_000), x="a", y="b").count("<circle") == 1000
 
 

@@ -156,7 +156,7 @@ def test_values_are_blended_predicted_again_and_exported(values, tmp_path, monke
     assert fp.runs.predict(run, values / "test.csv")["prediction"].tolist() == said
     made = fp.runs.export(run, tmp_path / "models")
     assert {path.parent.name for path in made} == {name for name, each in numbers["members"].items() if each["weight"] > 0}
-    with pytest.raises(fp.errors.ArgumentError, match="has no folds of its own"):
+    with pytest.raises(fp.errors.ArgumentError, match="has no folds, because"):
         fp.runs.blend([run, run], tmp_path / "both")
     *_, alone = fp.runs.resume(run / "members" / "linear")
     assert alone.score.overall == numbers["members"]["linear"]["oof"]
@@ -185,7 +185,7 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
         == 0
     )
     said = capsys.readouterr().out
-    assert "wrong is left out: it failed: The targets of 'ship' are binary, which needs a classifier" in said
+    assert "wrong is left out: it failed: The targets of 'ship' are binary and need a classifier" in said
     assert "linear is left out: its first fold took more than its share of the time" in said
     assert "last is left out: no time was left" in said
     assert sorted(path.name for path in (tmp_path / "runs" / "ship" / "members").iterdir()) == ["trees"]
@@ -203,7 +203,7 @@ def test_the_data_are_warned_of_once(binary, monkeypatch):
     write(binary / "test.csv", [{**row, "same": 1} for row in table(binary / "test.csv")])
     monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
     said = [event.message for event in fp.runs.run(auto(binary)) if isinstance(event, fp.runs.Noted)]
-    assert sum("one value in all training rows, which say nothing: same" in message for message in said) == 1
+    assert sum("a single value in all training rows, without any information: same" in message for message in said) == 1
 
 
 def test_rare_classes_win_more_often_where_the_metric_asks_for_it(tmp_path, monkeypatch):
@@ -272,7 +272,9 @@ def test_what_is_imported_once_for_all_members_is_of_no_members_time(binary, mon
 
 def test_a_run_without_any_model_fails_and_can_be_tried_again(binary, monkeypatch):
     monkeypatch.setattr(running, "members", lambda facts: (RIDGE,))
-    with pytest.raises(fp.errors.DataError, match="No model could be trained: linear it failed: The targets of 'ship' are binary"):
+    with pytest.raises(
+        fp.errors.DataError, match=r"No model of model\.name=auto could be trained: linear it failed: The targets of 'ship' are binary"
+    ):
         list(fp.runs.run(auto(binary)))
     monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
     *_, end = fp.runs.run(auto(binary))
@@ -358,13 +360,15 @@ def test_a_folder_alone_is_enough_and_nothing_at_all_is_not(binary, capsys):
     shown = capsys.readouterr().out
     assert {"name: ship", "seed: 2", "name: auto"} <= {line.strip() for line in shown.splitlines()}
     assert main(["run"]) == 1
-    assert "There is no configuration. Give a folder of data, --data FOLDER" in capsys.readouterr().err
+    assert "There is no configuration. Give --data FOLDER with a folder of data" in capsys.readouterr().err
 
 
 def test_options_that_members_choose_are_refused(binary):
-    with pytest.raises(fp.errors.ConfigError, match=r"training.epochs: model.name=auto chooses it for each of its models; leave it out"):
+    with pytest.raises(
+        fp.errors.ConfigError, match=r"training.epochs: model.name=auto chooses this option for each model; leave out the option"
+    ):
         list(fp.runs.run(auto(binary, "training.epochs=3")))
-    with pytest.raises(fp.errors.ConfigError, match="stands for several models"):
+    with pytest.raises(fp.errors.ConfigError, match="is a blend of several models"):
         fp.runs.prepare(auto(binary))
 
 

@@ -155,16 +155,14 @@ def test_a_run_over_files_takes_parts_of_your_own(pictures, tmp_path):
 def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
     with pytest.raises(
         fp.errors.ConfigError,
-        match=r"(?s)data\.path: a run with task=audio needs .*model\.name: 'bert' does not fit task=audio; take convnet",
+        match=r"(?s)data\.path: task=audio needs .*model\.name: 'bert' does not work with task=audio; use convnet",
     ):
         list(fp.runs.run(configured("audio", tmp_path / "nothing", "model.name=bert")))
-    with pytest.raises(fp.errors.ConfigError, match=r"model\.name: convnet is for pictures and sounds"):
+    with pytest.raises(fp.errors.ConfigError, match=r"model\.name: convnet needs task=images or task=audio"):
         fp.runs.plan(fp.runs.load_config(preset="titanic", overrides=["model.name=convnet", f"output={tmp_path}"]).config)
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "a.png").write_bytes(next(pictures.rglob("*.png")).read_bytes())
-    with pytest.raises(
-        fp.errors.DataError, match=r"A run with task=images learns the classes of files from the names of their folders, got 0"
-    ):
+    with pytest.raises(fp.errors.DataError, match=r"A run with task=images takes the classes of files from the folder names, got 0"):
         list(fp.runs.run(configured("images", tmp_path / "flat")))
     with pytest.raises(fp.errors.ConfigError, match=r"training\.size: got 64 rows in a batch, .* do not make one"):
         list(fp.runs.run(configured("images", pictures, "training.size=64", "name=large")))
@@ -174,7 +172,7 @@ def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
 
 def test_a_folder_that_trains_needs_one_that_validates(pictures, tmp_path):
     (tmp_path / "train" / "red").mkdir(parents=True)
-    with pytest.raises(fp.errors.DataError, match=r"has a part to train on and none to validate with\. Add one of valid, val"):
+    with pytest.raises(fp.errors.DataError, match=r"has a folder train, but no folder for validation\. Add one of valid, val"):
         list(fp.runs.run(configured("images", tmp_path)))
 
 
@@ -233,7 +231,7 @@ def owned(task: str, module: Path, function: str, *changes: str) -> fp.runs.RunC
 
 def test_pictures_may_be_rows_of_your_own(own_rows, tmp_path):
     config = owned("images", own_rows, "pictures", "media.side=16", "data.path=somewhere")
-    with pytest.raises(fp.errors.ConfigError, match=r"runs code of its own: own\.rows="):
+    with pytest.raises(fp.errors.ConfigError, match=r"runs code from modules: own\.rows="):
         list(fp.runs.run(config))
     *_, end = fp.runs.run(config, code=tmp_path)
     assert end.score.overall == 1
@@ -243,7 +241,7 @@ def test_pictures_may_be_rows_of_your_own(own_rows, tmp_path):
     assert (predicted["row"], predicted["class"]) == ([0, 1, 2, 3, 4, 5], ["red", "blue"] * 3)
     assert [Path(path).name for path, part in sys.modules[own_rows.stem].SEEN if part == "test"] == ["elsewhere"]
     own_rows.write_text(ROWS + "# changed")
-    with pytest.raises(fp.errors.DataError, match="have changed since it began: module"):
+    with pytest.raises(fp.errors.DataError, match="have changed since the start of the run: module"):
         list(fp.runs.run(config, code=tmp_path))
 
 
@@ -253,7 +251,7 @@ def test_sounds_and_texts_may_be_rows_of_your_own(own_rows, tmp_path):
     assert end.score.overall == 1
     assert json.loads((end.folder / "fold-01" / "recipe.json").read_text())["classes"] == ["9", "10"]  # numbers in their order
     assert json.loads((end.folder / "metrics.json").read_text())["rows"] == {"train": 20, "valid": 24}
-    with pytest.raises(fp.errors.DataError, match=r"There are no rows to predict: own\.rows gave None for the part 'test' of 'new'"):
+    with pytest.raises(fp.errors.DataError, match=r"There are no rows to predict: own\.rows returned None for the part 'test' of 'new'"):
         fp.runs.predict(end.folder, "new", code=tmp_path)
     few = ("text.column=said", "text.vocab_size=300", "text.max_length=16", "name=texts")
     *_, end = fp.runs.run(owned("language_model", own_rows, "texts", *few), code=tmp_path)
@@ -263,7 +261,7 @@ def test_sounds_and_texts_may_be_rows_of_your_own(own_rows, tmp_path):
 @pytest.mark.parametrize(
     ("function", "kind", "message"),
     [
-        ("one", fp.errors.DataError, r"The rows of own\.rows need at least two classes in the column 'label', got \['red'\]"),
+        ("one", fp.errors.DataError, r"own\.rows must return at least two classes in the column 'label', got \['red'\]"),
         ("texts", fp.errors.SchemaError, r"own\.rows needs the column 'label', which is not there"),
         ("nothing", fp.errors.ArgumentTypeError, r"what rows\(path, 'train'\) returns must be Dataset, got NoneType"),
     ],

@@ -41,13 +41,13 @@ def test_a_run_that_is_extended_ends_as_one_that_was_as_long_from_the_start(data
     made(data, whole, *CONSTANT, *options, "training.epochs=3")
     made(data, part, *CONSTANT, *options, "training.epochs=1")
     events = list(fp.runs.resume(data.parent / part, overrides=["training.epochs=3"]))
-    assert "training.epochs grows from 1 to 3" in events[0].message
+    assert "training.epochs increases from 1 to 3" in events[0].message
     for name in ("oof.csv", "test_predictions.csv", "submission.csv", "metrics.json"):
         assert (data.parent / part / name).read_bytes() == (data.parent / whole / name).read_bytes()
     (began,) = (event for event in fp.runs.resume(data.parent / part) if isinstance(event, fp.runs.Began))
     assert (began.folds, began.done) == (2, 2)
     with pytest.raises(
-        fp.errors.ConfigError, match=r"training\.epochs is 3 there and 2 here.*Only training\.epochs may grow: mlxfp resume"
+        fp.errors.ConfigError, match=r"training\.epochs is 3 in the folder and 2 now.*Only training\.epochs can be increased: mlxfp resume"
     ):
         list(fp.runs.resume(data.parent / part, overrides=["training.epochs=2"]))
 
@@ -96,15 +96,16 @@ def test_a_file_says_what_to_blend(runs, tmp_path, capsys):
     assert main(["blend", str(file)]) == 1
     said = capsys.readouterr().err
     assert f"method ({file}:2): expected 'mean' or 'rank' or 'vote' or 'greedy' (did you mean 'mean'?), got 'men'" in said
-    assert "out: a value is needed and there is none" in said
+    assert "out: a value is required" in said
     assert f"to ({file}:3): unknown key" in said
     assert main(["blend", *map(str, runs[:2])]) == 1
-    assert "out: a value is needed and there is none" in capsys.readouterr().err
+    assert "out: a value is required" in capsys.readouterr().err
 
 
 def test_runs_of_other_folds_are_not_blended(runs, tmp_path):
     with pytest.raises(
-        fp.errors.ConfigError, match=r"other has other folds than that in .*first, so one has trained on rows that validate the other"
+        fp.errors.ConfigError,
+        match=r"other has different folds from the run in .*first, so validation rows of one run may be training rows of the other",
     ):
         fp.runs.blend([runs[0], runs[2]], tmp_path / "both")
     with pytest.raises(fp.errors.UnknownNameError, match=r"No method is named 'men'\. Did you mean 'mean'"):
@@ -123,10 +124,11 @@ def test_a_finished_run_teaches_another_fold_by_fold(runs, data):
     assert all(label == int(chances[text] > 0.5) for text, label in zip(*added.to_pydict().values(), strict=True))
     assert made(data, "student", f"data.pseudo_labels={runs[0]}")[-1].submission is not None
     with pytest.raises(
-        fp.errors.ConfigError, match=r"the run in .*other has other folds than this one, so its models may have seen rows that validate"
+        fp.errors.ConfigError,
+        match=r"the run in .*other has different folds, so the models of that run may have seen validation rows of this run",
     ):
         fp.runs.prepare(configured(data, f"data.pseudo_labels={runs[2]}"))
-    with pytest.raises(fp.errors.DataError, match="needs a finished run with predictions of the test rows, and nowhere holds none"):
+    with pytest.raises(fp.errors.DataError, match="needs a finished run with test predictions, and nowhere has no test predictions"):
         fp.runs.prepare(configured(data, "data.pseudo_labels=nowhere"))
 
 

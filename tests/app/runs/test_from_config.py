@@ -74,8 +74,8 @@ def test_a_spec_is_known_by_name_or_read_from_a_file_or_inferred(folder: Path, t
 @pytest.mark.parametrize(
     ("data", "kind", "message"),
     [
-        ({}, ArgumentError, r"need a known data set: give data\.spec, such as data\.spec=titanic, or data\.path=FOLDER\."),
-        ({"path": "nowhere"}, MissingFileError, "There is no folder 'nowhere'. Give the one with the competition's files"),
+        ({}, ArgumentError, r"need a known data set\. Give data\.path=FOLDER, or data\.spec, as in data\.spec=titanic\."),
+        ({"path": "nowhere"}, MissingFileError, "There is no folder 'nowhere'. Give the folder with the competition's files"),
         ({"path": ".", "spec": "titanick"}, UnknownNameError, "No data set is named 'titanick'. Did you mean 'titanic'"),
         ({"path": ".", "spec": "nowhere.yaml"}, MissingFileError, "nowhere.yaml"),
         ({"path": ".", "spec": "broken.yaml"}, ConfigError, "broken.yaml"),
@@ -95,7 +95,7 @@ def test_synthetic_rows_are_made_for_a_known_data_set(tmp_path: Path):
     assert found.path_of("sample") == tmp_path / "data" / "sample_submission.csv"
     again = data_of(tmp_path, spec="spaceship_titanic", limit=30, seed=1)
     assert to_table(again.rows).equals(to_table(found.rows))
-    with pytest.raises(ArgumentError, match="never replace an existing file"):
+    with pytest.raises(ArgumentError, match="synthetic files never replace files"):
         data_of(tmp_path, spec="spaceship_titanic", seed=2)
 
 

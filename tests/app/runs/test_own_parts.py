@@ -64,7 +64,8 @@ def test_a_configuration_with_code_is_refused_and_nothing_is_imported(named, dat
     config = configured(data, f"own.loss={named}:loss")
     for use in (fp.runs.plan, fp.runs.prepare, lambda config: list(fp.runs.run(config))):
         with pytest.raises(
-            fp.errors.ConfigError, match=rf"runs code of its own: own\.loss={named}:loss\. Nothing was imported\. If you trust it"
+            fp.errors.ConfigError,
+            match=rf"runs code from modules: own\.loss={named}:loss\. Nothing was imported\. If you trust the configuration",
         ):
             use(config)
     assert main(["run", "development", "--data", str(data), f"own.loss={named}:loss", f"output={data.parent}", "name=cli"]) == 1
@@ -83,7 +84,7 @@ def test_all_parts_of_ones_own_are_used(named, data, tmp_path):
         fp.runs.predict(tmp_path / "out", tmp_path / "new.csv")
     assert fp.runs.predict(tmp_path / "out", tmp_path / "new.csv", code=tmp_path)["prediction"].tolist() == predictions
     (tmp_path / f"{named}.py").write_text(MODULE + "\n# changed\n")
-    with pytest.raises(fp.errors.DataError, match=rf"data of the run in .* have changed since it began: module {named}"):
+    with pytest.raises(fp.errors.DataError, match=rf"data of the run in .* have changed since the start of the run: module {named}"):
         list(fp.runs.resume(tmp_path / "out", code=tmp_path))
 
 
@@ -108,12 +109,12 @@ def test_the_loss_of_ones_own_trains(named, data, tmp_path):
         ("own.loss={}:los", fp.errors.UnknownNameError, r"No part of the module '.*' \(.*\) is named 'los'\. Did you mean 'loss'\?"),
         ("own.loss={}:NUMBER", fp.errors.ConfigError, r"own\.loss: '.*:NUMBER' must be a function, got int: 3"),
         ("own.spec={}:NUMBER", fp.errors.ConfigError, r"own\.spec: '.*:NUMBER' must be a DatasetSpec, got int: 3"),
-        ("own.rows={}:rows", fp.errors.ArgumentError, r"Rows of your own need a spec, which says what their columns are: give own\.spec"),
+        ("own.rows={}:rows", fp.errors.ArgumentError, r"own\.rows needs a spec, which describes the columns of the rows\. Give own\.spec"),
     ],
 )
 def test_mistakes_in_names_are_said(named, data, tmp_path, part, kind, message):
     with pytest.raises(kind, match=message):
         fp.runs.plan(configured(data, part.format(named)), code=tmp_path)
-    with pytest.raises(fp.errors.ArgumentError, match="code must be the folder that holds the modules, got code='nowhere'"):
+    with pytest.raises(fp.errors.ArgumentError, match="code must be the folder with the modules, got code='nowhere'"):
         fp.runs.plan(configured(data, part.format(named)), code="nowhere")
     assert str(tmp_path) not in sys.path

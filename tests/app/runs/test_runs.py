@@ -125,7 +125,9 @@ def test_running_again_says_how_it_ended_and_changes_no_byte(run):
 def test_another_configuration_is_refused_and_nothing_is_touched(run):
     folder, _ = run
     before = contents(folder)
-    with pytest.raises(fp.errors.ConfigError, match=r"another configuration: training\.epochs is 2 there and 3 here.*Nothing was changed"):
+    with pytest.raises(
+        fp.errors.ConfigError, match=r"a different configuration: training\.epochs is 2 in the folder and 3 now.*Nothing was changed"
+    ):
         list(fp.runs.run(configured(folder.parent, "training.epochs=3")))
     assert contents(folder) == before
 
@@ -138,7 +140,7 @@ def test_what_changes_no_result_may_change(run):
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "titanic").mkdir()
     (tmp_path / "titanic" / "thesis.txt").write_text("mine")
-    with pytest.raises(fp.errors.ConfigError, match=r"not empty and holds no run: it has no config\.yaml"):
+    with pytest.raises(fp.errors.ConfigError, match=r"not empty and is not the folder of a run: config\.yaml is missing"):
         list(fp.runs.run(configured(tmp_path)))
     assert {path.name for path in (tmp_path / "titanic").iterdir()} <= {"thesis.txt", ".lock"}
 
@@ -152,14 +154,14 @@ def test_data_that_have_changed_are_refused(tmp_path):
     events.close()
     lines = (data / "train.csv").read_text().splitlines()
     (data / "train.csv").write_text("\n".join([*lines[:-1], lines[1]]) + "\n")
-    with pytest.raises(fp.errors.DataError, match=r"The data of the run in .* have changed since it began: rows"):
+    with pytest.raises(fp.errors.DataError, match=r"The data of the run in .* have changed since the start of the run: rows"):
         list(fp.runs.run(config))
 
 
 def test_two_processes_do_not_run_in_one_folder(tmp_path):
     first = fp.runs.run(configured(tmp_path))
     next(first)
-    with pytest.raises(fp.errors.ConfigError, match="Another process is running in"):
+    with pytest.raises(fp.errors.ConfigError, match="Another process uses the run folder"):
         next(fp.runs.run(configured(tmp_path)))
     first.close()
     assert isinstance(next(fp.runs.run(configured(tmp_path))), Began)
@@ -192,7 +194,7 @@ def test_a_run_that_is_not_done_does_not_predict(tmp_path):
     events = fp.runs.run(configured(tmp_path))
     next(events)
     events.close()
-    with pytest.raises(fp.errors.DataError, match=r"is not done\. Continue it first: mlxfp resume"):
+    with pytest.raises(fp.errors.DataError, match=r"is not finished\. Continue the run first: mlxfp resume"):
         fp.runs.predict(tmp_path / "titanic", tmp_path / "titanic" / "data" / "test.csv")
 
 
@@ -216,7 +218,7 @@ def test_early_stopping_looks_at_rows_that_are_never_judged(tmp_path):
 def test_rows_that_are_too_long_are_refused_before_anything_is_trained(tmp_path):
     with pytest.raises(fp.errors.DataError, match="rows have more tokens than max_length=16") as caught:
         list(fp.runs.run(configured(tmp_path, "text.max_length=16")))
-    assert "text.max_length, text.form=key_value, and text.overflow=cut" in caught.value.__notes__[0]
+    assert "text.max_length, text.form=key_value and text.overflow=cut" in caught.value.__notes__[0]
     assert not list((tmp_path / "titanic").glob("fold-*/checkpoints"))
 
 
@@ -232,7 +234,7 @@ def test_cut_rows_are_told(tmp_path):
             "competition.metric=rmse",
             r"does not fit the target of 'titanic': rmse is a metric for .* targets, got binary\. Choose accuracy, ",
         ),
-        ("competition.ensemble=rank", "ranks are for metrics of order"),
+        ("competition.ensemble=rank", "rank works only with the ranking metrics"),
         ("competition.metric=log_loss", None),
         ("optimizer.name=adm", r"optimizer\.name: expected .* \(did you mean 'adam'\?\), got 'adm'"),
         ("competition.metric=acuracy", r"competition\.metric: expected .* \(did you mean 'accuracy'\?\), got 'acuracy'"),

@@ -105,11 +105,11 @@ def test_the_best_configuration_runs_and_gives_the_best_score(data, tmp_path, ca
     *trials, best, written = capsys.readouterr().out.splitlines()
     assert len(trials) == 4
     assert "trial 0: 0." in trials[0]
-    assert trials[0].endswith("the configuration as it is")
-    assert "These folds have chosen it, so its score is too good." in best
+    assert trials[0].endswith("the unchanged configuration")
+    assert "The score is too optimistic, because the trial was chosen on these folds." in best
     tuned = tmp_path / "out" / "tuning" / "best.yaml"
     assert written.endswith(f"mlxfp run {tuned}")
-    assert "so it is too good to be expected of new rows" in tuned.read_text()
+    assert "The score is too optimistic for new rows" in tuned.read_text()
     assert main(["run", str(tuned)]) == 0
     score = json.loads((tmp_path / "out-tuned" / "metrics.json").read_text())["oof"]
     assert f"accuracy {score:.4f}, to " in best
@@ -195,7 +195,7 @@ def test_a_trial_that_fails_ends_alone_and_what_was_given_must_not_fail(data):
     assert end.trials == 6
     with pytest.raises(Exception, match="num_leaves") as caught:
         ended(data, f"{leaves}=1", "name=wrong", trials=3)
-    assert "The configuration itself fails, so it cannot be tuned." in caught.value.__notes__
+    assert "This is an error of the original configuration. Correct the configuration before tuning." in caught.value.__notes__
 
 
 def test_when_the_time_is_up_there_is_a_best_configuration_and_the_study_goes_on(data, monkeypatch):
@@ -227,10 +227,11 @@ def test_another_configuration_or_space_is_another_study(data):
     _, end = ended(data, trials=1)
     before = end.config.read_bytes()
     with pytest.raises(
-        fp.errors.DataError, match=r"have changed since it began: validation\.seed, folds|have changed.* folds, validation\.seed"
+        fp.errors.DataError,
+        match=r"have changed since the start of the run: validation\.seed, folds|have changed.* folds, validation\.seed",
     ):
         ended(data, "validation.seed=1", trials=2)
-    with pytest.raises(fp.errors.DataError, match=r"have changed since it began: search space \(see data\.json\)"):
+    with pytest.raises(fp.errors.DataError, match=r"have changed since the start of the run: search space \(see data\.json\)"):
         ended(data, vary=[*LEFT, f"{RATE}={{log: [0.01, 1]}}"], trials=2)
     assert end.config.read_bytes() == before
 
@@ -241,22 +242,22 @@ def test_another_configuration_or_space_is_another_study(data):
         (
             (),
             "optimizer.learning_rat={log: [1, 2]}",
-            r"A configuration has no 'optimizer\.learning_rat'.*Did you mean 'optimizer\.learning_rate'",
+            r"A configuration has no option 'optimizer\.learning_rat'.*Did you mean 'optimizer\.learning_rate'",
         ),
-        ((), "lr={log: [1, 2]}", r"A configuration has no 'lr'.*Did you mean 'optimizer\.learning_rate'"),
+        ((), "lr={log: [1, 2]}", r"A configuration has no option 'lr'.*Did you mean 'optimizer\.learning_rate'"),
         ((), "model.arguments.num_leavs={int: [4, 8]}", r"has no parameter 'num_leavs'\. Did you mean 'num_leaves'"),
         (("model.name=tfidf",), "model.arguments.X={int: [4, 8]}", r"model\.arguments do not fit model\.name=tfidf"),
-        ((), "validation.folds={int: [2, 8]}", r"validation\.folds cannot be tuned: it decides what is scored"),
+        ((), "validation.folds={int: [2, 8]}", r"validation\.folds cannot be tuned, because only options of the model"),
         ((), f"{RATE}={{flaot: [1, 2]}}", r"'flaot' is not a kind of parameter\. Did you mean 'float'\? Known: float, log, int, choice"),
-        ((), f"{RATE}={{float: [2, 1]}}", r"float needs its lowest and its highest value, got \[2, 1\]\. Write \{float: \[0\.1, 0\.5\]\}"),
-        ((), f"{RATE}={{log: [0, 1]}}", r"log needs its lowest and its highest value, both above 0, got \[0, 1\]"),
-        ((), f"{RATE}={{int: [0, 1.5]}}", r"int needs its lowest and its highest value, got \[0, 1\.5\]\. Write \{int: \[4, 64\]\}"),
+        ((), f"{RATE}={{float: [2, 1]}}", r"float needs a lowest and a highest value, got \[2, 1\]\. Write \{float: \[0\.1, 0\.5\]\}"),
+        ((), f"{RATE}={{log: [0, 1]}}", r"log needs a lowest and a highest value, both above 0, got \[0, 1\]"),
+        ((), f"{RATE}={{int: [0, 1.5]}}", r"int needs a lowest and a highest value, got \[0, 1\.5\]\. Write \{int: \[4, 64\]\}"),
         ((), f"{RATE}={{choice: [0]}}", r"choice needs two values or more, got \[0\]"),
         ((), f"{RATE}=3", r"is not of the form KEY=\{KIND: \[\.\.\.\]\}\. Write, for example, model\.dropout=\{float: \[0\.0, 0\.3\]\}"),
         (
             ("model.name=sklearn.svm:SVC",),
             f"{RATE}=null",
-            r"There is no search space for model\.name=sklearn\.svm:SVC\. Say what may change",
+            r"There is no search space for model\.name=sklearn\.svm:SVC\. Define a range for an option",
         ),
         ((), "model.dropout={float: [0, 1.5]}", r"model\.dropout: expected below 1, got 1\.5"),
         ((), "training.size={int: [0, 8]}", r"training\.size: expected at least 1, got 0"),

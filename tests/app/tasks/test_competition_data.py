@@ -35,7 +35,7 @@ def found_of(values: dict, **changes) -> CompetitionData:
 def test_a_spec_is_given_or_inferred(folder: Path):
     named = read_competition(folder, spec=SPECS["titanic"])
     assert named.spec == SPECS["titanic"]
-    assert "the spec says 891" in named.mismatches  # the hashes and counts are those of the real files
+    assert "but the spec has 891" in named.mismatches  # the hashes and counts are those of the real files
     inferred = read_competition(str(folder))
     assert (inferred.spec.name, inferred.spec.target, inferred.mismatches) == ("titanic", ("Survived",), "")
     own = evolve(
@@ -58,7 +58,7 @@ def test_a_spec_is_given_or_inferred(folder: Path):
 def test_a_file_stands_for_its_folder(folder: Path):
     assert read_competition(folder / "train.csv", spec=SPECS["titanic"]).folder == folder
     (folder / "test.csv").unlink()
-    with pytest.raises(ArgumentError, match=r"The target in .* cannot be inferred: there is no test file to compare it with"):
+    with pytest.raises(ArgumentError, match=r"The target in .* cannot be inferred: there is no test file for comparison"):
         read_competition(folder / "train.csv")
 
 
@@ -99,7 +99,7 @@ def test_files_may_change_once_they_are_read(folder: Path):
 @pytest.mark.parametrize(
     ("path", "spec", "message"),
     [
-        ("nowhere", None, "There is no folder 'nowhere'. Give the one with the competition's files"),
+        ("nowhere", None, "There is no folder 'nowhere'. Give the folder with the competition's files"),
         (".", None, r"There is no train\.csv in"),
         (".", SPECS["titanic"], "There is no train file at"),
     ],
@@ -181,13 +181,13 @@ def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
 @pytest.mark.parametrize(
     ("changes", "config", "kind", "message"),
     [
-        ({}, {"method": "time"}, ArgumentError, r"Folds by time need a column, and the spec of 'ships' has time=None\. Name one"),
-        ({}, {"method": "grouped"}, ArgumentError, "Folds by group need a column, and the spec of 'ships' has group=None"),
-        ({"group": "sea"}, {}, ArgumentError, "has group='sea'. Name one that is in the train file"),
-        ({"time": "day"}, {"repeats": 2}, ArgumentError, r"Folds in time cannot be repeated, got repeats=2\. Leave it out\."),
-        ({"time": "odd"}, {}, ArgumentError, r"Times must be numbers or begin with their year, as in 2026-11-21, got '3/1/2020'"),
+        ({}, {"method": "time"}, ArgumentError, r"Folds by time need a column, but the spec of 'ships' has time=None\. Name a column"),
+        ({}, {"method": "grouped"}, ArgumentError, "Folds by group need a column, but the spec of 'ships' has group=None"),
+        ({"group": "sea"}, {}, ArgumentError, "has group='sea'. Name a column of the train file"),
+        ({"time": "day"}, {"repeats": 2}, ArgumentError, r"Folds in time cannot be repeated, got repeats=2\. Remove repeats\."),
+        ({"time": "odd"}, {}, ArgumentError, r"Times must be numbers or begin with the year, as in 2026-11-21, got '3/1/2020'"),
         ({"time": "gap"}, {}, ArgumentError, "times must not be missing, got nan in row 1"),
-        ({}, {"count": 9}, ArgumentError, "at most one for each of the 4 rows, got count=9"),
+        ({}, {"count": 9}, ArgumentError, "at most 4, the number of rows, got count=9"),
         ({}, {"method": "kfolds"}, UnknownNameError, "No fold method is named 'kfolds'. Did you mean 'kfold'"),
         (
             {"target": ["gone"], "kind": "regression", "metric": "rmse", "classes": []},
@@ -213,4 +213,4 @@ def test_folds_of_a_ranking_keep_its_groups():
 def test_columns_of_another_competition_say_whose_they_are(folder: Path):
     with pytest.raises(UnknownNameError, match="is named 'Id'") as caught:
         read_competition(folder, spec=SPECS["house_prices"])
-    assert "The columns are those of the spec of 'house_prices'; with data.spec=null they are inferred" in caught.value.__notes__[-1]
+    assert "The columns come from the spec of 'house_prices'. With data.spec=null, columns are inferred" in caught.value.__notes__[-1]

@@ -183,11 +183,11 @@ def test_a_pretrained_body_must_know_all_tokens_and_places(tmp_path):
     size = recipe.tokenizer.vocab_size
     few = pretrained(tmp_path / "few", recipe, vocab_size=size - 1)
     with pytest.raises(
-        ArgumentError, match=f"The model in .* has {size - 1} tokens, and .* makes others too. Pass the tokenizer that it was trained"
+        ArgumentError, match=f"The model in .* has {size - 1} tokens, but .* has more. Use the tokenizer of the pretrained model"
     ):
         make_pretrained(recipe, few, seed=0)
     short = pretrained(tmp_path / "short", recipe, max_position_embeddings=16)
-    with pytest.raises(ArgumentError, match=r"The model in .* reads rows of 16 tokens, got max_length=32\. Lower it\."):
+    with pytest.raises(ArgumentError, match=r"The model in .* has 16 positions, got max_length=32\. Reduce max_length to 16\."):
         make_pretrained(recipe, short, seed=0)
 
 
@@ -202,7 +202,7 @@ def test_batches_of_a_recipe_are_those_of_its_own_model():
     recipe = fitted("class of two", numeric=True)
     made = batch_of(recipe)
     made.pop("numbers")
-    with pytest.raises(TypeError, match="The model needs the numbers of its rows"):
+    with pytest.raises(TypeError, match="The model needs the argument numbers"):
         objective(recipe).outputs(encoder(recipe), made)
     plain = fitted("class of two")
     with pytest.raises(DataError, match="label"):  # three classes, where the spec has two

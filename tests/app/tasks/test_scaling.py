@@ -104,14 +104,14 @@ def test_numbers_of_all_types_are_scaled(column):
 
 def test_what_cannot_be_scaled_is_refused():
     with pytest.raises(
-        SchemaError, match=r"The spec of 'ships' has no numerical columns\. Leave numeric out \(model\.numeric\), or name some\."
+        SchemaError, match=r"The spec of 'ships' has no numerical columns\. Remove numeric \(model\.numeric\), or add numerical columns\."
     ):
         fit_scales(spec_of(columns=[]), from_examples([{"x": 1}]))
     with pytest.raises(
-        SchemaError, match=r"Column 'x' must hold numbers, got string\. Read it as a number, or correct its type in the spec"
+        SchemaError, match=r"Column 'x' must hold numbers, got string\. Read the values as numbers, or correct the type in the spec"
     ):
         fit_scales(spec_of(columns=[ColumnSpec(name="x", type="numerical")]), from_examples([{"x": "1"}]))
-    with pytest.raises(DataError, match=r"Scales are fitted on training rows, and .* has none\. Give at least one\."):
+    with pytest.raises(DataError, match=r"Scales need training rows, but .* is empty\. Give at least one row\."):
         scales_of([])
     with pytest.raises(SchemaError, match="Column 'x' must hold numbers, got string"):
         list(scales_of([1.0])(from_examples([{"x": "1"}])))

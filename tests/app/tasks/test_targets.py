@@ -129,7 +129,7 @@ def test_the_stages_are_lawful():
     [
         (
             ["no", "maybe"],
-            r"The target 'y' must be one of the classes 'no', 'yes', got 'maybe' in source row 3\. Correct the row or",
+            r"The target 'y' must be one of the classes 'no', 'yes', got 'maybe' in source row 3\. Correct the row, remove the row, or",
         ),
         (["no", None], r"must be one of the classes 'no', 'yes', got None in source row 3\."),
         (["no", "NO"], r"got 'NO' in source row 3\."),
@@ -144,12 +144,12 @@ def test_a_class_that_is_not_known_names_its_row(values, message: str):
 @pytest.mark.parametrize(
     ("metric", "values", "message"),
     [
-        ("rmse", [1.0, None], r"The target 'y' must be finite, got nan in source row 3\. Leave it out\."),
+        ("rmse", [1.0, None], r"The target 'y' must be finite, got nan in source row 3\. Remove the row\."),
         ("rmse", [1.0, np.inf], r"The target 'y' must be finite, got inf in source row 3\."),
         (
             "rmsle",
             [1.0, -2.5],
-            r"rmsle needs targets of 0 and more, got -2\.5 in source row 3 of 'y'\. Correct it, or choose another",
+            r"rmsle needs targets of at least 0, got -2\.5 in source row 3 of 'y'\. Correct the value, or choose another",
         ),
     ],
 )
@@ -175,11 +175,13 @@ def test_rows_that_do_not_fit_are_refused():
         list(Labelled(Target(("y",), "class", 2))(from_examples([{"y": "yes"}])))
     with pytest.raises(SchemaError, match=r"The target 'y' must hold numbers, got string\."):
         fit_target(spec_of("regression"), from_examples([{"y": "7"}]))
-    with pytest.raises(SchemaError, match=r"The target 'y' must hold classes, got list<item: int64>\. Read it as text or numbers\."):
+    with pytest.raises(
+        SchemaError, match=r"The target 'y' must hold classes, got list<item: int64>\. Read the target as text or numbers\."
+    ):
         list(NumberClasses(("y",), ("no", "yes"))(from_examples([{"y": [1]}])))
     with pytest.raises(SchemaError, match="the target needs the column 'y'"):
         list(Labelled(Target(("y",), "class", 2))(from_examples([{"x": 1}])))
-    with pytest.raises(DataError, match=r"The scale of 'y' is fitted on training rows, and .* has none\. Give at least one\."):
+    with pytest.raises(DataError, match=r"The scale of 'y' needs training rows, but .* is empty\. Give at least one row\."):
         fit_target(spec_of("regression"), from_table({"y": pa.array([], pa.float64())}))
 
 

@@ -39,7 +39,7 @@ def test_rows_that_are_in_several_folds_are_counted(tmp_path):
     for place in range(6):
         train[place]["x"] = "the same"
     (message,) = said(tmp_path, train)
-    assert message.startswith("6 rows are equal to a row in another fold, in all columns that a model sees")
+    assert message.startswith("6 rows are equal to a row in another fold, in all input columns")
 
 
 def test_rows_that_differ_raise_no_warning(tmp_path):
@@ -48,28 +48,28 @@ def test_rows_that_differ_raise_no_warning(tmp_path):
 
 def test_folds_in_time_say_that_the_first_rows_are_only_trained_on(tmp_path):
     (message,) = said(tmp_path, rows(20), f"{SPEC}time: day\n")
-    assert message.startswith("Folds go forward in time, by 'day': the first 7 rows are only trained on.")
+    assert message.startswith("Folds are ordered in time by 'day': the first 7 rows never validate.")
 
 
 def test_folds_in_time_and_by_group_say_how_many_rows_that_costs(tmp_path):
     train = [row | {"who": "again" if row["id"] in (0, 3, 18) else f"once {row['id']}"} for row in rows(20)]
     _, message = said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
-    assert message.startswith(
-        "Groups, by 'who', that a fold validates are not trained on: that leaves out 2 of 21 earlier rows of all folds."
-    )
+    assert message.startswith("Folds do not train on their validation groups, by 'who'. This excludes 2 of 21 earlier rows of all folds.")
 
 
 def test_groups_of_all_times_are_refused_with_what_to_do(tmp_path):
     train = [row | {"who": f"shop {row['id'] % 2}"} for row in rows(20)]
-    with pytest.raises(fp.errors.ArgumentError, match=r"leave group out\); if they have new groups, make folds by group alone"):
+    with pytest.raises(
+        fp.errors.ArgumentError, match=r"remove group from the spec\)\. If the test rows have new groups, make folds by group alone"
+    ):
         said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
 
 
 def test_a_class_that_folds_lack_is_said_by_its_name(tmp_path):
     train = [row | {"y": int(row["id"] == 3)} for row in rows(20)]
     (message,) = said(tmp_path, train)
-    assert message.startswith("y: Some of the 2 folds lack a class: '1' (1 row) is trained on in 1 and validated in 1.")
-    assert message.endswith("The number of folds is validation.folds.")
+    assert message.startswith("y: Some of the 2 folds lack a class: '1' (1 row) is trained in 1 and validated in 1 folds.")
+    assert message.endswith("Set the number of folds with validation.folds.")
 
 
 @pytest.mark.parametrize("overrides", [[], ["data.limit=10"]])
@@ -87,9 +87,7 @@ def test_rows_of_one_class_are_refused(tmp_path, overrides):
 def test_a_file_with_a_header_only_is_refused(tmp_path, spec):
     data = competition(tmp_path / "data", rows(2), rows(2), spec=spec)
     (data / "train.csv").write_text("id,day,x,y\n")
-    with pytest.raises(
-        fp.errors.DataError, match=r"train\.csv' has no rows, only the names of columns\. Give a file with rows to learn from\."
-    ):
+    with pytest.raises(fp.errors.DataError, match=r"train\.csv' has column names but no rows\. Give a file with training rows\."):
         fp.runs.plan(configured(data))
 
 
@@ -104,8 +102,8 @@ def test_what_duplicates_change_is_said_at_the_end(tmp_path):
     assert numbers["without_duplicates"] < end.score.overall - 0.2
     said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
     assert said[-1] == (
-        f"The score is accuracy {numbers['without_duplicates']:.4f} without the rows that are equal to a row in another fold, and "
-        f"{end.score.overall:.4f} with them."
+        f"The score is accuracy {numbers['without_duplicates']:.4f} without rows equal to a row in another fold, and "
+        f"{end.score.overall:.4f} with all rows."
     )
     alone = configured(competition(tmp_path / "other", train[:40], spec=SPEC), "model.name=tfidf", "name=alone")
     assert not any("equal to a row" in event.message for event in fp.runs.run(alone) if isinstance(event, fp.runs.Noted))
@@ -116,7 +114,7 @@ def test_columns_to_look_at_are_named_before_anything_is_trained(tmp_path):
     columns = "columns: [{name: x, type: text}, {name: paid, type: numerical}, {name: same, type: numerical}]"
     messages = said(tmp_path, train, SPEC.replace("columns: [{name: x, type: text}]", columns))
     assert [message.split(":")[0].split(" alone")[0] for message in messages] == [
-        "Columns with one value in all training rows, which say nothing",
+        "Columns with a single value in all training rows, without any information",
         "The column 'paid'",
     ]
 
@@ -125,8 +123,27 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     train = [{"id": place, "size": place % 7, "y": place * 5 % 2} for place in range(60)]
     test = [{"id": place, "size": "unknown" if place == 63 else place % 7} for place in range(60, 80)]
     data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
-    message = "The column 'size' is read as texts, as 1 of its 80 cells are not numbers: 'unknown'."
+    message = "The column 'size' is read as text, because 1 of 80 cells are not numbers: 'unknown'."
     assert any(each.startswith(message) for each in said_of(data))
     columns = "{name: size, type: categorical}"
     (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")
-    assert not any("read as texts" in each for each in said_of(data))
+    assert not any("read as text" in each for each in said_of(data))
+
+
+def test_differences_between_the_files_are_said_before_training(tmp_path):
+    train = [{"id": index, "zip": ["270", "271"][index % 2], "lost": index % 5, "y": index % 2} for index in range(60)]
+    spec = SPEC.replace("columns: [{name: x, type: text}]", "test: {name: test.csv}\ncolumns: [{name: zip, type: categorical}]")
+    folder = competition(tmp_path / "data", train, [{"id": 100, "zip": "270.0"}, {"id": 101, "zip": "271"}], spec=spec)
+    message = next(text for text in said_of(folder) if "differ" in text)
+    assert "'270.0' for '270'" in message
+    assert "'lost'" in message
+
+
+def test_classes_that_differ_in_spaces_and_an_id_of_dates_are_said(tmp_path):
+    train = [{"day": f"2024-01-{index + 1:02}", "x": "abc"[index % 3], "y": ["good", "bad", "good "][index % 3]} for index in range(30)]
+    folder = competition(tmp_path / "data", train)
+    (folder / "test.csv").write_text("day,x\n2024-03-01,a\n")
+    (folder / "sample_submission.csv").write_text("day,y\n2024-03-01,good\n")
+    messages = said_of(folder)
+    assert any("'good' and 'good '" in text or "'good ' and 'good'" in text for text in messages)
+    assert any("The id 'day' holds dates" in text for text in messages)

@@ -134,7 +134,7 @@ def test_taking_rows_touches_no_other_chunk():
         touched.append(number)
         return pa.record_batch({"x": [number * 10 + place for place in range(10)]})
 
-    held = taking.Rows(pa.schema({"x": pa.int64()}), np.arange(0, 60, 10), tuple(lambda n=n: chunk(n) for n in range(5)), held=False)
+    held = taking.Rows(pa.schema({"x": pa.int64()}), np.arange(0, 60, 10), tuple(lambda n=n: chunk(n) for n in range(5)), in_memory=False)
     assert held.take(np.array([41, 3, 47, 0])).column("x").to_pylist() == [41, 3, 47, 0]
     assert set(touched) == {0, 4}
 

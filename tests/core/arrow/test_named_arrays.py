@@ -57,10 +57,10 @@ def test_arrays_of_mlx_become_those_of_numpy(dtype: Any):
 @pytest.mark.parametrize(
     ("batch", "where"),
     [
-        (None, "it is NoneType: None"),
-        ("text", "it is str: 'text'"),
-        (["a"], "it is list"),
-        ([1, 2], "it is list"),
+        (None, "the batch is NoneType: None"),
+        ("text", "the batch is str: 'text'"),
+        (["a"], "the batch is list"),
+        ([1, 2], "the batch is list"),
         ({"x": 5}, "'x' is int: 5"),
         ({"x": [[1], [2, 3]]}, r"'x' is list: \[\[1\], \[2, 3\]\]"),
         (({"x": None},), "'0.x' is NoneType"),

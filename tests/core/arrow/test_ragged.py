@@ -91,5 +91,6 @@ def test_errors_name_the_row():
     with pytest.raises(DataError) as differing:
         check_same_lengths(*ends, whole.drop_columns(["__row__"]), "pack", of="group")
     assert str(differing.value) == (
-        "pack: row 1 of the group has lists of different lengths: 2 in column 'x' and 1 in column 'y'. Give both one value for each token."
+        "pack: row 1 of the group has lists of different lengths: 2 in column 'x' and 1 in column 'y'. Both columns need one "
+        "value per token."
     )

@@ -249,10 +249,10 @@ def test_bytes_may_come_as_any_kind_of_buffer():
 
 def test_each_sort_of_damage_has_its_message():
     good = WRITTEN[0]
-    assert "start with b'other by', not b'MLXFPCUR'. Pass what Cursor.to_bytes() returned." in refused(b"other bytes")
-    assert "has version 1, and this mlxfp reads version 3. Use the mlxfp that wrote it." in refused(good[:8] + b"\1\0" + good[10:])
-    assert f"The cursor is damaged: its {len(good) - 1} bytes do not have the checksum" in refused(good[:-1])
-    assert "The cursor is damaged: its 12 bytes" in refused(good[:12])
+    assert "start with b'other by', not b'MLXFPCUR'. Pass the bytes returned by Cursor.to_bytes()." in refused(b"other bytes")
+    assert "has version 1, but this mlxfp reads version 3. Use the version" in refused(good[:8] + b"\1\0" + good[10:])
+    assert f"The cursor is damaged: the checksum of its {len(good) - 1} bytes is wrong" in refused(good[:-1])
+    assert "The cursor is damaged: the checksum of its 12 bytes" in refused(good[:12])
 
 
 # Few bytes that stand for many

@@ -74,7 +74,7 @@ def test_other_columns_stay_and_no_row_is_no_problem():
 @pytest.mark.parametrize(
     ("column", "got"),
     [
-        (np.zeros((1, 3, 8, 8), np.uint8), r"got .*\[3,8,8\].*\. Channels are the last axis"),
+        (np.zeros((1, 3, 8, 8), np.uint8), r"got .*\[3,8,8\].*\. Channels must be the last axis"),
         (np.zeros((1, 8), np.uint8), "or tensors uint8"),
         (np.zeros((1, 2, 2, 2, 2), np.uint8), "or tensors uint8"),
         (np.zeros((1, 8, 8), np.float32), "float"),

@@ -159,7 +159,9 @@ def test_an_ended_dataset_that_is_forgotten_would_be_caught():
 def test_a_pipeline_without_a_mixture_to_count_says_so(make):
     dataset = make()
     _, cursor = next(iterate(dataset))
-    with pytest.raises(PipelineError, match=r"There is nothing to count: .* Put mix behind load, cache, shuffle and concat, in pipe"):
+    with pytest.raises(
+        PipelineError, match=r"mixture_proportions needs a mixture: .* Put mix behind load, cache, shuffle and concat, in pipe"
+    ):
         mixture_proportions(dataset, cursor)
 
 

@@ -206,8 +206,8 @@ def test_the_verdict_names_the_slowest_part_and_what_helps(advice, consumed, say
     [
         (numbers(9), 0, "cache(path) after it"),
         (pipe(numbers(9), map(dict)), 1, 'prefetch(2, workers=4, kind="processes") at the end'),
-        (pipe(numbers(9), filter(bool)), 1, "filter before the expensive stages"),
-        (pipe(numbers(9), shuffle(seed=0)), 1, "load() or cache(path) before it"),
+        (pipe(numbers(9), filter(bool)), 1, "Filter before expensive stages"),
+        (pipe(numbers(9), shuffle(seed=0)), 1, "load() or cache(path) before shuffle"),
         (numbers(9), -1, "Rows become dicts one by one"),
     ],
 )

@@ -160,7 +160,7 @@ def test_stages_of_any_level_are_passed_only_where_they_get_batches():
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: row_origins(numbers(3), 3), ArgumentError, "There is no item 3: the run ends before it, in pipe"),
+        (lambda: row_origins(numbers(3), 3), ArgumentError, "There is no item 3 .counted from 0.: the run has fewer items, in pipe"),
         (lambda: row_origins(numbers(3), -1), ArgumentError, "step must be at least 0, got step=-1."),
         (lambda: row_origins(numbers(3), 0.5), ArgumentTypeError, "step must be an int"),
         (lambda: row_origins([1], 0), ArgumentTypeError, "works on a dataset"),
@@ -168,14 +168,14 @@ def test_stages_of_any_level_are_passed_only_where_they_get_batches():
         (
             lambda: row_origins(Dataset(_OfBatches()), 0),
             PipelineError,
-            r"Nothing says which rows the batches of of_batches\(\) are made of.",
+            r"The batches of of_batches\(\) have no row numbers.",
         ),
         (lambda: trace_row([1], 0), ArgumentTypeError, "works on a dataset"),
         (lambda: trace_row(numbers(3), -1), ArgumentError, "row must be at least 0"),
         (
             lambda: trace_row(numbers(3), 3),
             ArgumentError,
-            r"There is no row 3 in from_table\(3 rows\): it has 3 rows. Use a number of Examples.rows.",
+            r"There is no row 3 in from_table\(3 rows\): it has 3 rows. Use a row number from Examples.rows.",
         ),
         (lambda: trace_row(from_chunks([pa.record_batch({"x": [1]})]), 9), ArgumentError, "it has 1 rows"),
         (lambda: trace_row(numbers(3), 1 << LEAF_BITS), ArgumentError, "There is no source for row 17592186044416 in pipe"),

@@ -228,7 +228,7 @@ def test_stages_print_as_they_are_called():
 def test_a_row_that_does_not_fit_is_named():
     message = (
         r"batch_by_tokens: source row 2 takes 12 tokens with padding, more than the budget of tokens=10\. "
-        r"Truncate with tokenize\(max_length=\.\.\.\), or make the budget larger"
+        r"Truncate with tokenize\(max_length=\.\.\.\), or increase tokens"
     )
     with pytest.raises(DataError, match=message):
         run(batch_by_tokens(10, pad_multiple=4), [1, 8, 9])
@@ -250,7 +250,7 @@ def test_columns_are_checked_before_any_row():
 def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match="tokens must be at least 1"):
         batch_by_tokens(0)
-    with pytest.raises(ArgumentError, match="tokens=4 has no room for one example, which is padded to at least pad_multiple=8"):
+    with pytest.raises(ArgumentError, match="tokens=4 is too small for an example padded to pad_multiple=8"):
         batch_by_tokens(4, pad_multiple=8)
     with pytest.raises(ArgumentError, match="max_size must be at least 1"):
         batch_by_tokens(4, max_size=0)
@@ -258,11 +258,11 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         bucket_by_length([4])
     with pytest.raises(ArgumentError, match="bucket_by_length takes either size or tokens, got size=2 and tokens=8"):
         bucket_by_length([4], size=2, tokens=8)
-    with pytest.raises(ArgumentError, match=r"tokens=3 has no room for one example of 4 tokens, the last of lengths"):
+    with pytest.raises(ArgumentError, match=r"tokens=3 is too small for an example of 4 tokens, the last of lengths"):
         bucket_by_length([2, 4], tokens=3)
-    with pytest.raises(ArgumentError, match=r"lengths must be at least one length to pad to, got \[\]"):
+    with pytest.raises(ArgumentError, match=r"lengths must contain at least one length to pad to, got \[\]"):
         bucket_by_length([], size=1)
-    with pytest.raises(ArgumentError, match=r"lengths must ascend, each one larger than the one before it, got \[4, 4\]"):
+    with pytest.raises(ArgumentError, match=r"lengths must be in strictly ascending order, got \[4, 4\]"):
         bucket_by_length([4, 4], size=1)
     with pytest.raises(ArgumentError, match=r"lengths\[0\] must be at least 1"):
         bucket_by_length([0, 4], size=1)

@@ -261,7 +261,9 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         pack(4, method="best")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="open_rows must be at least 1"):
         pack(4, open_rows=0)
-    with pytest.raises(ArgumentError, match=r'method="split" has one open row, got open_rows=4\. Leave it out, or choose another method'):
+    with pytest.raises(
+        ArgumentError, match=r'method="split" has one open row, got open_rows=4\. Remove open_rows, or choose another method'
+    ):
         pack(4, method="split", open_rows=4)
     with pytest.raises(ArgumentTypeError, match=r"aligned must be a list of strings, got the string 'mask'\. Write \['mask'\]"):
         pack(4, aligned="mask")

@@ -162,20 +162,22 @@ def test_windows_print_as_they_are_called_and_the_length_is_the_stride_by_defaul
 def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match="length must be at least 1"):
         windows(0)
-    with pytest.raises(ArgumentError, match=r"stride=5 would leave out tokens between windows of length=4\. Make it at most the length"):
+    with pytest.raises(ArgumentError, match=r"stride=5 would skip tokens between windows of length=4\. Use a stride of at most length"):
         windows(4, stride=5)
     with pytest.raises(ArgumentError, match="stride must be at least 1"):
         windows(4, stride=0)
     with pytest.raises(ArgumentError, match="separator must be at least 0"):
         windows(4, separator=-1)
-    with pytest.raises(ArgumentError, match=r"separator must fit 32 bits as token ids do, got separator=2147483648"):
+    with pytest.raises(ArgumentError, match=r"separator is a token id \(int32\) and must be below 2147483648, got separator=2147483648"):
         windows(4, separator=2**31)
     with pytest.raises(ArgumentTypeError, match="column must be a string"):
         windows(4, column=1)  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_columns_are_checked_before_any_row():
-    with pytest.raises(SchemaError, match=r"windows needs lists of integers in column 'input_ids', got string\. Make ids of text with tok"):
+    with pytest.raises(
+        SchemaError, match=r"windows needs lists of integers in column 'input_ids', got string\. Use tokenize first to turn"
+    ):
         _ = pipe(from_examples([{"input_ids": "a b"}]), windows(4)).resolved
     with pytest.raises(SchemaError, match=r"windows needs lists of integers in column 'x', got list<item: double>"):
         _ = pipe(from_examples([{"x": [0.5]}]), windows(4, column="x")).resolved

@@ -259,18 +259,22 @@ def test_building_reads_nothing(tmp_path: Path):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda rows: shuffle(seed=0, files=2), ArgumentError, "got files=2 without buffer. Give both, or neither for an exact shuffle"),
+        (
+            lambda rows: shuffle(seed=0, files=2),
+            ArgumentError,
+            r"shuffle\(files=2\) needs a buffer for the rows of the open files\. Add buffer=n, or remove files= for an exact",
+        ),
         (lambda rows: shuffle(seed=0, buffer=2, files=0), ArgumentError, "files must be at least 1"),
         (
             lambda rows: shuffle(seed=0, buffer=2, files=2)(from_examples([{"x": 1}])),
             PipelineError,
-            r"mixes the files of a reader, such as read_jsonl or read_parquet, got from_examples\(1 rows\)\. Put it behind the reader",
+            r"needs a file reader, such as read_jsonl or read_parquet, got from_examples\(1 rows\)\. Between the reader",
         ),
         (lambda rows: pipe(rows, take(3), shuffle(seed=0, buffer=2, files=2)), PipelineError, r"got take\(count=3\)"),
         (
             lambda rows: pipe(rows, shuffle(seed=0, buffer=2), shuffle(seed=0, buffer=2, files=2)),
             PipelineError,
-            r"shuffle\(seed=0, buffer=2\) works on the rows of all files\. Put it behind shuffle",
+            r"shuffle\(seed=0, buffer=2\) combines rows of several files\. Put shuffle before it",
         ),
         (lambda rows: pipe(rows, batch(2), shuffle(seed=0, buffer=2, files=2)), PipelineError, "takes examples"),
     ],

@@ -141,8 +141,8 @@ def test_a_column_that_cannot_be_compared_is_found_when_the_pipeline_is_built():
         ([("x", "=", 3)], "No operator is named '='. Did you mean"),
         ([("x", "in", "ab")], "The value of 'in' is a sequence of values, got 'ab' for 'x'. For one value use '=='."),
         ([("x", "in", 3)], "The value of 'in' is a sequence of values, got 3 for 'x'. For one value use '=='."),
-        ([("x", "in", [])], "A condition needs a value to compare with, got [] for 'x'. Missing values meet none."),
-        ([("x", "==", None)], "A condition needs a value to compare with, got None for 'x'. Missing values meet none."),
+        ([("x", "in", [])], "A condition needs a value to compare with, got [] for 'x'. A missing value meets no condition."),
+        ([("x", "==", None)], "A condition needs a value to compare with, got None for 'x'. A missing value meets no condition."),
     ],
 )
 def test_messages(wrong, message):

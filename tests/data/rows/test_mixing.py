@@ -105,7 +105,7 @@ def test_a_mixture_that_restarts_does_not_go_on_without_a_dataset(part):
     passes = [1, 0] if part == "nothing later" else [0]
     rows = from_iterable(lambda: ({"x": "c"} for _ in range(passes.pop(0))), schema=pa.schema({"x": pa.string()}))
     with pytest.raises(
-        DataError, match=r"would go on without one of its datasets: an epoch of pipe\(from_iterable.* has no items\. Look at"
+        DataError, match=r"mix cannot restart a dataset without items: an epoch of pipe\(from_iterable.* has no items\. Check its"
     ):
         said(mix([letters("ab"), rows], [1, 1]), 6)
 
@@ -117,7 +117,11 @@ def test_a_mixture_that_restarts_does_not_go_on_without_a_dataset(part):
         (lambda: mix([letters("ab"), letters("c")], [1, float("nan")]), ArgumentError, "at least 0 and not all 0"),
         (lambda: mix([letters("ab"), letters("c")], [2, -1]), ArgumentError, "at least 0 and not all 0"),
         (lambda: mix([letters("ab"), read_jsonl("nothing/*.jsonl")], [1, 1]), MissingFileError, r"nothing/\*\.jsonl"),
-        (lambda: mix([letters("ab"), pipe(letters("c"), filter(lambda row: False))], [1, 1]), DataError, "without one of its datasets"),
+        (
+            lambda: mix([letters("ab"), pipe(letters("c"), filter(lambda row: False))], [1, 1]),
+            DataError,
+            "cannot restart a dataset without items",
+        ),
     ],
 )
 def test_no_part_of_a_mixture_is_left_out_silently(make, error, message):
@@ -171,7 +175,7 @@ def test_the_same_rows_joined_twice_have_different_keys():
         (lambda: mix([letters("a")], [1], stop="never"), UnknownNameError, "No stop is named 'never'"),
         (lambda: concat([letters("a"), pipe(letters("b"), batch(1))]), PipelineError, "one level, got examples, groups"),
         (lambda: mix([pipe(letters("b"), batch(1))], [1], by="tokens"), PipelineError, "Mix before batch"),
-        (lambda: list(concat([letters("a"), from_examples([{"y": 1}])])), SchemaError, "number 1 has y int64"),
+        (lambda: list(concat([letters("a"), from_examples([{"y": 1}])])), SchemaError, "dataset 1 has y int64"),
         (lambda: list(mix([letters("a")], [1], by="tokens")), SchemaError, "counts the column input_ids"),
     ],
 )

@@ -226,7 +226,7 @@ def test_a_cache_that_was_interrupted_goes_on_at_the_file_that_is_missing(tmp_pa
 def test_a_damaged_cache_is_named(tmp_path: Path):
     list(pipe(ROWS, cache(tmp_path)))
     os.truncate(file_of(tmp_path), 100)
-    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete it: it is made again"):
+    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete this folder; the next run"):
         list(pipe(ROWS, cache(tmp_path)))
 
 
@@ -367,14 +367,16 @@ def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stage
     ):
         writer.write_table(table)
     (manifest := file.parent / "manifest.json").write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', manifest.read_text()))
-    with pytest.raises(DataError, match=r"The cache .* cannot be read: part-00000.arrow is compressed, which a cache never is.*Delete it"):
+    with pytest.raises(
+        DataError, match=r"The cache .* cannot be read: part-00000.arrow is compressed, unlike all files of a cache.*Delete this folder"
+    ):
         list(pipe(ROWS, *stages, cache(tmp_path)))
 
 
 def test_a_damaged_cache_of_groups_is_named(tmp_path: Path):
     list(pipe(ROWS, batch(4), cache(tmp_path)))
     os.truncate(file_of(tmp_path), 100)
-    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete it: it is made again"):
+    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete this folder; the next run"):
         list(pipe(ROWS, batch(4), cache(tmp_path)))
 
 
@@ -411,7 +413,7 @@ def test_a_cache_without_rows_is_read(tmp_path: Path):
 
 def test_the_caches_of_a_folder_are_not_joined(tmp_path: Path):
     files = [keep_in(tmp_path, KEPT), keep_in(tmp_path, ROWS)]
-    with pytest.raises(ArgumentError, match=r"A folder of caches holds one for each version of a pipeline.*got 2 of them"):
+    with pytest.raises(ArgumentError, match=r"A folder has several caches, probably of different versions of a pipeline: got 2 caches"):
         list(read_arrow(tmp_path))
     assert len(list(read_arrow(files))) == 75
 
@@ -419,7 +421,7 @@ def test_the_caches_of_a_folder_are_not_joined(tmp_path: Path):
 def test_marked_rows_of_a_cache_are_not_taken_for_data(tmp_path: Path):
     failing = map(lambda row: {"y": 1 // (row["x"] - 3)}, schema=pa.schema({"y": pa.int64()}))
     list(pipe(ROWS, failing, cache(tmp_path / "marked"), on_error("skip", max_rate=1)))
-    with pytest.raises(SchemaError, match=r"A cache holds rows that failed.*Put on_error before cache"):
+    with pytest.raises(SchemaError, match=r"A cache holds failed rows.*Put on_error before cache"):
         list(read_arrow(tmp_path / "marked"))
     list(pipe(ROWS, failing, on_error("skip", max_rate=1), cache(tmp_path / "well")))
     assert len(list(read_arrow(tmp_path / "well"))) == 49

@@ -140,7 +140,7 @@ def test_a_worker_of_ray_that_ends_is_named(cluster: Any, tmp_path: Path):
         return row
 
     ends.__fingerprint__ = "ends"  # type: ignore[attr-defined]
-    with pytest.raises(WorkerError, match="A Ray worker has ended, again and again"):
+    with pytest.raises(WorkerError, match="Ray workers end repeatedly"):
         write(pipe(ROWS, map(ends)), tmp_path, rows_per_file=40, on=runners.ray(2))
 
 

@@ -56,14 +56,14 @@ def test_ranks_meet_when_all_have_done_their_part_and_learn_of_one_that_fails():
     first, second = in_threads(lambda peer: met(peer, lambda pool: pool.meet(lambda: 1.0 / pool.rank)))
     assert isinstance(first, ZeroDivisionError)
     assert isinstance(second, RankError)
-    assert "Rank 0 of 2 failed while it wrote its files, so this one, rank 1, stops" in str(second)
+    assert "Rank 0 of 2 failed while writing its files, so rank 1 stops" in str(second)
 
 
 def test_ranks_that_would_write_different_data_are_refused():
     assert in_threads(lambda peer: met(peer, lambda pool: pool.check_same("0f" * 16))) == [None, None]
     for error in in_threads(lambda peer: met(peer, lambda pool: pool.check_same(f"{pool.rank}f" * 16))):
         assert isinstance(error, ArgumentError)
-        assert "got another one on rank 1 than on rank 0. Leave out shard" in str(error)
+        assert "rank 1 differs from rank 0. Remove shard" in str(error)
 
 
 def written_by(peer, dataset, folder):
@@ -86,7 +86,7 @@ def test_a_rank_that_does_not_see_the_folder_of_rank_0_says_so(tmp_path):
     for name in ("rows", "packed"):
         _, second = in_threads(lambda peer, name=name: written_by(peer, WRITTEN[name], tmp_path / f"{name}-{peer.world.rank}"))
         assert isinstance(second, DataError)
-        assert "Rank 0 writes into the folder, and this one, rank 1, does not see its files" in str(second)
+        assert "Rank 1 does not see the files that rank 0 writes" in str(second)
 
 
 def test_rows_of_a_shard_are_refused(tmp_path):

@@ -171,7 +171,7 @@ def test_a_call_that_was_interrupted_after_any_file_goes_on(name: str):
 def test_what_is_not_finished_is_not_read(tmp_path: Path):
     with pytest.raises(ZeroDivisionError):
         write(pipe(ROWS, map(lambda row: {"x": 1 // (row["x"] - 400)})), tmp_path, rows_per_file=50)
-    with pytest.raises(DataError, match=r"Data were not written to the end: there is no manifest.json.*Call write again"):
+    with pytest.raises(DataError, match=r"An earlier write was interrupted: there is no manifest.json.*Call write again"):
         list(read_arrow(tmp_path))
 
 
@@ -216,7 +216,7 @@ def test_damaged_files_are_made_again(name: str, tmp_path: Path):
     data[200] ^= 1
     second.write_bytes(data)
     assert manifest.damaged() == (first.name, second.name)
-    with pytest.raises(DataError, match=r"part-00000.arrow should have [\d,]+ bytes, and there is no such file.*Call write again"):
+    with pytest.raises(DataError, match=r"part-00000.arrow should have [\d,]+ bytes, but the file is missing.*Call write again"):
         list(read_arrow(tmp_path))
     assert write(PIPELINES[name], tmp_path, rows_per_file=100) == manifest
     assert content(tmp_path) == before
@@ -328,7 +328,7 @@ def test_a_process_that_ends_wherever_a_file_is_given_its_name_leaves_nothing_be
 
 def test_files_of_something_else_are_never_overwritten(tmp_path: Path):
     (tmp_path / "part-00000.arrow").write_text("mine")
-    with pytest.raises(ArgumentError, match=r"write needs a folder of its own, got .* with other files: part-00000.arrow"):
+    with pytest.raises(ArgumentError, match=r"write needs a new or empty folder, got .* with other files: part-00000.arrow"):
         write(ROWS, tmp_path)
     write(ROWS, tmp_path / "data")
     for other in (pipe(ROWS, map(squared)), pipe(ROWS, filter(is_kept))):
@@ -394,7 +394,7 @@ def test_no_row_of_a_dataset_that_the_source_holds(tmp_path: Path):
     ids=["load", "shuffle", "concat", "mix"],
 )
 def test_rows_left_out_that_nothing_lists_are_refused_before_anything_is_written(dataset: Any, tmp_path: Path):
-    with pytest.raises(PipelineError, match=r"write lists the rows that on_error leaves out.* Put on_error behind them"):
+    with pytest.raises(PipelineError, match=r"write lists the rows skipped by on_error.* Put on_error behind these stages"):
         write(dataset, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
@@ -415,7 +415,7 @@ def test_mistakes_in_the_call_are_named(tmp_path: Path):
         write(ROWS, tmp_path, on=2)
     with pytest.raises(PipelineError, match=r"write takes rows, got batches from collate.*Put collate behind read_arrow"):
         write(pipe(ROWS, batch(2), collate(lambda group: {})), tmp_path)
-    with pytest.raises(PipelineError, match="write needs data that ends"):
+    with pytest.raises(PipelineError, match="write needs finite data"):
         write(pipe(ROWS, repeat(None)), tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -136,11 +136,15 @@ def test_silence_is_the_floor():
         ({"rate": 0}, ArgumentError, "rate must be at least 1"),
         ({"hop": 0}, ArgumentError, "hop must be at least 1"),
         ({"mels": 2.0}, ArgumentTypeError, "mels must be an int"),
-        ({"high": 501.0}, ArgumentError, r"Bands lie between 0 and 500\.0 Hz, half the rate; got low=0\.0 and high=501\.0"),
+        ({"high": 501.0}, ArgumentError, r"Bands must lie between 0 and 500\.0 Hz \(half the rate\), got low=0\.0 and high=501\.0"),
         ({"low": 300.0, "high": 200.0}, ArgumentError, "got low=300.0 and high=200.0"),
         ({"low": "0"}, ArgumentTypeError, "low must be int or float"),
         ({"scale": "mel"}, UnknownNameError, "No scale is named 'mel'"),
-        ({"mels": 40}, ArgumentError, r"mels=40 bands are too narrow for size=32 at 1000 Hz: band 0 holds no frequency\. Give fewer bands"),
+        (
+            {"mels": 40},
+            ArgumentError,
+            r"mels=40 bands are too narrow for size=32 at 1000 Hz: band 0 contains no FFT frequency\. Give fewer bands",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], error: type[Exception], message: str):

@@ -126,7 +126,7 @@ def test_a_whole_shuffle_needs_no_copy_of_the_file(path: Path):
 
 @pytest.mark.parametrize("indices", [[-1], [10_000], [0, 10_000]])
 def test_rows_out_of_range_are_refused(path: Path, indices: list[int]):
-    with pytest.raises(ArgumentError, match=r"A row is out of range: got .*, where there are 10,000 rows, in read_arrow\('.*a\.arrow'\)\."):
+    with pytest.raises(ArgumentError, match=r"A row is out of range: got .*, but there are 10,000 rows, in read_arrow\('.*a\.arrow'\)\."):
         read_arrow(path).source.take(0, np.array(indices))
 
 
@@ -137,7 +137,9 @@ def test_resuming_reads_nothing_that_stands_before(path: Path):
     data[2_000:40_000] = b"\xff" * 38_000
     path.write_bytes(bytes(data))
     assert [row for row, _ in iterate(read_arrow(path), cursor)] == [row for row, _ in items[5_051:]]
-    with pytest.raises(DataError, match=r"A file is not Arrow IPC, or it is damaged: .*, in .*a\.arrow\. Write or download it again\."):
+    with pytest.raises(
+        DataError, match=r"A file is not Arrow IPC, or it is damaged: .*, in .*a\.arrow\. Write or download the file again\."
+    ):
         list(read_arrow(path).source.read(0, None))
 
 

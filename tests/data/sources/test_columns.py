@@ -161,7 +161,7 @@ def test_the_types_of_the_first_file_hold_those_of_later_ones(tmp_path: Path):
 @pytest.mark.parametrize("scan", [None, "scan"])
 def test_types_that_cannot_be_joined_are_named_with_both_files(tmp_path: Path, scan: Any):
     dataset = read_parquet(columns_in(tmp_path, pa.array([1]), pa.array(["x"])), schema=scan)
-    with pytest.raises(SchemaError, match=r"'n' is string in .*1\.parquet and int64 in .*0\.parquet\. Declare one .* pa\.string\(\)\}"):
+    with pytest.raises(SchemaError, match=r"'n' is string in .*1\.parquet and int64 in .*0\.parquet\. Declare a type .* pa\.string\(\)\}"):
         list(dataset)
     assert [row["n"] for row in read_parquet(tmp_path, schema={"n": pa.string()})] == ["1", "x"]
 

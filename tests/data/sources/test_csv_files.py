@@ -131,7 +131,7 @@ def test_a_record_of_the_wrong_width_is_named_by_its_line(
     path = write(tmp_path_factory.mktemp("ragged") / "a.csv", written(names, [*before, wrong, *after], newline))
     line = len(io.StringIO(written(names, before, newline), newline="").readlines()) + 1
     with pytest.raises(
-        DataError, match=rf"A record has 9 fields where there are {len(names)} columns: got .*, in line {line} of .*a\.csv\. "
+        DataError, match=rf"A record has 9 fields, but there are {len(names)} columns: got .*, in line {line} of .*a\.csv\. "
     ):
         list(blocked(read_csv(path, schema=dict.fromkeys(names, pa.string())), size))
 
@@ -144,7 +144,7 @@ def test_a_value_that_does_not_fit_is_named_by_its_line_and_column(tmp_path_fact
         list(blocked(read_csv(path, schema={"a": pa.int64()}), size))
     assert str(raised.value) == (
         f"A value does not fit the column 'a' of int64: got '1.5', in line {before.count(chr(10)) + 1} of {path}. "
-        "Declare the type, as in schema={'a': pa.float64()}, or correct the value."
+        "Declare another type with schema={'a': pa.float64()}, or correct the value."
     )
 
 
@@ -215,7 +215,9 @@ def test_headers(tmp_path: Path, text: str, names: list[str], rows: list[tuple[A
 
 def test_a_file_with_a_header_and_no_row_is_told(tmp_path: Path):
     empty, full = write(tmp_path / "a.csv", "a,b\n"), write(tmp_path / "b.csv", "a,b\n1,2\n")
-    with pytest.warns(RuntimeWarning, match=r"There is no row to read: got a file without records, .*a\.csv first, .* Check the path"):
+    with pytest.warns(
+        RuntimeWarning, match=r"There is no row to read: got a file without records, starting with .*a\.csv\. .* Check the path"
+    ):
         assert list(read_csv(empty)) == []
     assert list(read_csv(empty, schema={"a": pa.int64(), "b": pa.int64()})) == []
     assert list(read_csv([empty, full])) == [{"a": 1, "b": 2}]
@@ -224,7 +226,7 @@ def test_a_file_with_a_header_and_no_row_is_told(tmp_path: Path):
 def test_a_header_may_be_longer_than_a_block(tmp_path: Path):
     names = [f"a column with the number {n}" for n in range(9_000)]
     path = write(tmp_path / "a.csv", "\n" * 70_000 + ",".join(names) + "\n" + ",".join(["1"] * 9_000) + "\n1\n")
-    with pytest.raises(DataError, match=r"A record has 1 fields where there are 9000 columns: got '1\\n', in line 70003 of"):
+    with pytest.raises(DataError, match=r"A record has 1 fields, but there are 9000 columns: got '1\\n', in line 70003 of"):
         list(read_csv(path))
 
 
@@ -246,23 +248,23 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("", DataError, r"A file has no header: got 0 bytes without one, in .*a\.csv\. Name the columns with columns=, or leave it out\."),
-        ("\n\r\n", DataError, r"A file has no header: got 3 bytes without one"),
-        ("a,b,a\n1,2,3\n", SchemaError, r"Several columns have one name: got 'a' more than once, in .*a\.csv\. Rename them\."),
+        ("", DataError, r"A file has no header: got 0 bytes without a record, in .*a\.csv\. Name the columns with columns="),
+        ("\n\r\n", DataError, r"A file has no header: got 3 bytes without a record"),
+        ("a,b,a\n1,2,3\n", SchemaError, r"Several columns have one name: got 'a' more than once, in .*a\.csv\. Rename the columns\."),
         ("a,column_1,\n", None, ""),
         (",column_1\n", SchemaError, "got 'column_1' more than once"),
         ("__row__,b\n1,2\n", SchemaError, r"A column has a reserved name: got '__row__', in .*a\.csv\."),
-        ('a,b\n1,2\n3,"x\n4,5\n', DataError, r"A quote is never closed: got '\"x.*', in line 3 of .* Close it, or read quotes"),
+        ('a,b\n1,2\n3,"x\n4,5\n', DataError, r"A quote is never closed: got '\"x.*', in line 3 of .* Close the quote, or read quotes"),
         ('"a,b\n1,2\n', DataError, r"A quote is never closed: got .*, in line 1 of"),
         (b"a,b\n1,x\n2,\xff\n", DataError, r"Text is not UTF-8: got the byte 0xff, in line 3 of .* convert the file to UTF-8"),
         (b"a,\xe9\n1,2\n", DataError, r"Text is not UTF-8: got the byte 0xe9, in line 1 of"),
-        ("a,b\n1,2\n\n1\n", DataError, r"A record has 1 fields where there are 2 columns: got .*, in line 4 .* Quote fields that hold ','"),
+        ("a,b\n1,2\n\n1\n", DataError, r"A record has 1 fields, but there are 2 columns: got .*, in line 4 .* Quote fields that hold ','"),
         ("a;b;c\n1;2,5;3\n", DataError, r"several: got 'a;b;c', in line 1 of .*a\.csv\. Give delimiter=';', or rename the column\."),
         ("a|b\n", DataError, r"got 'a\|b', in line 1 of .* Give delimiter='\|'"),
         ("\na\tb\n\n1\t2\n", DataError, r"got 'a\\tb', in line 2 of .* Give delimiter='\\t'"),
         ("a;b\nx\n", None, ""),
         ('"a;b"\nx;y\n', None, ""),
-        ("a,b\n1," + "x" * 99 + ",3\n", DataError, r"has 3 fields where there are 2 columns: got '1,x{70,75}\.\.\., in line 2"),
+        ("a,b\n1," + "x" * 99 + ",3\n", DataError, r"has 3 fields, but there are 2 columns: got '1,x{70,75}\.\.\., in line 2"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, error: type[MlxfpError] | None, message: str):
@@ -277,7 +279,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, error: type[M
 
 def test_an_empty_file_among_others_is_named_too(tmp_path: Path):
     paths = [write(tmp_path / "a.csv", "x\n1\n"), write(tmp_path / "b.csv", "")]
-    with pytest.raises(DataError, match=r"A file has no header: got 0 bytes without one, in .*b\.csv"):
+    with pytest.raises(DataError, match=r"A file has no header: got 0 bytes without a record, in .*b\.csv"):
         list(read_csv(paths))
 
 
@@ -322,7 +324,7 @@ def test_a_missing_file_is_named_when_it_is_read_and_not_before(tmp_path: Path):
         ({"columns": "ab"}, ArgumentTypeError, "columns must be a list of strings"),
         ({"null_values": "NA"}, ArgumentTypeError, "null_values must be a list of strings"),
         ({"schema": [("a", pa.int64())]}, ArgumentTypeError, r"schema must map column names to Arrow types, or be \"scan\", got list"),
-        ({"schema": {"a": int}}, ArgumentTypeError, r"as in \{'age': pa\.float64\(\)\}, got \{'a': <class 'int'>\}"),
+        ({"schema": {"a": int}}, ArgumentTypeError, r"for example \{'age': pa\.float64\(\)\}, got \{'a': <class 'int'>\}"),
     ],
 )
 def test_arguments_are_checked_when_the_dataset_is_built(arguments: dict[str, Any], error: type[MlxfpError], message: str):
@@ -405,6 +407,33 @@ def test_the_version_of_a_dataset_changes_with_its_files(tmp_path: Path):
 def test_a_record_that_another_delimiter_would_split_right_says_so(tmp_path: Path):
     path = write(tmp_path / "a.csv", "1\t2\t3\n4\t5\t6\n")
     with pytest.raises(
-        DataError, match=r"has 1 fields where there are 3 columns: .* Give delimiter='\\t', which gives as many, or correct the record\."
+        DataError, match=r"has 1 fields, but there are 3 columns: .* Give delimiter='\\t', which makes 3 fields, or correct the record\."
     ):
         list(read_csv(path, columns=["a", "b", "c"]))
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_the_first_line_of_excel_is_not_the_header(tmp_path, ending):
+    path = tmp_path / "a.csv"
+    path.write_bytes(ending.join(["sep=;", "a;b", "1;2", ""]).encode())
+    assert list(read_csv(path, delimiter=";")) == [{"a": 1, "b": 2}]
+    assert list(read_csv(path, delimiter=";", schema="scan")) == [{"a": 1, "b": 2}]
+    with pytest.raises(DataError, match=r"got 'sep=;', in line 1 of .*a\.csv\. Give delimiter=';'"):
+        list(read_csv(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Report of 2020\n\na,b,c\n1,2,3\n4,5,6\n", r"in line 3 of .*If this line is the header, remove the lines above it"),
+        ("# made by x\na,b,c\n1,2,3\n4,5,6\n", r"in line 2 of .*If this line is the header, remove the lines above it"),
+        ("Title\nmore\nstill more\na,b\n1,2\n4,5\n", r"in line 4 of .*If this line is the header"),
+        ("a,b\nr1,1,2\nr2,3,4\n", r"one field more than the header, .*in line 2 of .*row\.names = FALSE"),
+        ("a;b;c\n1,2,3\n4,5,6\n", r"The header has ';' between names, .*Write the header with ','"),
+    ],
+)
+def test_a_header_that_fits_no_record_is_named(tmp_path, text, message):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        list(read_csv(path))

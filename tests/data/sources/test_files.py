@@ -57,7 +57,7 @@ def test_a_record_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypat
     Path(tmp_path, "a").write_bytes(b"short\n" + b"x" * 5000)
     read = blocks(str(tmp_path / "a"), 0, last_newline, 16)
     next(read)
-    with pytest.raises(DataError, match=r"A record does not end: got 1,\d+ bytes without an end, from byte 6 of .*a on\. Look there"):
+    with pytest.raises(DataError, match=r"A record does not end: got 1,\d+ bytes without a record end, from byte 6 of .*a on\. Look there"):
         next(read)
 
 
@@ -65,7 +65,7 @@ def test_a_record_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypat
 def test_a_damaged_compressed_file_is_named(tmp_path: Path, packing: str):
     path = tmp_path / f"a{packing}"
     path.write_bytes(PACKINGS[packing](b"text\n" * 100)[:-4])
-    with pytest.raises(DataError, match=rf"A compressed file is damaged: .*, in .*a\{packing}\. Compress or download it again"):
+    with pytest.raises(DataError, match=rf"A compressed file is damaged: .*, in .*a\{packing}\. Compress or download the file again"):
         list(blocks(str(path), 0, last_newline, 16))
 
 
@@ -140,10 +140,10 @@ def test_relative_paths_start_at_the_working_folder(folder: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("notes.tx", r"There is no file or folder '/.*notes\.tx'\. Did you mean 'notes\.txt'\? Check the path; a relative one starts at"),
-        ("nowhere/x.csv", r"There is no file or folder '/.*x\.csv'\. Check the path; a relative one starts at the working folder\."),
-        ("*.json", r"No file matches '.*\*\.json', searched from /.*\. Check the pattern; \*\* matches any depth\."),
-        ("sub/deep", r"No file in the folder '.*deep' ends in \.tsv; it has 1 others\. Name them by a pattern\."),
+        ("notes.tx", r"There is no file or folder '/.*notes\.tx'\. Did you mean 'notes\.txt'\? Check the path\. A relative path starts at"),
+        ("nowhere/x.csv", r"There is no file or folder '/.*x\.csv'\. Check the path\. A relative path starts at the working folder\."),
+        ("*.json", r"No file matches '.*\*\.json', searched from /.*\. Check the pattern\. \*\* matches any depth\."),
+        ("sub/deep", r"No file in the folder '.*deep' ends in \.tsv, got 1 other files\. Select files by a pattern\."),
     ],
 )
 def test_what_stands_for_nothing_is_named(folder: Path, path: str, message: str):
@@ -196,10 +196,14 @@ def test_a_place_is_found_again_while_the_files_stay_the_same(tmp_path: Path):
     assert find_place(before, None) == (0, 0, 0)
     assert find_place(find_files(paths, ()), place(before, 1, 3, 4)) == (1, 3, 4)
     assert find_place(before, place(before, 2, 0, 0)) == (2, 0, 0)
-    with pytest.raises(CursorError, match=r"The files have changed since .* made: there were 2, now 1\. Restore them, or start over\."):
+    with pytest.raises(
+        CursorError, match=r"The files have changed since .* made: there were 2, now 1\. Restore the files, or start without a cursor\."
+    ):
         find_place(before[:1], place(before, 0, 3, 4))
     Path(tmp_path, "b").write_text("123456")
-    with pytest.raises(CursorError, match=r"A file has changed since .* made: it had 5 bytes, now 6: .*b\. Restore it, or start over\."):
+    with pytest.raises(
+        CursorError, match=r"A file has changed since .* made: it had 5 bytes, now 6: .*b\. Restore the file, or start without a cursor\."
+    ):
         find_place(find_files(paths, ()), place(before, 1, 3, 4))
 
 
@@ -211,11 +215,11 @@ def test_a_position_that_no_file_made_is_refused(position: Any):
 
 def test_columns_have_names_of_their_own():
     check_names(["a", "b"], "x.csv")
-    with pytest.raises(SchemaError, match=r"Several columns have one name: got 'a' more than once, in x\.csv\. Rename them\."):
+    with pytest.raises(SchemaError, match=r"Several columns have one name: got 'a' more than once, in x\.csv\. Rename the columns\."):
         check_names(["a", "b", "a"], "x.csv")
-    with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__row__', in x\.csv\. Rename it\."):
+    with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__row__', in x\.csv\. Rename the column\."):
         check_names(["a", "__row__"], "x.csv")
-    with pytest.raises(SchemaError, match=r"A table has no columns, in x\.csv\. Leave it out\."):
+    with pytest.raises(SchemaError, match=r"A table has no columns, in x\.csv\. Remove the table\."):
         check_names([], "x.csv")
 
 

@@ -145,20 +145,20 @@ class NoTable:
     [
         (
             pd.Series([1]),
-            r"needs a name for the column, got a Series with the name None\. Give it one, as in from_table\(\{'x': column\}\)",
+            r"needs a name for the column, got a Series with the name None\. Give a name with from_table\(\{'x': column\}\)",
         ),
         (pd.Series([1], name=0), r"got a Series with the name 0\."),
         (pa.array([1]), r"needs a name for the column, got a Int64Array with the name None"),
         (pa.chunked_array([[1]]), r"got a ChunkedArray with the name None"),
-        (np.array([1]), r"got ndarray\. Name the column, as in from_table\(\{'x': array\}\)\."),
+        (np.array([1]), r"got ndarray\. Name the column with from_table\(\{'x': array\}\)\."),
         (
             sqlite3.connect(":memory:"),
-            r"got Connection\. A connection is not a table: pass the result of a query, as in from_table\(connection\.s",
+            r"got Connection\. A connection is not a table\. Pass the result of a query, in DuckDB from_table\(connection\.s",
         ),
-        ("a.parquet", r"got str\. Files are read by read_parquet, read_csv"),
-        (Path("a.parquet"), r"got PosixPath\. Files are read by"),
-        ([{"x": 1}], r"got list\. For a list of dicts use from_examples"),
-        (NoTable(), r"from_table needs a table, got list from NoTable\.collect\(\)\. Turn it into an Arrow table first"),
+        ("a.parquet", r"got str\. Use read_parquet, read_csv"),
+        (Path("a.parquet"), r"got PosixPath\. Use read_parquet"),
+        ([{"x": 1}], r"got list\. Use from_examples for a list of dicts"),
+        (NoTable(), r"from_table needs a table, got list from NoTable\.collect\(\)\. Convert the result to an Arrow table"),
         ({"x": 3}, r"must be a sequence or an array with an axis of rows, got int for 'x': 3\. Give a value for each row"),
         ({"x": np.array(3)}, r"got ndarray for 'x'"),
         (UserDict({"x": None}), r"got NoneType for 'x'"),
@@ -259,7 +259,7 @@ def test_tables_of_duckdb():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE numbers AS SELECT range AS n FROM range(3)")
     assert list(from_table(connection.sql("SELECT * FROM numbers ORDER BY n"))) == [{"n": 0}, {"n": 1}, {"n": 2}]
-    with pytest.raises(ArgumentTypeError, match="A connection is not a table: pass the result of a query"):
+    with pytest.raises(ArgumentTypeError, match=r"A connection is not a table\. Pass the result of a query"):
         from_table(connection)
 
 
@@ -276,7 +276,7 @@ def test_datasets_of_ray():
 
 def test_a_frame_that_does_not_become_a_table_of_arrow_says_which_column():
     mixed = pd.DataFrame({"x": [1, 2], "mixed": ["a", 1]})
-    with pytest.raises(SchemaError, match=r"got a pandas.DataFrame, and .*column mixed with type object\. Give each column"):
+    with pytest.raises(SchemaError, match=r"got a pandas.DataFrame, and .*column mixed with type object\. Give every column"):
         from_table(mixed)
     with pytest.raises(SchemaError, match="Duplicate column names"):
         from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
@@ -302,6 +302,6 @@ def test_objects_of_polars_are_refused():
     polars = pytest.importorskip("polars", reason="its stream gives the addresses of objects as bytes")
     frame = polars.DataFrame({"x": [1], "o": polars.Series([object()], dtype=polars.Object)})
     for table in (frame, frame.lazy()):
-        with pytest.raises(SchemaError, match=r"Python objects have no type of Arrow, got them in the columns \['o'\]"):
+        with pytest.raises(SchemaError, match=r"Python objects have no Arrow type, got objects in the columns \['o'\]"):
             from_table(table)
     assert from_table(frame.drop("o"))[0] == {"x": 1}

@@ -78,7 +78,7 @@ def test_the_class_is_the_first_folder_however_deep_an_image_lies(tmp_path: Path
 def test_only_the_files_that_are_taken_are_read(tmp_path: Path):
     dataset = read_images(write(tmp_path, {"a.png": b"1", "b.png": b""}))
     assert take_rows(dataset, 0, np.array([0]))["image"].to_pylist() == [b"1"]
-    with pytest.raises(DataError, match=r"A file is empty: got 0 bytes, in '.*b\.png'\. Copy it again"):
+    with pytest.raises(DataError, match=r"A file is empty: got 0 bytes, in '.*b\.png'\. Copy the file again"):
         list(dataset)
 
 
@@ -106,7 +106,7 @@ def test_mistakes_about_folders_are_named(tmp_path: Path, read: Any):
     with pytest.raises(MissingFileError, match=rf"No file in the folder '.*' or below it ends in .*\.{suffix}.*\. Check the path\."):
         list(read(tmp_path))
     write(tmp_path, {f"a.{suffix}": b"1", f"cat/b.{suffix}": b"1"})
-    with pytest.raises(MissingFileError, match="It is a file; name the folder that it is in"):
+    with pytest.raises(MissingFileError, match=r"The path is a file\. Give its folder"):
         list(read(tmp_path / f"a.{suffix}"))
     with pytest.raises(DataError, match=rf"Some files are in class folders, but 1 are not, such as 'a\.{suffix}', in"):
         list(read(tmp_path))
@@ -141,7 +141,7 @@ def test_a_folder_of_many_rates_is_read_at_one(tmp_path: Path):
     assert fingerprint(dataset) != fingerprint(read_audio(tmp_path))
     laws.assert_value(dataset)
     for rate in (0, 800_000):
-        with pytest.raises(ArgumentError, match=r"rate must be at least 1|at most 768,000, got rate=800,000"):
+        with pytest.raises(ArgumentError, match=r"rate must be at least 1|at most 768,000 samples per second, got rate=800,000"):
             read_audio(tmp_path, rate=rate)
 
 
@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_decoded_is_named_or_skipped(tmp_path: Path):
         write_wave(tmp_path / f"{name}.wav", np.zeros(100, "<i2"))
     whole = (tmp_path / "b.wav").read_bytes()
     (tmp_path / "b.wav").write_bytes(whole[:-50])
-    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound where its header says 200, in '.*b\.wav'\."):
+    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound but the header declares 200, in '.*b\.wav'\."):
         list(read_audio(tmp_path))
     for damaged in (whole[:6], b"ID3 an mp3 file", b""):
         (tmp_path / "b.wav").write_bytes(damaged)

@@ -70,7 +70,9 @@ def test_resuming_starts_at_the_row_group(path: Path):
     data[first:last] = b"\0" * (last - first)
     path.write_bytes(bytes(data))
     assert [row for row, _ in iterate(read_parquet(path), cursor)] == [row for row, _ in items[5_501:]]
-    with pytest.raises(DataError, match=r"A file is not Parquet, or it is damaged: .*, in .*a\.parquet\. Write or download it again\."):
+    with pytest.raises(
+        DataError, match=r"A file is not Parquet, or it is damaged: .*, in .*a\.parquet\. Write or download the file again\."
+    ):
         list(read_parquet(path))
 
 

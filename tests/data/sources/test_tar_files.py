@@ -97,8 +97,8 @@ def test_an_extension_that_comes_later_is_an_error_that_shows_what_to_declare(tm
     with pytest.raises(SchemaError) as caught:
         list(read_tar(path))
     assert str(caught.value) == (
-        f"A row has a file with an extension that the first rows lack: got 'new.text', where the columns are txt, in {path}. Did you mean "
-        "'txt'? Declare those you need, as in columns=['txt', 'text']; others are then left out."
+        f"A file has an extension missing from the first rows: got 'new.text', but the columns are txt, in {path}. Did you mean "
+        "'txt'? Declare the needed extensions with columns=['txt', 'text']. Other extensions are then dropped."
     )
     assert len(list(read_tar(path, columns=["txt", "text"]))) == 201
 
@@ -153,7 +153,7 @@ def test_links_and_devices_are_refused(tmp_path: Path, suffix: str, kind: bytes)
         member.type, member.linkname = kind, "a.txt"
         tar.addfile(member)
     what = "not a file" if kind == tarfile.FIFOTYPE else "a link"
-    with pytest.raises(DataError, match=rf"'b\.txt' is {what}, in .*a\.tar.*\. Write it again with the files themselves"):
+    with pytest.raises(DataError, match=rf"'b\.txt' is {what}, in .*a\.tar.*\. Write the archive again with tar"):
         list(read_tar(save(tmp_path / f"a{suffix}", out.getvalue())))
 
 
@@ -163,7 +163,7 @@ def test_links_and_devices_are_refused(tmp_path: Path, suffix: str, kind: bytes)
     [
         ([("a.txt", b"1"), ("a.txt", b"2")], r"A tar archive has a duplicate file: 'a\.txt', in"),
         ([("a.txt", b"1"), ("a.TXT", b"2")], r"A tar archive has a duplicate file: 'a\.txt', in"),
-        ([("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3")], r"do not stand next to each other in a tar archive: got 'a\.cls' behind"),
+        ([("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3")], r"are not neighbours in a tar archive: got 'a\.cls' after"),
         ([("\udcff.txt", b"1")], r"A name in a tar archive is not UTF-8: got '\\udcff\.txt', in"),
     ],
 )
@@ -175,7 +175,9 @@ def test_rows_that_cannot_be_are_named(tmp_path: Path, suffix: str, files: Files
 @every_suffix
 def test_an_extension_that_no_column_can_have_is_named(tmp_path: Path, suffix: str):
     path = save(tmp_path / f"a{suffix}", archive([("a.key", b"1"), ("a.txt", b"2")]))
-    with pytest.raises(SchemaError, match=r"an extension that no column can be named by: 'key', in .* Choose others with columns="):
+    with pytest.raises(
+        SchemaError, match=r"A file extension is a reserved column name: got 'key', in .* Choose other extensions with columns="
+    ):
         list(read_tar(path))
     assert list(read_tar(path, columns=["txt"])) == [{"key": "a", "txt": b"2"}]
 
@@ -184,14 +186,14 @@ def test_an_extension_that_no_column_can_have_is_named(tmp_path: Path, suffix: s
 @pytest.mark.parametrize("cut", [3, 400, 600, 1300, 1700])
 def test_an_archive_that_ends_early_is_named(tmp_path: Path, suffix: str, cut: int):
     data = archive([("a.txt", b"x" * 700), ("b.txt", b"y" * 700)])[: cut + 512 * (cut > 1000)]
-    with pytest.raises(DataError, match=r"A tar archive is damaged or ends early: .+, in .*a\.tar.*\. Copy or write it again\."):
+    with pytest.raises(DataError, match=r"A tar archive is damaged or ends early: .+, in .*a\.tar.*\. Copy or write the archive again\."):
         list(read_tar(save(tmp_path / f"a{suffix}", data), columns=["txt"]))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
 def test_a_compressed_archive_without_its_suffix_is_refused(tmp_path: Path, compress: Any):
     (tmp_path / "a.tar").write_bytes(compress(archive([("a.txt", b"1")])))
-    with pytest.raises(DataError, match=r"damaged.*a\.tar\. .*If it is compressed, its name must end in \.tar\.gz or \.tar\.zst\."):
+    with pytest.raises(DataError, match=r"damaged.*a\.tar\. .*The name of a compressed archive must end in \.tar\.gz or \.tar\.zst\."):
         list(read_tar(tmp_path / "a.tar"))
 
 
@@ -231,7 +233,7 @@ def test_only_the_rows_that_are_taken_are_read(tmp_path: Path):
     dataset = read_tar(path)
     assert dataset[250] == {"key": "250", "txt": b"250"}
     assert len(dataset) == 300
-    with pytest.raises(ArgumentError, match="A row is out of range: got 300 to 300, where there are 300"):
+    with pytest.raises(ArgumentError, match="A row is out of range: got 300 to 300, but there are 300"):
         dataset.source.take(0, np.array([300]))
 
 
@@ -250,7 +252,7 @@ def test_a_change_of_the_archive_is_noticed(tmp_path: Path):
 
 
 def test_mistakes_are_named_at_once(tmp_path: Path):
-    with pytest.raises(ArgumentError, match="columns are the extensions of files, got 'key', which is not one"):
+    with pytest.raises(ArgumentError, match="columns must be file extensions, got the reserved name 'key'"):
         read_tar(tmp_path, columns=["key"])
     with pytest.raises(ArgumentError, match="columns must name at least one column"):
         read_tar(tmp_path, columns=[])

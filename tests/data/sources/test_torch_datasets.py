@@ -145,7 +145,7 @@ def test_what_is_read_and_how_tells_datasets_apart():
 
 def test_what_cannot_be_told_apart_still_iterates():
     dataset = from_torch(Plain([1]), columns=["x"])
-    dataset.source.items.held.handle = object()
+    dataset.source.items.dataset.handle = object()
     assert list(dataset) == [{"x": 1}]
     with pytest.raises(FingerprintError, match="has no fingerprint"):
         fingerprint(dataset)
@@ -153,14 +153,14 @@ def test_what_cannot_be_told_apart_still_iterates():
 
 def test_mistakes_are_named():
     with pytest.raises(
-        ArgumentError, match=r"a name for each part of an item, got tuple of 2 for item 0 of Pairs\. Name the parts, as in columns="
+        ArgumentError, match=r"a name for each part of an item, got tuple of 2 for item 0 of Pairs\. Name the parts with columns="
     ):
         list(from_torch(Pairs([1.0])))
-    with pytest.raises(DataError, match=r"An item has 2 parts and there are 1 columns, x: item 0 of Pairs\. Name every part"):
+    with pytest.raises(DataError, match=r"An item has 2 parts, but there are 1 columns \(x\): item 0 of Pairs\. Name every part"):
         list(from_torch(Pairs([1.0]), columns=["x"]))
     with pytest.raises(ArgumentTypeError, match="from_torch needs __getitem__ and __len__, or an __iter__ that starts over each time"):
         from_torch(7)
-    with pytest.raises(ArgumentTypeError, match="For a generator use from_iterable"):
+    with pytest.raises(ArgumentTypeError, match="For a generator, pass the generator function to from_iterable"):
         from_torch(x for x in "ab")
     with pytest.raises(ArgumentError, match="at least one column"):
         from_torch([1], columns=[])

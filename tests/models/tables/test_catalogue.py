@@ -99,12 +99,12 @@ def test_damaged_files_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="dropout: expected a number, got 'much'"):
         load(tmp_path)
     changed(tmp_path, config=None)
-    with pytest.raises(DataError, match="it has no section config"):
+    with pytest.raises(DataError, match="the section config is missing"):
         load(tmp_path)
 
 
 def test_what_is_not_for_networks_for_tables_is_refused(tmp_path):
-    with pytest.raises(ArgumentTypeError, match="predict_table needs a network for tables, got Linear"):
+    with pytest.raises(ArgumentTypeError, match="predict_table needs a table network, got Linear"):
         predict_table(nn.Linear(2, 2), ROWS)
     with pytest.raises(SchemaError):
         predict_table(realmlp(), drop_columns(["age"])(ROWS))

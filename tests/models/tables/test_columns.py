@@ -101,10 +101,10 @@ def test_columns_are_a_value_and_a_pure_stage():
 @pytest.mark.parametrize(
     ("given_columns", "error", "message"),
     [
-        ({}, ArgumentError, "fit_columns needs columns to fit, got none"),
+        ({}, ArgumentError, "fit_columns needs column names, got none"),
         ({"numbers": ["size"], "categories": ["size"]}, ArgumentError, "got 'size' twice"),
-        ({"numbers": ["sex"]}, SchemaError, "Column 'sex' must hold numbers, got string"),
-        ({"categories": ["list"]}, SchemaError, "Column 'list' must hold texts or numbers"),
+        ({"numbers": ["sex"]}, SchemaError, "Column 'sex' must contain numbers, got string"),
+        ({"categories": ["list"]}, SchemaError, "Column 'list' must contain texts or numbers"),
         ({"numbers": ["none"]}, SchemaError, "none"),
     ],
 )

@@ -187,7 +187,7 @@ def test_other_inputs_are_refused(make):
 def test_impossible_configs_are_refused():
     with pytest.raises(ArgumentTypeError):
         RealMLPConfig(columns=None, target=TableTarget("class", 2))
-    with pytest.raises(ArgumentError, match="low needs a number for each of 2 outputs, got 1"):
+    with pytest.raises(ArgumentError, match="low needs one number for each of 2 outputs, got 1"):
         TableTarget("value", 2, low=(1.0,))
     with pytest.raises(ArgumentError, match="A RealMLP needs columns with values, got none"):
         realmlp(columns=fit_columns(from_table({"x": pa.array([None, None], pa.string())}), categories=["x"]))

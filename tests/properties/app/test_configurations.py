@@ -166,9 +166,9 @@ def test_classes_check_themselves_too():
         ("a: 1\na: 2\n", r"run\.yaml:2: duplicate key 'a'; remove one\."),
         ("a: [1\nb: 2\n", r"run\.yaml:\d is not valid YAML: "),
         ("training: !!python/object:os.system {}\n", r"has the tag '.*python/object:os\.system'\. Write a plain value"),
-        ("1: 2\n", r"has the key 1, which is not text\. Put it in quotes\."),
-        ("", r"holds nothing, where names and values belong"),
-        ("- 1\n", r"holds a list, where names and values belong"),
+        ("1: 2\n", r"has the key 1, which is not text\. Put the key in quotes\."),
+        ("", r"holds nothing, expected names and values"),
+        ("- 1\n", r"holds a list, expected names and values"),
         ("preset: [a]\n", r"preset must be a name, got \['a'\]"),
     ],
 )
@@ -183,7 +183,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path):
     with pytest.raises(MissingFileError, match="There is no configuration at"):
         resolve_config(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"name: \xff\n")
-    with pytest.raises(ConfigError, match=r"is not text in UTF-8: .* at byte 6"):
+    with pytest.raises(ConfigError, match=r"is not UTF-8 text: .* at byte 6"):
         resolve_config(tmp_path / "bytes.yaml")
 
 
@@ -192,7 +192,7 @@ def test_other_mistakes_of_the_caller():
         resolve_config(preset="titanik")
     with pytest.raises(ConfigError, match=r"'training\.epochs' is not of the form key\.sub=value"):
         resolve_config(overrides=["training.epochs"])
-    with pytest.raises(ConfigError, match=r"A configuration has no 'training\.epoch'"):
+    with pytest.raises(ConfigError, match=r"A configuration has no option 'training\.epoch'"):
         resolve_config().origin("training.epoch")
 
 
@@ -229,12 +229,16 @@ def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is_said(tmp_path, m
         ("lr=1e-3", r"no 'lr' at its top level\. Write optimizer\.learning_rate=1e-3\.", ""),
         ("batch_size=32", r"Write training\.size=32\.", ""),
         ("data.batch_size=32", r"data\.batch_size \(command line\): unknown key; did you mean 'training\.size'\?", ""),
-        ("target=label", r"target \(command line\): unknown key; a spec names the columns: mlxfp data infer PATH --target COLUMN", ""),
+        (
+            "target=label",
+            r"target \(command line\): unknown key; a spec names the columns: write a spec with mlxfp data infer PATH --target COLUMN",
+            "",
+        ),
         ("size=8", r"Write model\.size=8 or training\.size=8\.", ""),
         (
             "text.template={Age} {Sex}",
             "is not valid YAML",
-            """in quotes, and quote the whole for the shell: 'text.template="{Age} {Sex}"'.""",
+            """quote the value for YAML and the whole argument for the shell: 'text.template="{Age} {Sex}"'.""",
         ),
     ],
 )
@@ -260,8 +264,8 @@ def test_a_key_of_another_section_or_library_leads_to_its_place(tmp_path):
         "did you mean 'training.epochs'?",
         "did you mean 'schedule.warmup'?",
         "did you mean 'training.size'?",
-        "a spec names the columns: mlxfp data infer PATH --target COLUMN --out spec.yaml writes one, and data.spec=spec.yaml uses it",
-        "MLX runs on the device of this machine, and there is no option for it; mlxfp doctor shows it",
+        "a spec names the columns: write a spec with mlxfp data infer PATH --target COLUMN --out spec.yaml, and set data.spec=spec.yaml",
+        "there is no device option: MLX uses the device of this machine, see mlxfp doctor",
     ]
 
 

@@ -52,7 +52,7 @@ def test_what_is_damaged_predicts_nothing_and_is_made_again(whole, run, name, ho
 @pytest.mark.parametrize("name", ["data.json", "receipt.json", "fold-01/result.json"])
 def test_what_says_what_a_run_is_made_of_is_refused_when_damaged_and_made_again_when_removed(whole, run, name):
     (run / name).write_text((run / name).read_text()[:-9])
-    with pytest.raises(fp.errors.DataError, match=r"is damaged: .* Remove it, and what depends on it is made again"):
+    with pytest.raises(fp.errors.DataError, match=r"is damaged: .* Remove the file, and repeat the command to write the file again"):
         list(fp.runs.resume(run))
     (run / name).unlink()
     list(fp.runs.resume(run))
@@ -62,7 +62,7 @@ def test_what_says_what_a_run_is_made_of_is_refused_when_damaged_and_made_again_
 def test_a_configuration_or_a_spec_that_was_changed_by_hand_is_refused(whole, run):
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("form: sentence", "form: key_value"))
-    with pytest.raises(fp.errors.DataError, match=r"have changed since it began: config"):
+    with pytest.raises(fp.errors.DataError, match=r"have changed since the start of the run: config"):
         list(fp.runs.resume(run))
     with pytest.raises(fp.errors.DataError, match=r"config\.yaml in .* has changed since the run began"):
         fp.runs.predict(run, whole / "data" / "test.csv")
@@ -78,7 +78,7 @@ def test_a_checkpoint_that_is_damaged_names_itself_and_removed_the_fold_starts_o
     last.write_bytes(last.read_bytes()[:100])
     with pytest.raises(fp.errors.CheckpointError, match="damaged") as error:
         list(fp.runs.resume(run))
-    assert error.value.__notes__[-1].startswith("Remove that file and run again")
+    assert error.value.__notes__[-1].startswith("Remove the file and run the command again")
     last.unlink()
     best.unlink()
     list(fp.runs.resume(run))
@@ -106,7 +106,7 @@ def test_a_configuration_that_would_not_run_may_be_corrected_in_its_own_folder(w
     with pytest.raises(fp.errors.DataError, match="more tokens than max_length=4"):
         list(fp.runs.run(configured(tmp_path / "data", "text.max_length=4")))
     list(fp.runs.run(configured(tmp_path / "data", "text.max_length=64")))
-    with pytest.raises(fp.errors.ConfigError, match=r"text\.max_length is 64 there and 32 here"):
+    with pytest.raises(fp.errors.ConfigError, match=r"text\.max_length is 64 in the folder and 32 now"):
         list(fp.runs.run(configured(tmp_path / "data", "text.max_length=32")))
 
 
@@ -128,7 +128,7 @@ def test_files_that_a_configuration_names_are_found_from_anywhere(whole, tmp_pat
 
 @pytest.mark.parametrize("name", ["..", "a/b", "/other"])
 def test_a_run_stays_in_its_output_folder(whole, name):
-    with pytest.raises(fp.errors.ConfigError, match="A run needs a name that a folder can have"):
+    with pytest.raises(fp.errors.ConfigError, match="The name of a run must be a valid folder name"):
         list(fp.runs.run(configured(whole / "data", f"name={name}")))
 
 
@@ -156,10 +156,10 @@ def test_weights_and_a_tokenizer_that_were_moved_are_found_by_their_new_place(wh
         if isinstance(event, fp.runs.FoldEnded):
             break
     first.rename(second)
-    with pytest.raises(fp.errors.ConfigError, match=f"text.tokenizer: '{first}' is neither a kind to train .* nor an existing path"):
+    with pytest.raises(fp.errors.ConfigError, match=f"text.tokenizer: '{first}' is neither a tokenizer type .* nor an existing path"):
         list(fp.runs.resume(tmp_path / "out"))
     assert isinstance(list(fp.runs.resume(tmp_path / "out", overrides=[f"text.tokenizer={second}"]))[-1], fp.runs.Ended)
     assert isinstance(list(fp.runs.resume(tmp_path / "out"))[-1], fp.runs.Ended)  # it is known now
     (second / "tokenizer.json").write_text(fp.train_tokenizer(rows, kind="bpe", vocab_size=300).json)
-    with pytest.raises(fp.errors.DataError, match=r"have changed since it began: tokenizer\.json"):
+    with pytest.raises(fp.errors.DataError, match=r"have changed since the start of the run: tokenizer\.json"):
         list(fp.runs.resume(tmp_path / "out"))

@@ -39,7 +39,7 @@ def test_a_run_ends_with_its_report(data):
     written = report.read_bytes()
     page = Page(written.decode())
     assert page.words.count("Score") == 1
-    assert "without the rows that are equal to a row in another fold" in page.text  # these texts repeat
+    assert "Without rows equal to a row in another fold" in page.text  # these texts repeat
     assert fp.runs.report(event.folder).read_bytes() == written
 
 

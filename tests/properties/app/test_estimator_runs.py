@@ -70,7 +70,7 @@ def test_a_run_that_ends_in_the_middle_continues_to_the_same_bytes(data, tmp_pat
     events.close()
     (tmp_path / "part" / "fold-01" / "model-1.txt").write_text("damaged")
     messages = [event.message for event in fp.runs.run(configured(data, *BOOSTED, "name=part")) if isinstance(event, fp.runs.Noted)]
-    assert any("model-1.txt is missing or damaged, and is made again" in message for message in messages)
+    assert any("model-1.txt is missing or damaged, and is computed again" in message for message in messages)
     for name in (*RESULTS, *(f"fold-0{fold}/{file}" for fold in (1, 2) for file in ("model-1.txt", "recipe.json", "oof.npy", "test.npy"))):
         assert (tmp_path / "part" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     receipts = [json.loads((tmp_path / name / "receipt.json").read_text())["folds"] for name in ("whole", "part")]
@@ -85,16 +85,19 @@ def test_patience_sets_rows_aside_where_the_library_can_stop(data):
     assert [event.rows for event in events if isinstance(event, fp.runs.FoldBegan)] == [22, 22]
     events = list(fp.runs.run(configured(data, "model.name=tfidf", "observers.patience=2", "name=goes_on")))
     assert [event.rows for event in events if isinstance(event, fp.runs.FoldBegan)] == [24, 24]
-    assert "tfidf cannot stop early, so observers.patience is not used." in [e.message for e in events if isinstance(e, fp.runs.Noted)]
+    assert "tfidf has no early stopping, so observers.patience is ignored." in [e.message for e in events if isinstance(e, fp.runs.Noted)]
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["model.name=encoder", "model.arguments.C=1"], r"model\.arguments: only an estimator \(catboost, kernel, lightgbm, tfidf"),
-        (["model.name=tfidf", "own.loss=mine:loss"], r"own\.loss: model\.name=tfidf is an estimator, and does not use it; leave it out"),
+        (
+            ["model.name=tfidf", "own.loss=mine:loss"],
+            r"own\.loss: model\.name=tfidf is an estimator and does not use this option; leave out the option",
+        ),
         (["model.name=sklearn.svm:SVX"], r"model\.name: No part of the module 'sklearn\.svm' is named 'SVX'"),
-        (["model.name=sklearn.svm:LinearSVC"], r"LinearSVC predicts classes without their probabilities"),
+        (["model.name=sklearn.svm:LinearSVC"], r"LinearSVC cannot predict probabilities"),
         (["model.name=tfidf", "model.arguments.X=1"], r"model\.arguments do not fit model\.name=tfidf"),
     ],
 )
@@ -116,7 +119,7 @@ def test_an_estimator_of_a_users_own_needs_permission(data, tmp_path):
     )
     named = ("model.name=own_estimators:weak", "model.arguments.strength=0.1")
     with pytest.raises(
-        fp.errors.ConfigError, match=r"The configuration runs code of its own: model\.name=own_estimators:weak\. Nothing was imported"
+        fp.errors.ConfigError, match=r"The configuration runs code from modules: model\.name=own_estimators:weak\. Nothing was imported"
     ):
         ran(data, *named)
     *_, end = fp.runs.run(configured(data, *named, "name=allowed"), code=tmp_path)
@@ -130,5 +133,5 @@ def test_a_network_can_learn_what_an_estimator_is_sure_of_and_both_are_blended(d
     ran(data, "name=network", "training.epochs=1")
     made = fp.runs.blend([tmp_path / name for name in ("teacher", "student", "network")], tmp_path / "both", method="greedy")
     assert made.score.overall >= 0.5
-    with pytest.raises(fp.errors.ConfigError, match=r"model\.name=tfidf is fitted, not trained in batches\. Fit it: fp\.kaggle\.estimator"):
+    with pytest.raises(fp.errors.ConfigError, match=r"model\.name=tfidf is an estimator and has no batches\. Use fp\.kaggle\.estimator"):
         fp.runs.prepare(configured(data, "model.name=tfidf"))

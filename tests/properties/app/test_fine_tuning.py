@@ -43,7 +43,7 @@ def test_pretrained_weights_are_fine_tuned_with_a_new_head_and_longer_texts_are_
     events = list(fp.runs.run(config_of(data, f"model.path={weights}", *more)))
     assert events[-1].score.overall == 1.0
     notes = [event.message for event in events if isinstance(event, fp.runs.Noted)]
-    assert any(note.startswith("To predict: 100.0 % of 2 rows are cut off at 32 tokens") for note in notes)
+    assert any(note.startswith("Rows to predict: 100.0 % of 2 rows are cut off at 32 tokens") for note in notes)
     # Words that this task has never shown, of kinds that the pretrained weights know:
     rows = events[-1].submission.read_text().split()
     assert rows == ["id,kind", "900,color", "901,animal"]
@@ -51,5 +51,5 @@ def test_pretrained_weights_are_fine_tuned_with_a_new_head_and_longer_texts_are_
 
 def test_rates_by_layers_are_for_pretrained_weights(tmp_path):
     data = competition(tmp_path / "data", list(sentences(24, 0, known=list(KINDS))), [{"id": 900, "text": "x"}])
-    with pytest.raises(fp.errors.ConfigError, match=r"optimizer\.layer_decay: it is for pretrained weights; give their folder"):
+    with pytest.raises(fp.errors.ConfigError, match=r"optimizer\.layer_decay: layer_decay needs pretrained weights; give model\.path"):
         list(fp.runs.run(config_of(data)))

@@ -28,7 +28,7 @@ def test_a_preset_runs_on_the_files_of_its_competition(data_folder, tmp_path, na
     assert end.score.metric == SPECS[name].metric
     assert check_submission(end.submission, sample=folder / SPECS[name].sample.name) == ()
     said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
-    assert not [message for message in said if not message.startswith("Columns with one value")]  # none of 200 houses has a pool
+    assert not [message for message in said if not message.startswith("Columns with a single value")]  # none of 200 houses has a pool
 
 
 @pytest.mark.parametrize("name", ["titanic", "house_prices"])

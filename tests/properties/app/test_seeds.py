@@ -50,7 +50,7 @@ def test_a_note_is_made_once_for_all_seeds_and_their_mean(tmp_path):
     (tmp_path / "gender_submission.csv").unlink()
     events = list(fp.runs.run(config_of(tmp_path, tmp_path / "out", "name=both", "training.seeds=2", *TREES)))
     said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
-    assert len([message for message in said if message.startswith("There is no sample submission")]) == 1
+    assert len([message for message in said if message.startswith("No submission was written")]) == 1
     assert len(said) == len(set(said))
 
 
@@ -72,9 +72,9 @@ def test_more_epochs_continue_every_seed(data, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data.limit=60"], "data.limit: it draws rows by training.seed"),
+        (["data.limit=60"], "data.limit: rows are drawn with training.seed"),
         (["competition.ensemble=vote"], "competition.ensemble: the models of several seeds are averaged"),
-        (["model.name=auto"], "training.seeds: model.name=auto chooses it"),
+        (["model.name=auto"], "training.seeds: model.name=auto chooses this option"),
     ],
 )
 def test_options_that_do_not_fit_several_seeds_are_refused(overrides, message, data, tmp_path):
@@ -83,7 +83,7 @@ def test_options_that_do_not_fit_several_seeds_are_refused(overrides, message, d
 
 
 def test_seeds_are_not_for_tuning(data, tmp_path):
-    with pytest.raises(fp.errors.ConfigError, match=r"training.seeds: trials train one model of each fold"):
+    with pytest.raises(fp.errors.ConfigError, match=r"training.seeds: tuning trains one model per fold"):
         list(fp.runs.tune(config_of(data, tmp_path, "name=tuned", "training.seeds=2", *TREES), trials=2))
 
 

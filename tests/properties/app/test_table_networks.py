@@ -79,7 +79,7 @@ def test_a_model_brings_its_defaults_before_a_preset_that_does_not_name_it(tmp_p
 
 @pytest.mark.parametrize(
     ("part", "said"),
-    [("preview", "numbers"), ("tokens", "realmlp reads columns, and no tokens."), ("shapes", "1 batches of 4")],
+    [("preview", "numbers"), ("tokens", "The model realmlp reads columns, so there are no tokens."), ("shapes", "1 batches of 4")],
 )
 def test_a_fold_is_inspected(capsys, part, said):
     assert main(["inspect", "titanic", "--part", part, "model.name=realmlp", "data.limit=60", "model.size=tiny"]) == 0
@@ -89,13 +89,13 @@ def test_a_fold_is_inspected(capsys, part, said):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["competition.views=2"], "competition.views: realmlp does not use it"),
-        (["model.numeric=true"], "model.numeric: realmlp does not use it"),
-        (["training.checkpoint_blocks=true"], "training.checkpoint_blocks: realmlp does not use it"),
-        (["model.arguments.sigm=1"], "model.arguments: realmlp has no 'sigm'. Did you mean 'sigma'"),
-        (["model.size=huge"], "model.size: realmlp has the sizes base, small, tiny, got 'huge'; take one of them"),
-        (["optimizer.name=adamw"], "optimizer.learning_rate: null is for optimizer.name=realmlp; give a number"),
-        (["model.name=bert", "optimizer.name=realmlp"], "optimizer.name: realmlp is for model.name=realmlp; take adamw"),
+        (["competition.views=2"], "competition.views: realmlp does not use this option"),
+        (["model.numeric=true"], "model.numeric: realmlp does not use this option"),
+        (["training.checkpoint_blocks=true"], "training.checkpoint_blocks: realmlp does not use this option"),
+        (["model.arguments.sigm=1"], "model.arguments: realmlp has no argument 'sigm'. Did you mean 'sigma'"),
+        (["model.size=huge"], "model.size: realmlp has no size 'huge'; use base or small or tiny"),
+        (["optimizer.name=adamw"], "optimizer.learning_rate: null works only with optimizer.name=realmlp; give a number"),
+        (["model.name=bert", "optimizer.name=realmlp"], "optimizer.name: realmlp works only with model.name=realmlp; use adamw"),
     ],
 )
 def test_options_that_cannot_work_are_named_before_anything_is_trained(tmp_path, overrides, message):

@@ -106,23 +106,28 @@ def test_classes_are_written_as_the_sample_writes_them(tmp_path, classes, guess,
             ("a", "b", "c"),
             {"y": "a"},
             ["competition.metric=log_loss"],
-            r"a probability for each of 3 classes, and the sample .* has one column",
+            r"a probability for each of 3 classes, and the sample .* has only the column",
         ),
-        (("a", "b", "c"), {"a": 1, "b": 0, "c": 0}, ["competition.ensemble=vote"], "a column for each class, for probabilities"),
+        (("a", "b", "c"), {"a": 1, "b": 0, "c": 0}, ["competition.ensemble=vote"], "a probability column for each class"),
         (
             ("a", "b"),
             {"is_a": 1, "was_a": 0},
             ["competition.metric=log_loss"],
-            "they do not match one class each: the spec has the classes a, b",
+            "They do not match the classes of the spec one to one: a, b",
         ),
-        (("a", "b"), {"a": 1, "c": 0}, ["competition.metric=log_loss"], "they do not match one class each"),
+        (("a", "b"), {"a": 1, "c": 0}, ["competition.metric=log_loss"], "They do not match the classes of the spec one to one"),
         (
             ("0", "1"),
             {"y": "0"},
             ["competition.metric=map_at_3"],
             "map_at_3 is a metric for .* targets, got binary",
         ),
-        (("0", "1"), {"y": "0"}, ["competition.submission=oof.csv"], "must be the name of a CSV file, and not of another file of the run"),
+        (
+            ("0", "1"),
+            {"y": "0"},
+            ["competition.submission=oof.csv"],
+            "must be the name of a CSV file, different from the other files of the run",
+        ),
         (("0", "1"), {"y": "0"}, ["text.template=Say it."], "has no {column}"),
     ],
 )
@@ -144,7 +149,7 @@ def test_double_ids_are_refused_before_any_training(tmp_path):
 
 def test_columns_without_any_value_are_nothing_to_learn_from(tmp_path):
     data = competition(tmp_path / "data", [{"x": "", "y": place % 2} for place in range(12)], [{"x": ""}] * 3)
-    with pytest.raises(fp.errors.ConfigError, match="has no columns to predict from"):
+    with pytest.raises(fp.errors.ConfigError, match="has no input columns with values"):
         ended(data)
 
 
@@ -172,7 +177,9 @@ def test_a_run_whose_time_is_up_before_it_was_judged_ends_all_the_same(tmp_path)
 
 def test_a_training_that_diverges_says_so(tmp_path):
     data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
-    with pytest.raises(fp.errors.DataError, match=r"predicts NaN or infinity: its training diverged.*lower optimizer\.learning_rate"):
+    with pytest.raises(
+        fp.errors.DataError, match=r"predicts NaN or infinity, because the training diverged.*lower optimizer\.learning_rate"
+    ):
         ended(data, "optimizer.learning_rate=1e30", "optimizer.clip_norm=null")
 
 
@@ -259,7 +266,7 @@ def test_a_class_of_one_row_and_values_that_only_the_test_rows_have_are_trained_
     data = competition(tmp_path / "data", train, test)
     *events, end = fp.runs.run(configured(data, "competition.metric=log_loss"))
     assert any(
-        "lack a class: 'x' (1 row) is trained on in 1 and validated in 1" in event.message
+        "lack a class: 'x' (1 row) is trained in 1 and validated in 1 folds" in event.message
         for event in events
         if isinstance(event, fp.runs.Noted)
     )

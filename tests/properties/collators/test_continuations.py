@@ -59,8 +59,8 @@ def test_a_vocabulary_that_does_not_say_where_words_begin_is_refused():
     with pytest.raises(ArgumentError) as error:
         continuations(plain(bpe, {"type": "Whitespace"}))
     assert str(error.value) == (
-        "The vocabulary does not say where words begin: got a BPE model with the parts ['Whitespace']. "
-        "Give the ids of the tokens that continue a word yourself, or mask single tokens."
+        "The vocabulary does not mark word starts: got a BPE model with the parts ['Whitespace']. "
+        "Pass the ids of continuing tokens yourself, or mask single tokens."
     )
     with pytest.raises(ArgumentError, match="with the parts none"):
         continuations(plain(bpe))

@@ -99,7 +99,7 @@ READERS: dict[str, Callable[[Dataset[Any]], Any]] = {
 @pytest.mark.parametrize("dataset", ENDLESS.values(), ids=ENDLESS)
 def test_what_reads_a_whole_epoch_refuses_data_without_an_end(dataset, reader):
     assert dataset.endless
-    with pytest.raises(PipelineError, match=r"needs data that ends: .* goes on for ever, in .*Put take\(count\)"):
+    with pytest.raises(PipelineError, match=r"needs finite data, but .* is endless, in .*Put take\(count\)"):
         reader(dataset)
 
 
@@ -112,9 +112,7 @@ def test_data_that_has_an_end_or_may_have_one_is_loaded(dataset):
 def test_the_message_names_the_part_without_an_end():
     with pytest.raises(PipelineError) as caught:
         pipe(ROWS, repeat(None), filter(bool), load())
-    assert str(caught.value).startswith(
-        "load() needs data that ends: repeat(epochs=None) goes on for ever, in pipe(from_examples(10 rows), "
-    )
+    assert str(caught.value).startswith("load() needs finite data, but repeat(epochs=None) is endless, in pipe(from_examples(10 rows), ")
 
 
 @pytest.mark.parametrize("dataset", ENDLESS.values(), ids=ENDLESS)
@@ -124,7 +122,7 @@ def test_what_reads_the_beginning_works_without_an_end(dataset):
     assert len(list(islice(pipe(dataset, batch(2)), 3))) == 3
     assert "no end" in explain(dataset)
     assert length(dataset) is None
-    with pytest.raises(ArgumentTypeError, match=r"This dataset has no length, as it has no end: .*Put take\(count\) after it"):
+    with pytest.raises(ArgumentTypeError, match=r"An endless dataset has no length: .*Put take\(count\) after it"):
         len(dataset)
 
 
@@ -133,7 +131,7 @@ def test_the_length_of_a_dataset_is_the_number_of_items_or_a_sentence(dataset):
     count = sum(1 for _ in dataset)
     assert bool(dataset)
     if known_length(dataset) is None:
-        with pytest.raises(ArgumentTypeError, match=r"Count them with sum\(1 for _ in dataset\)"):
+        with pytest.raises(ArgumentTypeError, match=r"Count the items with sum\(1 for _ in dataset\)"):
             len(dataset)
     else:
         assert len(dataset) == count
@@ -141,7 +139,7 @@ def test_the_length_of_a_dataset_is_the_number_of_items_or_a_sentence(dataset):
 
 def test_a_list_of_what_cannot_be_read_fails_as_a_loop_does(tmp_path):
     missing = read_parquet(tmp_path / "missing.parquet")
-    with pytest.raises(ArgumentTypeError, match=r"The length of pipe\(read_parquet\(.*\) cannot be found: .*missing.parquet"):
+    with pytest.raises(ArgumentTypeError, match=r"The length of pipe\(read_parquet\(.*\) cannot be computed: .*missing.parquet"):
         len(missing)
     with pytest.raises(MissingFileError):
         list(missing)
@@ -155,7 +153,7 @@ def test_a_dataset_is_iterated_asynchronously_and_not_awaited():
         await ROWS
 
     assert asyncio.run(collected()) == [{"x": 0}, {"x": 1}, {"x": 2}]
-    with pytest.raises(ArgumentTypeError, match=r"A dataset is not awaited, got await on .*Iterate: `async for item in dataset`"):
+    with pytest.raises(ArgumentTypeError, match=r"A dataset cannot be awaited, got await on .*Iterate: `async for item in dataset`"):
         asyncio.run(awaited())
 
 
@@ -188,10 +186,10 @@ def rows_of_epochs(dataset):
 def test_other_rows_in_each_epoch_are_pointed_out(stage):
     dataset = pipe(ROWS, stage)
     assert dataset.redraws
-    assert "behind a shuffle: other rows in each epoch; for parts that stay apart use split" in explain(dataset)
+    assert "after a shuffle: other rows in each epoch; use split for disjoint parts" in explain(dataset)
     list(dataset)  # one epoch is no reason to warn
     for read in (repeat(2), repeat(None), lambda dataset: iterate(dataset, epoch=1), lambda dataset: mix([dataset], [1])):
-        with pytest.warns(RuntimeWarning, match=r"Each epoch has other rows in .* use split or train_valid_test, .*say redraw=True"):
+        with pytest.warns(RuntimeWarning, match=r"Each epoch has other rows in .* use split or train_valid_test, .*pass redraw=True"):
             read(dataset)
 
 

@@ -30,13 +30,13 @@ def test_a_cursor_goes_on_with_the_same_global_batches_on_other_ranks():
 def test_global_batches_of_another_size_are_refused():
     before = cursor_after(3, shared(World(0, 2), 4))
     said = (
-        r"began with 2 ranks and batches of 4 rows on each, 8 together, and would go on with 4 ranks and .* Make batches of 2 rows on each"
+        r"began with 2 ranks and batches of 4 rows on each, 8 together, but would continue with 4 ranks .* Make batches of 2 rows on each"
     )
     with pytest.raises(ArgumentError, match=said):
         resharded(shared(World(0, 4), 4), before, 3)
-    with pytest.raises(ArgumentError, match=r"8 rows cannot be divided by 3: start 1, 2, 4 or 8 ranks"):
+    with pytest.raises(ArgumentError, match=r"8 rows are not divisible by 3: start 1, 2, 4 or 8 ranks"):
         resharded(shared(World(0, 3), 3), before, 3)
-    with pytest.raises(ArgumentError, match=r"it must be known how many batches of the epoch were made\. Pass running="):
+    with pytest.raises(ArgumentError, match=r"the number of batches done in the epoch is unknown\. Pass running="):
         resharded(shared(World(0, 4), 2), before, None)
 
 

@@ -108,7 +108,7 @@ def test_a_later_row_that_does_not_fit_is_named():
 def test_a_stage_that_does_not_fit_says_where():
     with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: 'y'.") as caught:
         schema(pipe(from_table(TABLE), drop_columns(["x"]), select_columns(["z"])))
-    assert caught.value.__notes__ == ["while finding the schema after select_columns(columns=('z',)), stage 2 of from_table(300 rows)"]
+    assert caught.value.__notes__ == ["while inferring the schema after select_columns(columns=('z',)), stage 2 of from_table(300 rows)"]
 
 
 def test_a_function_that_fails_on_the_sample_says_so():
@@ -116,7 +116,7 @@ def test_a_function_that_fails_on_the_sample_says_so():
         schema(pipe(from_table(TABLE), map(lambda row: {"x": 1 // row["x"]})))
     notes = "\n".join(caught.value.__notes__)
     assert "on source row 0" in notes
-    assert "while finding the schema after map(" in notes
+    assert "while inferring the schema after map(" in notes
 
 
 def test_of_a_function_that_no_row_reaches_nothing_is_known():
@@ -125,7 +125,7 @@ def test_of_a_function_that_no_row_reaches_nothing_is_known():
     assert schema(pipe(from_table(TABLE.slice(0, 0)), map(dict, schema=TABLE.schema))) == TABLE.schema
     with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: none") as caught:
         list(pipe(nothing, select_columns(["z"])))
-    assert "if no row reached a function before it, declare what that returns with schema=" in caught.value.__notes__[0]
+    assert "if an earlier function received no rows, declare its output with schema=" in caught.value.__notes__[0]
 
 
 def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema():

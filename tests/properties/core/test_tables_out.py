@@ -109,7 +109,7 @@ def test_what_has_no_rows_to_read_is_refused():
 def test_data_without_an_end_is_refused():
     endless = pipe(from_table({"x": [1, 2]}), repeat(None))
     for read in (pa.table, reader, to_table):
-        with pytest.raises(PipelineError, match=r"needs data that ends: repeat\(epochs=None\) goes on for ever.*Put take\(count\)"):
+        with pytest.raises(PipelineError, match=r"needs finite data, but repeat\(epochs=None\) is endless.*Put take\(count\)"):
             read(endless)
     assert to_table(pipe(endless, take(3))).to_pydict() == pa.table(pipe(endless, take(3))).to_pydict() == {"x": [1, 2, 1]}
 

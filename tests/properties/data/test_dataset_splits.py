@@ -60,7 +60,7 @@ def test_data_that_comes_in_parts_is_put_together():
 @pytest.mark.parametrize("data", ["train.csv", [{"x": 1}], {"x": [1]}, np.zeros(3), pa.table({"x": [1]})])
 def test_what_is_no_dataset_is_refused_with_the_way_to_make_one(data: Any):
     with pytest.raises(
-        ArgumentTypeError, match=r"train_valid_test takes a dataset, got \w+\. Make one: read_csv\(path\) and the other readers for files"
+        ArgumentTypeError, match=r"train_valid_test takes a dataset, got \w+\. Create one: read_csv\(path\) and the other readers for files"
     ):
         train_valid_test(data, seed=0)
 

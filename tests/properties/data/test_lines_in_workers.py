@@ -143,5 +143,5 @@ def test_rows_that_are_not_as_many_as_records_are_an_error(tmp_path: Path):
     (task,) = tasks_of(read_csv(numbered(tmp_path, 3)))
     import attrs
 
-    with pytest.raises(DataError, match=r"counted in two ways: got 3 rows where there were 5 records, from line 2 of .*a.csv on"):
+    with pytest.raises(DataError, match=r"The parser made 3 rows, but the record counter found 5 records, from line 2 of .*a.csv on"):
         attrs.evolve(task, rows=5).read()

@@ -129,7 +129,7 @@ def test_the_reason_says_what_is_wrong_and_where(tmp_path: Path):
     found = skipped_rows(dataset, cursor)
     assert [(each.origin.row, each.reason) for each in found] == [
         (1, f"DataError: A value does not fit the column 'n' of int64: got 'x', in line 3 of {path}"),
-        (3, f"DataError: A record has 1 fields where there are 2 columns: got '3\\n', in line 5 of {path}"),
+        (3, f"DataError: A record has 1 fields, but there are 2 columns: got '3\\n', in line 5 of {path}"),
     ]
     assert {each.stage for each in found} == {repr(read_csv(path, schema=KINDS).source)}
 
@@ -166,7 +166,7 @@ def test_records_behind_what_cannot_be_read_are_not_known():
     dataset = pipe(from_iterable(broken, schema=pa.schema({"n": pa.int64()})), map(dict, schema=pa.schema({"n": pa.int64()})), ALL)
     with pytest.raises(OSError, match="the wire is cut") as caught:
         list(dataset)
-    assert any("on_error cannot skip this: where the next row" in note for note in caught.value.__notes__)
+    assert any("on_error cannot skip this error: without random access" in note for note in caught.value.__notes__)
 
 
 def test_without_on_error_the_first_malformed_line_is_an_error(tmp_path: Path):

@@ -73,7 +73,7 @@ def test_patterns_and_folders_are_looked_up_and_what_is_not_there_is_named(bucke
         assert [row["name"] for row in read_csv(address)] == ["a.csv", "b.csv"]
     assert [row["name"] for row in read_csv("s3://bucket/**/c.csv")] == ["deep/c.csv"]
     for nowhere in ("s3://bucket/no.csv", "s3://bucket/no*.csv", "s3://bucket/data/deep/c", "s3://no-bucket/a.csv", "s3://no-bucket/*.csv"):
-        with pytest.raises(MissingFileError, match="No file is found at"):
+        with pytest.raises(MissingFileError, match="There is no file at"):
             list(read_csv(nowhere))
 
 

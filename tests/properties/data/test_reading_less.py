@@ -181,7 +181,7 @@ def test_files_must_fit_in_columns_that_nothing_looks_at_too(tmp_path: Path):
 
 def test_a_record_with_a_field_too_few_is_an_error_whatever_is_looked_at(tmp_path: Path):
     (tmp_path / "a.csv").write_text("n,t\n1,a\n2\n")
-    with pytest.raises(DataError, match=r"A record has 1 fields where there are 2 columns: got '2\\n', in line 3 of .*a\.csv"):
+    with pytest.raises(DataError, match=r"A record has 1 fields, but there are 2 columns: got '2\\n', in line 3 of .*a\.csv"):
         list(pipe(read_csv(tmp_path), select_columns(["n"])))
 
 

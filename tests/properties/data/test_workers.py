@@ -397,7 +397,7 @@ class Unreadable:
 def test_what_cannot_be_loaded_there_is_an_error_that_names_the_stage():
     held = Unreadable()
     dataset = pipe(numbers(3), map(lambda row: {"text": str(type(held)), **row}), prefetch(2, kind="processes"))
-    message = r"cannot load what it was sent: ValueError: invalid literal .*no number.*, for \d rows from row 0 on in map"
+    message = r"cannot load its job: ValueError: invalid literal .*no number.*, for \d rows from row 0 on in map"
     with pytest.raises(WorkerError, match=message):
         list(dataset)
 
@@ -437,7 +437,7 @@ def test_explain_says_what_the_workers_do():
     rows = pipe(numbers(9), map(doubled), shuffle(seed=0), filter(bool), pack_free, prefetch(2, workers=4))
     assert "4 threads share map(function=doubled), filter(predicate=bool)" in explain(rows)
     alone = pipe(numbers(9), batch(2), prefetch(2, workers=1, kind="processes"))
-    assert "a process does nothing: no stage before it works without a state" in explain(alone)
+    assert "a process does nothing: no earlier stage is stateless" in explain(alone)
 
 
 def pack_free(rows):

@@ -144,13 +144,13 @@ def test_models_train_with_mlx_alone_and_keep_their_weights_in_its_files(name, t
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_a_row_that_is_too_long_is_named(name):
-    with pytest.raises(ArgumentError, match=r"has 24 positions, got rows of 25 tokens\. Truncate them in tokenize"):
+    with pytest.raises(ArgumentError, match=r"has 24 positions, got rows of 25 tokens\. Truncate the rows: tokenize"):
         MODELS[name](mx.ones((1, 25), mx.int32))
 
 
 def test_bert_wants_positions_with_segments():
     ids, _ = rows([5])
-    with pytest.raises(ArgumentError, match=r"got segment_ids without positions\. Pass both, as pack makes them"):
+    with pytest.raises(ArgumentError, match=r"segment_ids need positions, got None\. Pass both arrays from the output of pack"):
         MODELS["bert"](ids, segment_ids=mx.ones_like(ids))
 
 

@@ -61,29 +61,29 @@ CASES: list[Case] = [
     (
         lambda: from_examples([{"x": 1}, 5]),  # type: ignore[list-item]  # the mistake
         ArgumentTypeError,
-        "Every example must be a mapping of column names to values, got int at 1: 5.",
+        "Every example must be a mapping of column names to values, got int at index 1: 5.",
     ),
     (
         lambda: from_table([1, 2]),
         ArgumentTypeError,
         (
             "from_table needs a table with __arrow_c_stream__ or a mapping of columns, got list. "
-            "For a list of dicts use from_examples, for anything that yields dicts from_iterable."
+            "Use from_examples for a list of dicts, or from_iterable for an iterable of dicts."
         ),
     ),
     (
         lambda: from_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])),
         SchemaError,
-        "Several columns have one name: got 'x' more than once, in the table. Rename them.",
+        "Several columns have one name: got 'x' more than once, in the table. Rename the columns.",
     ),
-    (lambda: from_table({"__row__": [1]}), SchemaError, "A column has a reserved name: got '__row__', in the table. Rename it."),
+    (lambda: from_table({"__row__": [1]}), SchemaError, "A column has a reserved name: got '__row__', in the table. Rename the column."),
     (lambda: from_table({"x": [1], "y": [1, 2]}), ArgumentError, "The columns of a table must have one length, got {'x': 1, 'y': 2}."),
     (
         lambda: from_iterable(row for row in [{"x": 1}]),
         ArgumentTypeError,
         (
-            "from_iterable needs something that can be iterated again, got the one-pass generator. "
-            "Pass the function that makes it, as in from_iterable(lambda: (... for ...)), or a list."
+            "from_iterable needs an iterable that can be iterated repeatedly, got the one-pass generator. "
+            "Pass a list, or a function as in from_iterable(lambda: (... for ...))."
         ),
     ),
     (
@@ -94,7 +94,7 @@ CASES: list[Case] = [
     (
         lambda: list(from_iterable([{"x": 1}, [2]])),  # type: ignore[list-item]  # the mistake
         ArgumentTypeError,
-        "Every example must be a mapping of column names to values, got list at 1: [2].",
+        "Every example must be a mapping of column names to values, got list at index 1: [2].",
     ),
     (
         lambda: from_examples([{"x": 1}, {"x": "a"}]),
@@ -157,7 +157,7 @@ CASES: list[Case] = [
     (
         lambda: schema(pipe(ROWS, rename_columns({"x": "__row__"}))),
         SchemaError,
-        "rename_columns gives several columns the name '__row__', or the name is reserved. Choose another.",
+        "The new name '__row__' in rename_columns is reserved or used by several columns. Choose another name.",
     ),
     (
         lambda: list(pipe(ROWS, map(len))),  # type: ignore[arg-type]  # the mistake
@@ -181,16 +181,16 @@ CASES: list[Case] = [
     (
         lambda: Cursor.from_bytes(b"{}"),
         CursorError,
-        "These bytes are not a cursor: they start with b'{}', not b'MLXFPCUR'. Pass what Cursor.to_bytes() returned.",
+        "These bytes are not a cursor: they start with b'{}', not b'MLXFPCUR'. Pass the bytes returned by Cursor.to_bytes().",
     ),
     (lambda: Cursor.from_bytes("{}"), ArgumentTypeError, "A cursor is read from bytes, got str."),  # type: ignore[arg-type]  # the mistake
     (
         lambda: fingerprint(iter("a")),
         FingerprintError,
         (
-            "A value of type str_ascii_iterator has no fingerprint: <str_ascii_iterator object>. Make its class a frozen attrs or "
-            "dataclass value, "
-            "give it a method __fingerprint__ that returns a plain value which identifies it, or load it inside the function that uses it."
+            "A value of type str_ascii_iterator has no fingerprint: <str_ascii_iterator object>. Use a frozen attrs class or "
+            "dataclass, define a method __fingerprint__ that returns an identifying plain value, or create the value inside the "
+            "function that uses the value."
         ),
     ),
     (

@@ -138,7 +138,7 @@ def work_together(ranks, folder):
     try:
         evaluate(model, measure, ranks=ranks)(state, shared(ranks.world, 4))
     except ArgumentError as error:
-        said["refused"] = "evaluate needs the same batches on all of them" in str(error)
+        said["refused"] = "evaluate needs the same batches on all ranks" in str(error)
     (place / f"{size}-{ranks.world.rank}.json").write_text(json.dumps(said), encoding="utf-8")
 
 

@@ -214,21 +214,21 @@ def told(rank=0, size=2, tensor=1):
 @pytest.mark.parametrize(
     ("model", "ranks", "said"),
     [
-        (linear, None, r"divided between 2 ranks, at .*, and the step is told of none\. Pass ranks=connect\(tensor=2\)\."),
-        (linear, told(), r"by shard_linear, and the ranks of the step are World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
-        (lambda: stored(nn.Linear(2, 2)), None, r"at itself, and the step is told of none\. Pass ranks=connect\(\)\."),
+        (linear, None, r"divided between 2 ranks, at .*, but the step has no ranks\. Pass ranks=connect\(tensor=2\)\."),
+        (linear, told(), r"by shard_linear, but the ranks of the step are World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
+        (lambda: stored(nn.Linear(2, 2)), None, r"at itself, but the step has no ranks\. Pass ranks=connect\(\)\."),
         (
             lambda: stored(nn.Linear(2, 2)),
             told(size=4),
-            r"by fully_shard, .* Divide it between all of connect\(\), without group=\.",
+            r"by fully_shard, .* Call fully_shard without group=",
         ),
         (
             lambda: stored(nn.BatchNorm(2)),
             told(),
-            r"Batch normalisation in a module of .* it is in the model\. Call fully_shard",
+            r"Batch normalisation in a module of .* got the model\. Call fully_shard",
         ),
-        (lambda: nn.Sequential(linear(), stored(nn.Linear(2, 2))), told(), r"is divided in several ways: .* Divide it in one way\."),
-        (lambda: nn.Sequential(linear(2), linear(4)), told(), r"by shard_linear in 4, .* by shard_linear in 2\. Divide it"),
+        (lambda: nn.Sequential(linear(), stored(nn.Linear(2, 2))), told(), r"is divided in several ways: .* Divide all layers alike\."),
+        (lambda: nn.Sequential(linear(2), linear(4)), told(), r"by shard_linear in 4, .* by shard_linear in 2\. Divide all"),
     ],
 )
 def test_ranks_that_do_not_fit_the_parts_of_a_model_are_refused(model, ranks, said):
@@ -243,23 +243,21 @@ def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_wh
     assert_trains_as_one(tmp_path, tmp_path / "alone", "adapters", 2)
     of_linear, of_inplace, of_seed = json.loads((tmp_path / "refused-0.json").read_text())
     assert json.loads((tmp_path / "refused-1.json").read_text()) == [of_linear, of_inplace, of_seed]
-    assert "Adapters of layers that shard_linear divides would be whole, and their layers are parts: got blocks.0.inner." in of_linear
-    assert "rank 1 has others than rank 0, the first of them at params.blocks[0].inner.weight. Make" in of_inplace
-    assert "arrays that shard_inplace has cut cannot be told from whole ones" in of_inplace
-    assert "rank 1 has others than rank 0, the first of them at params.first.weight. Make" in of_seed
+    assert "Adapters cannot be used with layers divided by shard_linear, because adapters stay whole: got blocks.0.inner." in of_linear
+    assert "rank 1 differs from rank 0, first at params.blocks[0].inner.weight. Create" in of_inplace
+    assert "a part cut by shard_inplace looks like a whole array" in of_inplace
+    assert "rank 1 differs from rank 0, first at params.first.weight. Create" in of_seed
 
 
 def test_adapters_are_made_before_a_model_is_divided():
     for divided in (linear(), nn.Sequential(nn.Linear(4, 4), stored(nn.Linear(2, 2)))):
-        with pytest.raises(
-            ArgumentError, match=r"made for whole layers, and the model is divided between ranks, at 'layers\.1.*Make them first"
-        ):
+        with pytest.raises(ArgumentError, match=r"need whole layers, but the model is sharded over ranks at 'layers\.1.*Call lora first"):
             lora(divided)
 
 
 @pytest.mark.parametrize("make", [evaluate, predict])
 def test_a_model_in_parts_is_evaluated_by_all_ranks(make):
-    with pytest.raises(ArgumentError, match=rf"and {make.__name__} is told of none\. Pass ranks="):
+    with pytest.raises(ArgumentError, match=rf"but {make.__name__} has no ranks\. Pass ranks="):
         make(stored(nn.Linear(2, 2)), loss)
 
 
@@ -294,14 +292,16 @@ def test_optimizers_that_need_whole_arrays_are_refused(optimizer, fits):
     if fits:
         train_step(model, loss, optimizer, ranks=told(tensor=2))
         return
-    with pytest.raises(ArgumentError, match=r"does not update each number by itself, and this rank has only a part of layers\.[12]\."):
+    with pytest.raises(ArgumentError, match=r"updates whole arrays, but this rank has only a part of layers\.[12]\."):
         train_step(model, loss, optimizer, ranks=told(tensor=2))
 
 
 def test_a_state_of_the_model_before_it_was_divided_is_refused():
     step = train_step(linear(), loss, adamw(0.1), ranks=told(tensor=2))
     state = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
-    with pytest.raises(ArgumentError, match=r"The model of the step is part 1 of 2, and the state is whole\. Make both from one model"):
+    with pytest.raises(
+        ArgumentError, match=r"The model of the step is part 1 of 2, but the state is whole\. Build both from the same model"
+    ):
         step(state, group())
 
 
@@ -310,10 +310,10 @@ def test_a_file_with_one_part_is_not_a_whole_state(tmp_path):
     save_state(tmp_path / "part.safetensors", state)
     assert load_state(tmp_path / "part.safetensors", state).state == state
     whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
-    said = r"has part 1 of 2, and the state it is loaded into is a whole state: .* Read all of them with load_latest\(folder, like, ranks="
+    said = r"has part 1 of 2, but the state to load into is a whole state\. .* Read all files with load_latest\(folder, like, ranks="
     with pytest.raises(CheckpointError, match=said):
         load_state(tmp_path / "part.safetensors", whole)
-    with pytest.raises(CheckpointError, match=r"has part 1 of 2, and the state it is loaded into is part 2 of 2"):
+    with pytest.raises(CheckpointError, match=r"has part 1 of 2, but the state to load into is part 2 of 2"):
         load_state(tmp_path / "part.safetensors", evolve(state, shards=evolve(state.shards, index=1)))
 
 
@@ -321,7 +321,7 @@ def test_parts_of_which_one_is_missing_are_named(tmp_path):
     (tmp_path / "rank-0").mkdir()
     save_state(tmp_path / "rank-0" / "step-00000000.safetensors", train_state(linear(), adamw(0.1)))
     whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
-    with pytest.raises(CheckpointError, match=r"no step with all parts .* step-00000000\.safetensors it has those in rank-0\. Use"):
+    with pytest.raises(CheckpointError, match=r"no step with all parts .* step-00000000\.safetensors is only in rank-0\. Use"):
         load_latest(tmp_path, whole, ranks=connect())
 
 
@@ -342,7 +342,7 @@ def test_one_file_cannot_hold_the_best_state_of_a_model_in_parts(tmp_path):
     began = RunStarted(train_state(linear(), adamw(0.1)), None, 0, total=None)
     for rank in range(2):
         watching = checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min", ranks=told(rank, tensor=2))
-        with pytest.raises(ArgumentError, match=r"writes one file, and the model is divided between 2 ranks\. Use checkpoint\("):
+        with pytest.raises(ArgumentError, match=r"writes one file, but the model is divided between 2 ranks\. Use checkpoint\("):
             list(watching([began]))
 
 

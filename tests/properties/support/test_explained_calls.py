@@ -39,7 +39,7 @@ def test_what_fits_is_called():
 def test_a_call_that_does_not_fit_says_how_to_call(arguments, named, message):
     with pytest.raises(ArgumentTypeError) as caught:
         add(*arguments, **named)
-    assert str(caught.value) == f"{message}Call it as add(first, second=...); also by name: third."
+    assert str(caught.value) == f"{message}Call it as add(first, second=...); optional arguments: third."
 
 
 def test_an_error_of_the_function_itself_stays_what_it_is():
@@ -62,7 +62,7 @@ def test_a_signature_is_shown_without_the_modules_of_its_types():
 
 @pytest.mark.parametrize("call", [lambda rows: batch(rows, 4), lambda rows: shuffle(rows, seed=0), lambda rows: split(rows, 0.2)])
 def test_data_given_to_a_stage_are_answered_with_pipe(call):
-    with pytest.raises(ArgumentTypeError, match=r"Settings alone make a stage, .*fp\.pipe\(dataset, fp\.\w+\(\.\.\.\)\)\. Call it as"):
+    with pytest.raises(ArgumentTypeError, match=r"with settings only, .*fp\.pipe\(dataset, fp\.\w+\(\.\.\.\)\)\. Call it as"):
         call(from_examples([{"x": 1}]))
 
 

@@ -120,14 +120,16 @@ def test_randomness_differs_between_the_pieces_of_a_text():
 def test_mistakes_are_named():
     tokenizer = trained("wordpiece")
     for options, message in (
-        ({"stride": 2}, r"stride=2 does nothing without max_length\. Give the longest row"),
-        ({"stride": 2, "max_length": 4}, r"stride=2 must be below the 2 tokens of a text in max_length=4, or the pieces do not advance"),
-        ({"stride": 1, "max_length": 9, "pair": "other"}, r"stride=1 needs one text, got the pair 'text' and 'other'"),
-        ({"stride": 1, "max_length": 9, "truncation": "error"}, r'stride=1 truncates no text, and truncation="error"'),
+        ({"stride": 2}, r"stride=2 has no effect without max_length\. Pass max_length="),
+        ({"stride": 2, "max_length": 4}, r"stride=2 must be less than 2, the number of text tokens per row with max_length=4"),
+        ({"stride": 1, "max_length": 9, "pair": "other"}, r"stride=1 needs a single text column, got the pair 'text' and 'other'"),
+        ({"stride": 1, "max_length": 9, "truncation": "error"}, r'stride=1 splits long texts instead of truncating, so truncation="error"'),
         ({"stride": -1, "max_length": 9}, r"stride must be at least 0, got stride=-1"),
     ):
         with pytest.raises(ArgumentError, match=message):
             tokenize(tokenizer, **options)
-    with pytest.raises(ArgumentError, match=r"stride=1 needs a tokenizer that writes a text once, and Tokenizer.* several times\. Use"):
+    with pytest.raises(
+        ArgumentError, match=r"stride=1 needs a tokenizer with one copy of the text per row, but Tokenizer.* repeats the text\. Use"
+    ):
         tokenize(framings()[TWICE], max_length=9, stride=1)
     assert repr(tokenize(tokenizer, max_length=9, stride=3)).endswith("max_length=9, stride=3)")

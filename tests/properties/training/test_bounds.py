@@ -118,7 +118,7 @@ def test_batches_that_are_not_a_dataset_and_steps_that_are_called_alone_name_the
     batches = list(data({(7, 3): VOCABULARY}))
     bad = next(each for each in batches if mx.any(each["ids"] == VOCABULARY).item())
     for call in (lambda: last(fit(STEP, FIRST, batches)), lambda: STEP(FIRST, bad), lambda: EVALUATE(FIRST, batches)):
-        with pytest.raises(DataError, match=r"ids holds 20 at row \d, place 3, and an embedding of the model has 20 rows: 0 to 19"):
+        with pytest.raises(DataError, match=r"ids holds 20 at row \d, position 3, and an embedding of the model has 20 rows: 0 to 19"):
             call()
 
 
@@ -146,7 +146,7 @@ def next_tokens(model, batch):
 
 def test_ids_that_the_loss_computes_never_read_foreign_memory_and_are_named_when_the_loss_is_read():
     step = train_step(MODEL, next_tokens, adamw(0.1))
-    with pytest.raises(DataError, match=r"The array of ids holds 999 at row \d, place 2 \(row 7 of from_examples\(12 rows\)\)"):
+    with pytest.raises(DataError, match=r"The array of ids holds 999 at row \d, position 2 \(row 7 of from_examples\(12 rows\)\)"):
         last(fit(step, FIRST, data({(7, 2): 999})))
     assert last(fit(step, FIRST, data({}))).step == 3
     with pytest.raises(ArithmeticError, match="The loss is nan"):  # there is nothing to look at again

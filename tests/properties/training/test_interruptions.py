@@ -94,7 +94,7 @@ def test_last_hands_out_the_last_event_of_an_interrupted_run(where, tmp_path, mo
     data = pipe(dataset(), prefetch(2))
     events = pipe(fit(step, FIRST, data, epochs=3, log_every=1), *watching, observers.checkpoint(tmp_path, steps=1, keep=20))
     with pytest.warns(
-        RuntimeWarning, match=r"The run was interrupted, and last returns the event after step [345]: .* interrupt it again"
+        RuntimeWarning, match=r"The run was interrupted\. last returns the event after step [345], .* press Ctrl-C again"
     ) as said:
         end = last(events)
     assert said[0].filename == __file__
@@ -210,6 +210,8 @@ def test_signals_are_handled_in_the_main_thread_only():
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert errors == ["stop_on_signal works in the main thread only, and the run is in another one. Consume its events in the main thread."]
+    assert errors == [
+        "stop_on_signal works only in the main thread, but the run is in another thread. Consume the events in the main thread."
+    ]
     with pytest.raises(UnknownNameError, match="SIGTRM"):
         observers.stop_on_signal("SIGTRM")

@@ -88,7 +88,7 @@ def test_training_raises_the_margin_of_answers_over_a_reference_that_is_computed
 
 def test_a_batch_without_a_reference_is_refused():
     batch = fp.collators.preference(pad_id=0)(rows())
-    with pytest.raises(ArgumentError, match="needs the log-probabilities of a reference model, and the batch has no 'reference_chosen'"):
+    with pytest.raises(ArgumentError, match="needs the log-probabilities of a reference model, but the batch has no 'reference_chosen'"):
         fp.losses.dpo(Successors(0), batch)
     with pytest.raises(ArgumentError, match=r"beta must be above 0, got beta=0\.0"):
         fp.losses.dpo(Successors(0), batch, beta=0.0)

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import attrs
 import mlx.core as mx
+import numpy as np
 import pytest
 from mlx import optimizers
 
 from mlxfp.collators.collating import collate
+from mlxfp.collators.plain import default
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training import observers
 from mlxfp.training.loop.checkpoints import load_latest, name_of, save_state
 from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.evaluating import predict
 from mlxfp.training.loop.events import Stepped, Warned
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.optimization.optimizers import adamw, grouped, vectors
@@ -106,7 +110,7 @@ def test_a_state_with_steps_and_no_cursor_is_said_to_begin_the_data_again():
     (found,) = messages(fit(STEP, middle.state, dataset(), epochs=1))
     assert found == (
         "The state has made 4 steps, and fit got no cursor, so the data begin again at the first batch. To continue a run, pass cursor=, "
-        "history= and running= of its checkpoint; to begin another run with trained weights, pass attrs.evolve(state, step=0)."
+        "history= and running= of the checkpoint; to begin another run with trained weights, pass attrs.evolve(state, step=0)."
     )
     assert messages(fit(STEP, middle.state, dataset(), epochs=2, cursor=middle.cursor)) == []
     assert messages(fit(STEP, attrs.evolve(middle.state, step=0), dataset())) == []
@@ -128,8 +132,8 @@ def resumed(old, new, tmp_path, **more):
 def test_a_run_that_goes_on_with_another_rate_says_which_one_it_uses(tmp_path):
     (found,), rates = resumed(adamw(0.1), adamw(0.01), tmp_path)
     assert found == (
-        "The state has the learning rate 0.1, and the optimizer of the step 0.01: the run goes on with 0.1, as the rate is a part of the "
-        'state. For the other pass attrs.evolve(state, opt={**state.opt, "learning_rate": mx.array(0.01)}).'
+        "The state has the learning rate 0.1, but the optimizer of the step has 0.01. The run continues with 0.1 from the state. "
+        'To use 0.01, pass attrs.evolve(state, opt={**state.opt, "learning_rate": mx.array(0.01)}).'
     )
     assert rates == [0.1]
 
@@ -164,8 +168,8 @@ def continued(old, new, folder):
 )
 def test_a_run_that_goes_on_with_other_settings_of_the_optimizer_says_which(old, new, said, tmp_path):
     (found,) = continued(old, new, tmp_path)
-    assert found.startswith(f"The checkpoint was trained by an optimizer with {said[0]}, and the step has one with {said[1]}")
-    assert "make the step with the same optimizer" in found
+    assert found.startswith(f"The optimizer of the checkpoint has {said[0]}, but the optimizer of the step has {said[1]}")
+    assert "build the step with the old optimizer" in found
     assert continued(new, new, tmp_path / "again") == []
 
 
@@ -192,9 +196,9 @@ def test_the_cure_of_that_warning_changes_the_rate():
 
 def test_a_run_that_goes_on_with_another_schedule_says_so(tmp_path):
     (found,), _ = resumed(adamw(cosine_decay(0.1, steps=9)), adamw(cosine_decay(0.05, steps=9)), tmp_path / "a")
-    assert "the run goes on with the schedule of the step" in found
+    assert "The run continues with the schedule of the step" in found
     (found,), _ = resumed(adamw(linear_decay(0.1, steps=9)), adamw(linear_decay(0.1, steps=20)), tmp_path / "b")
-    assert "had the learning rate 0.0777778, and the schedule of the step gives 0.09 for it" in found
+    assert "used the learning rate 0.0777778, but the schedule of the step gives 0.09 for this update" in found
 
 
 @pytest.mark.parametrize(
@@ -230,9 +234,9 @@ def test_a_rate_that_observers_reduced_is_meant(tmp_path):
 
 def test_an_epoch_without_batches_names_what_leaves_them_out():
     rows = from_examples([{"x": [0.0] * 3, "label": 0, "name": "a"}] * 5)
-    with pytest.raises(DataError, match=r"There was no batch in epoch 0\. batch\(size=8, drop_last=True\) leaves out what is not full"):
+    with pytest.raises(DataError, match=r"There was no batch in epoch 0\. batch\(size=8, drop_last=True\) dropped all rows"):
         last(fit(STEP, FIRST, pipe(rows, batch(8, drop_last=True), collate(stacked))))
-    with pytest.raises(DataError, match=r"There was no batch in epoch 0\. No row comes out of pipe\(from_examples\(5 rows\), filter"):
+    with pytest.raises(DataError, match=r"There was no batch in epoch 0\. pipe\(from_examples\(5 rows\), filter"):
         last(fit(STEP, FIRST, pipe(rows, filter(lambda row: False), batch(8), collate(stacked))))
 
 
@@ -250,3 +254,48 @@ def test_a_callback_object_is_told_from_an_observer():
         r"on_epoch_end\. Observers of a run are functions from events to events: see observers\.on_event",
     ):
         pipe(fit(STEP, FIRST, [group()]), EarlyStopping())
+
+
+def test_an_epoch_in_which_no_label_counts_is_an_error():
+    step = train_step(net(), lambda model, batch: (model(batch["x"]).sum() * 0, mx.array(0.0)), adamw(0.1))
+    with pytest.raises(DataError, match=r"No batch of epoch 0 has a weight.*labels"):
+        list(fit(step, train_state(net(), adamw(0.1)), [group(), group()], epochs=2))
+
+
+def test_a_new_state_with_a_cursor_at_the_end_is_said_to_train_nothing():
+    end = last(fit(STEP, FIRST, dataset(), epochs=1))
+    assert any("made no step" in text for text in messages(fit(STEP, FIRST, dataset(), epochs=1, cursor=end.cursor)))
+    assert messages(fit(STEP, end.state, dataset(), epochs=1, cursor=end.cursor)) == []
+
+
+def test_a_run_that_ends_before_its_first_update_says_so():
+    step = train_step(net(), loss, adamw(0.1), accumulate=50)
+    assert any(
+        "no update, because accumulate=50" in text for text in messages(fit(step, train_state(net(), adamw(0.1)), dataset(), epochs=1))
+    )
+
+
+def test_last_shows_warnings_and_keeps_the_event():
+    step = train_step(net(), loss, adamw(0.1), accumulate=50)
+    with pytest.warns(RuntimeWarning, match="no update"):
+        assert last(fit(step, train_state(net(), adamw(0.1)), dataset(), epochs=1)).reason == "epochs"
+
+
+def test_predictions_of_shuffled_batches_are_warned_of():
+    batches = pipe(from_examples([{"x": np.float32(row)} for row in range(6)]), shuffle(seed=0), batch(2), collate(default()))
+    answers = predict(net(), lambda model, batch: batch["x"])
+    with pytest.warns(RuntimeWarning, match="shuffled order"):
+        list(answers(FIRST, batches))
+
+
+def test_the_last_checkpoint_of_the_best_state_is_announced_before_the_run_stops(tmp_path):
+    scores = iter([0.5, 0.4, 0.6, 0.7])
+    events = pipe(
+        fit(STEP, FIRST, dataset(), epochs=4),
+        observers.evaluate_every(lambda state: {"loss": next(scores)}),
+        observers.checkpoint_best(tmp_path / "best", "loss", mode="min"),
+        observers.early_stopping("loss", mode="min", patience=1),
+    )
+    kinds = [type(event).__name__ for event in events]
+    assert kinds.count("CheckpointSaved") == 2
+    assert kinds[-1] == "Stopped"

@@ -55,7 +55,7 @@ def test_an_error_in_the_loss_names_the_batch_and_says_nothing_of_compiling():
     with pytest.raises(ValueError, match="addmm") as raised:
         step(state, {**group(), "x": mx.zeros((6, 5))})
     [note] = raised.value.__notes__
-    assert note.startswith("while running the loss on a batch of x float32[6, 5], label int32[6]; the batch has name too, ")
+    assert note.startswith("while running the loss on a batch of x float32[6, 5], label int32[6]; without name, ")
 
 
 def test_ids_outside_of_their_table_are_found_too():

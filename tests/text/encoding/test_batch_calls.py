@@ -38,5 +38,5 @@ def test_long_lists_are_divided():
     caller = find_caller(engine(KNOWN["gpt2"].json))
     texts = ["a b " * length for length in range(700)]
     ids, lengths = caller.encode(texts)
-    assert lengths.tolist() == [len(caller.own.encode(text, add_special_tokens=False).ids) for text in texts]
+    assert lengths.tolist() == [len(caller.tokenizer.encode(text, add_special_tokens=False).ids) for text in texts]
     assert lengths.sum() == len(ids)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from mlxfp.text.encoding.boundary_rules import HELD, HINTED, find_rule
+from mlxfp.text.encoding.boundary_rules import HINTED, WHOLE, find_rule
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from tests.text.configurations import known, listed, splitter, with_parts
 
@@ -34,7 +34,7 @@ def _with_token(content: str, **switches: bool) -> Tokenizer:
     ],
 )
 def test_words_at_whose_ends_there_is_white_space_are_held(name: str, held: list[str], fine: list[str]):
-    assert flags_of(KNOWN[name], [*held, *fine]) == [HELD] * len(held) + [0] * len(fine)
+    assert flags_of(KNOWN[name], [*held, *fine]) == [WHOLE] * len(held) + [0] * len(fine)
 
 
 def test_a_token_that_no_cut_divides_needs_no_care():
@@ -52,8 +52,8 @@ def test_a_token_with_a_space_has_its_longest_part_looked_for():
 
 
 def test_a_token_of_normalized_text_is_seen_in_normalized_words():
-    assert flags_of(_with_token("New York", normalized=True), ["NEW", "anew", "newer", " york"]) == [HELD, HELD, 0, 0]
-    assert flags_of(_with_token("END", normalized=True, rstrip=True), ["the", "eND", " bending"]) == [0, HELD, HELD]
+    assert flags_of(_with_token("New York", normalized=True), ["NEW", "anew", "newer", " york"]) == [WHOLE, WHOLE, 0, 0]
+    assert flags_of(_with_token("END", normalized=True, rstrip=True), ["the", "eND", " bending"]) == [0, WHOLE, WHOLE]
 
 
 def test_a_token_that_may_be_anywhere_leaves_nothing_to_cut():
@@ -74,4 +74,4 @@ def test_a_token_may_have_any_letters(content: str):
     others = ["q", "xz", "b\n", "aXb", "41"]
     assert flags_of(_with_token(content, rstrip=True), [*holding, "A", *others]) == [HINTED] * 3 + [0] * (len(others) + 1)
     late = _with_token(content, normalized=True, single_word=True)
-    assert flags_of(late, [*holding, content.upper(), *others]) == [HELD] * 4 + [0] * len(others)
+    assert flags_of(late, [*holding, content.upper(), *others]) == [WHOLE] * 4 + [0] * len(others)

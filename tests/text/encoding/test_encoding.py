@@ -127,7 +127,7 @@ def _late() -> Tokenizer:
         pytest.param(KNOWN["llama2"], "a b", _bolder(lead=False), id="a space put in front twice"),
         pytest.param(KNOWN["bert"], "[CLS]", lambda rule: evolve(rule, hinted=""), id="an added token cut in two"),
         pytest.param(KNOWN["bert"], "[CLS]", lambda rule: evolve(rule, spelled="x"), id="a row not looked at"),
-        pytest.param(_late(), "X.Y", lambda rule: evolve(rule, held=""), id="a token searched in normalized text cut in two"),
+        pytest.param(_late(), "X.Y", lambda rule: evolve(rule, whole=""), id="a token searched in normalized text cut in two"),
     ],
 )
 def test_the_law_catches_cuts_that_do_harm(tokenizer: Tokenizer, text: str, broken: Callable[[Rule], Rule]):

@@ -11,7 +11,7 @@ import tokenizers as hf
 import mlxfp as fp
 from mlxfp.support.errors import UnknownNameError
 from mlxfp.text.encoding import encoding
-from mlxfp.text.encoding.encoding import encode_chunk, forget_words, say_engine
+from mlxfp.text.encoding.encoding import describe_engine, encode_chunk, forget_words
 from mlxfp.text.engines import choosing
 from mlxfp.text.engines.choosing import ENGINES, GIGATOKEN, TOKIE, Choice, choose, prove
 from mlxfp.text.engines.cleared import kind_of, read_trials
@@ -75,7 +75,7 @@ def test_an_engine_with_other_ids_for_one_letter_of_the_vocabulary_does_not_pass
     assert not isinstance(prove(kind, tokenizer.json), str)
     found = prove(spoilt(kind, lambda own: Shifted(own, "q")), tokenizer.json)
     assert isinstance(found, str)
-    assert found.startswith("it gives other ids for ")
+    assert found.startswith("the ids differ for ")
 
 
 def test_a_proof_is_kept_for_the_next_process_and_for_nothing_else(monkeypatch):
@@ -120,7 +120,7 @@ def test_an_engine_that_cannot_be_built_is_not_used():
     def build(json):
         raise ValueError("no such model\nat line 5")
 
-    assert prove(EngineKind("tokie", build), WORDS.json) == "it does not take this tokenizer (no such model)"
+    assert prove(EngineKind("tokie", build), WORDS.json) == "the engine cannot load this tokenizer (no such model)"
 
 
 @pytest.mark.parametrize("unknown", [None, "A"])
@@ -136,11 +136,11 @@ def test_an_engine_is_not_used_where_a_byte_is_missing_from_the_vocabulary_unles
 
 
 def test_an_engine_that_is_not_installed_is_not_used():
-    assert prove(EngineKind("not-a-package", GIGATOKEN.build), BPE.json) == 'it is not installed (pip install "mlxfp[fast]")'
+    assert prove(EngineKind("not-a-package", GIGATOKEN.build), BPE.json) == 'not installed (pip install "mlxfp[fast]")'
 
 
 def test_an_engine_is_not_used_for_a_kind_of_tokenizer_that_was_not_fuzzed():
-    assert prove(TOKIE, BPE.json) == "fuzzing has not cleared it for this kind of tokenizer"
+    assert prove(TOKIE, BPE.json) == "fuzzing has not cleared this kind of tokenizer"
     assert choose(trained("unigram").json, "auto").proved is None
 
 
@@ -173,8 +173,11 @@ def test_auto_takes_the_first_engine_that_is_proved():
 def test_explain_says_which_engine_encodes_and_why_not_another():
     rows = fp.from_examples([{"text": "a"}])
     said = fp.explain(fp.pipe(rows, fp.tokenize(WORDS)))
-    assert f"encoded by tokie {TOKIE.version}, by tokenizers what it is not cleared for; not by gigatoken: fuzzing has not" in said
-    assert say_engine(attrs.evolve(WORDS, engine="tokenizers")) == "encoded by tokenizers"
+    assert (
+        f"encoded by tokie {TOKIE.version} (by tokenizers for characters that fuzzing has not cleared); gigatoken is not used: fuzzing"
+        in said
+    )
+    assert describe_engine(attrs.evolve(WORDS, engine="tokenizers")) == "encoded by tokenizers"
     assert "as engines give no offsets" in fp.explain(fp.pipe(rows, fp.tokenize(WORDS, offsets=True)))
     assert "encoded by tokie" in fp.explain(fp.pipe(rows, fp.tokenize(WORDS, max_length=9, stride=2)))
     assert str(Choice(None, ("a", "b"))) == "encoded by tokenizers; a; b"

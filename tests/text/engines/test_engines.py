@@ -135,14 +135,14 @@ def test_gigatoken_is_started_again_when_it_has_kept_many_new_words(monkeypatch)
     monkeypatch.setattr(gigatoken, "_KEPT", 2 * size)
     tokenizer = evolve(trained("bpe"), engine="gigatoken")
     engine = choose(tokenizer.json, "gigatoken").proved.engine
-    engine.new, engine.seen, started = 0, set(), engine.own
+    engine.new, engine.seen, started = 0, set(), engine.tokenizer
     for _ in range(5):
         assert encode_chunk(tokenizer, pa.array(SENTENCES)).to_pylist() == plain(tokenizer, SENTENCES)
-    assert engine.own is started  # the same words
+    assert engine.tokenizer is started  # the same words
     for round_ in range(5):
         others = [text.replace(" ", f" {round_}") for text in SENTENCES]
         assert encode_chunk(tokenizer, pa.array(others)).to_pylist() == plain(tokenizer, others)
-    assert engine.own is not started
+    assert engine.tokenizer is not started
 
 
 def test_literal_text_has_no_special_tokens_with_an_engine_either():

@@ -267,12 +267,12 @@ def test_a_template_is_a_value():
     [
         ("{a", "is not a format string: expected '}' before end of string. Write {{ and }} for literal braces."),
         ("a}", "is not a format string"),
-        ("{}", "a field needs the name of a column, got ''. Write it as in {Age}."),
-        ("{0}", "a field needs the name of a column, got '0'"),
-        ("{a.b}", "a template reads whole columns, not attributes or items of their values"),
+        ("{}", "a field needs a column name, got ''. Write for example {Age}."),
+        ("{0}", "a field needs a column name, got '0'"),
+        ("{a.b}", "a template cannot access attributes or items of a value"),
         ("{a[0]}", "rename the column with rename_columns"),
-        ("{a!x}", "conversions are !r, !s and !a, got !x"),
-        ("{a:{b}}", "a format that is itself a field is not supported, got '{b}'"),
+        ("{a!x}", "the conversion must be !r, !s or !a, got !x"),
+        ("{a:{b}}", "a field inside a format is not supported, got '{b}'"),
     ],
 )
 def test_a_pattern_that_cannot_work_is_refused_at_once(pattern: str, message: str):
@@ -282,7 +282,7 @@ def test_a_pattern_that_cannot_work_is_refused_at_once(pattern: str, message: st
 
 
 def test_arguments_that_cannot_work_are_refused_at_once():
-    with pytest.raises(ArgumentError, match=r"template\('Hello. \{a\} and \{b\}.'\) has 1 phrases with fields, .* Write two or more"):
+    with pytest.raises(ArgumentError, match=r"template\('Hello. \{a\} and \{b\}.'\) has 1 phrases with fields, .* Separate phrases by"):
         template("Hello. {a} and {b}.", seed=0)
     with pytest.raises(ArgumentTypeError, match=r"seed must be an int, got seed=1\.5"):
         template("{a}, {b}", seed=1.5)  # type: ignore[arg-type]  # the mistake under test
@@ -290,7 +290,7 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         template("{a}", policy="skip")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="pattern must be a string, got pattern=5"):
         template(5)  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(ArgumentError, match="into='__row__' cannot name a column"):
+    with pytest.raises(ArgumentError, match="into='__row__' is empty or a reserved column name"):
         template("{a}", into="__row__")
 
 
@@ -317,7 +317,7 @@ def test_a_time_that_python_cannot_hold_is_named_with_its_row():
 
 def test_a_missing_value_under_raise_is_named_with_its_row():
     chunk = pa.record_batch({"x": [1.0, float("nan")], "y": [None, None]}).slice(1)
-    with pytest.raises(DataError, match=r"needs the field 'x', which is missing in row 0 of the chunk\. Fill it with map"):
+    with pytest.raises(DataError, match=r"needs the field 'x', which is missing in row 0 of the chunk\. Fill missing values with map"):
         Template("{x} {y}", policy="raise").render(chunk)
     with pytest.raises(DataError, match="field 'y', which is missing in the row"):
         Template("{x} {y}", policy="raise").render_row({"x": 1, "y": None})

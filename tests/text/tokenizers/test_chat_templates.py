@@ -101,14 +101,14 @@ def test_a_template_has_no_clock_unless_it_is_given_one():
     assert "Today Date: never" in dated.render(messages)
     with pytest.raises(ArgumentError, match=r"today must be a date such as '2026-01-31', got today='now'"):
         ChatTemplate(LLAMA3, today="now")
-    with pytest.raises(DataError, match=r"'strftime_now' is undefined.*if the template needs another variable, such as a date"):
+    with pytest.raises(DataError, match=r"'strftime_now' is undefined.*If the template needs another variable, for example a date"):
         ChatTemplate("{{ strftime_now('%Y') }}").render(messages)
 
 
 def test_a_conversation_that_the_template_refuses_says_why():
-    with pytest.raises(DataError, match=r"The chat template refuses a conversation: Conversation roles must alternate.*Correct it"):
+    with pytest.raises(DataError, match=r"The chat template rejects a conversation: Conversation roles must alternate.*Correct or"):
         ChatTemplate(LLAMA2, variables=VARIABLES).render([{"role": "assistant", "content": "Hi"}])
-    with pytest.raises(DataError, match="The chat template refuses a conversation"):
+    with pytest.raises(DataError, match="The chat template rejects a conversation"):
         ChatTemplate("{{ messages[0].content + 1 }}").render(messages_of([("Hi", "Ho")]))
 
 
@@ -131,7 +131,7 @@ def test_a_malformed_template_is_refused_before_any_conversation(text: str):
 )
 def test_a_template_stays_in_its_sandbox(text: str):
     messages = messages_of([("Hi", "Ho")])
-    with pytest.raises(DataError, match="The chat template refuses a conversation"):
+    with pytest.raises(DataError, match="The chat template rejects a conversation"):
         ChatTemplate(text).render(messages)
     assert messages == messages_of([("Hi", "Ho")])
 
@@ -143,7 +143,7 @@ def test_a_template_that_python_cannot_nest_is_refused(name: str):
         "deep brackets": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
         "nested loops": "{% for i in messages %}" * 30 + "{% endfor %}" * 30,
     }[name]
-    with pytest.raises(DataError, match=r"The chat template (refuses a conversation|is malformed): "):
+    with pytest.raises(DataError, match=r"The chat template (rejects a conversation|is malformed): "):
         ChatTemplate(text).render(messages_of([("Hi", "Ho")]))
 
 
@@ -194,10 +194,10 @@ def _tokens(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def test_a_folder_without_a_template_is_named(tmp_path: Path):
-    with pytest.raises(MissingFileError, match=r"has no chat template named 'default'\. Models without one are not for chats"):
+    with pytest.raises(MissingFileError, match=r"has no chat template named 'default'\. Models without a chat template are not"):
         load_chat_template(tmp_path)
     write(tmp_path, chat_template_jinja="x")
-    with pytest.raises(MissingFileError, match=r"has no chat template named 'tool_use'\. It has 'default': give one as name="):
+    with pytest.raises(MissingFileError, match=r"has no chat template named 'tool_use'\. Choose name= from: 'default'"):
         load_chat_template(tmp_path, name="tool_use")
     write(tmp_path, chat_template_jinja="{% for %}")
     with pytest.raises(DataError, match="The chat template is malformed"):
@@ -272,7 +272,7 @@ def test_system_prompts_and_tools_are_written_as_transformers_does(name: str, ca
                 [messages], tools=tools, chat_template=template.text, add_generation_prompt=generation_prompt, **VARIABLES
             )
         except jinja2.TemplateError:
-            with pytest.raises(DataError, match="refuses a conversation"):
+            with pytest.raises(DataError, match="rejects a conversation"):
                 template.render(messages, tools=tools, generation_prompt=generation_prompt)
         else:
             assert template.render(messages, tools=tools, generation_prompt=generation_prompt) == expected

@@ -105,7 +105,7 @@ def test_a_list_of_words_is_framed_by_the_tokens_that_its_folder_names(tmp_path:
     ],
 )
 def test_tokens_that_other_files_add_to_a_vocabulary_are_not_left_out(tmp_path: Path, files: dict[str, object]):
-    with pytest.raises(DataError, match=r"adds tokens to its vocabulary, '<new>' the first of them\. Write a tokenizer\.json with"):
+    with pytest.raises(DataError, match=r"lacks tokens that other files of the folder add, for example '<new>'\. Write a"):
         load_tokenizer(write(tmp_path, vocab_txt="\n".join(WORDS), **files))
     assert load_tokenizer(write(tmp_path, vocab_txt="\n".join([*WORDS, "<new>"]), **files)).vocab_size == len(WORDS) + 1
 
@@ -155,21 +155,21 @@ def test_gpt2_encodes_as_published(data_folder: Path):
 def test_nothing_there_is_named(tmp_path: Path):
     with pytest.raises(MissingFileError, match=r"No tokenizer is at 'bert-base-uncased'\. .* nothing is downloaded"):
         load_tokenizer("bert-base-uncased")
-    with pytest.raises(MissingFileError, match=r"holds no tokenizer: nothing\. It needs tokenizer\.json, vocab\.txt"):
+    with pytest.raises(MissingFileError, match=r"contains no tokenizer \(files: none\)\. Add tokenizer\.json, vocab\.txt"):
         load_tokenizer(tmp_path)
     write(tmp_path, config_json={})
-    with pytest.raises(MissingFileError, match=r"holds no tokenizer: config\.json\."):
+    with pytest.raises(MissingFileError, match=r"contains no tokenizer \(files: config\.json\)\."):
         load_tokenizer(tmp_path)
     write(tmp_path, spiece_model="x")
-    with pytest.raises(DataError, match=r"holds a SentencePiece model \(spiece\.model\) and no tokenizer\.json\. Write a tokenizer"):
+    with pytest.raises(DataError, match=r"contains a SentencePiece model \(spiece\.model\) but no tokenizer\.json\. Write a tokenizer"):
         load_tokenizer(tmp_path)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path):
     broken = {
         "tokenizer_json": ('{"model": 3}', r"tokenizer\.json: The JSON of a tokenizer is malformed"),
-        "tokenizer_config_json": ("{nope", r"tokenizer_config\.json is not JSON"),
-        "special_tokens_map_json": ("[1]", r"special_tokens_map\.json should hold a JSON object, got list"),
+        "tokenizer_config_json": ("{nope", r"tokenizer_config\.json is not valid JSON"),
+        "special_tokens_map_json": ("[1]", r"special_tokens_map\.json must contain a JSON object, got list"),
         "vocab_txt": ("a\nb", r"vocab\.txt is not a WordPiece vocabulary: it has no line \[UNK\]"),
     }
     for name, (text, message) in broken.items():
@@ -194,10 +194,10 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path):
 def test_vocabularies_of_another_kind_are_refused(tmp_path: Path):
     files = byte_level_files()
     for other in ({"tokenizer_config_json": {"tokenizer_class": "Qwen2Tokenizer"}}, {"tokenizer_config_json": {"add_bos_token": True}}):
-        with pytest.raises(DataError, match=r"vocab\.json and merges\.txt are not GPT-2's or RoBERTa's"):
+        with pytest.raises(DataError, match=r"vocab\.json and merges\.txt are not the files of GPT-2 or RoBERTa"):
             load_tokenizer(write(tmp_path, **files, **other))
     (tmp_path / "tokenizer_config.json").unlink()
-    with pytest.raises(DataError, match="do not say how text is split"):
+    with pytest.raises(DataError, match="so the pre-tokenizer is unknown"):
         load_tokenizer(write(tmp_path, **byte_level_files({"cat</w>": 258})))
     with pytest.raises(DataError, match=r"vocab\.json and merges\.txt do not fit each other"):
         load_tokenizer(write(tmp_path, **files | {"merges_txt": "q u\n"}))

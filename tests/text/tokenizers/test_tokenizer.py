@@ -76,9 +76,9 @@ def test_special_tokens_have_ids_by_role():
 def test_a_role_that_no_token_has_is_an_error_that_says_what_to_do():
     tokenizer = trained("bpe")
     assert tokenizer.eos_token is None
-    with pytest.raises(ArgumentError, match=r"vocabulary has no eos token: Tokenizer\(BPE, vocab_size=300\)\. Choose one with attrs"):
+    with pytest.raises(ArgumentError, match=r"vocabulary has no eos token: Tokenizer\(BPE, vocab_size=300\)\. Set a token with attrs"):
         _ = tokenizer.eos_id
-    with pytest.raises(ArgumentError, match="vocabulary has no token '<nope>', its bos token"):
+    with pytest.raises(ArgumentError, match="vocabulary lacks the configured bos token '<nope>'"):
         _ = attrs.evolve(tokenizer, bos_token="<nope>").bos_id
     assert attrs.evolve(tokenizer, eos_token="[SEP]").eos_id == 3
 
@@ -91,7 +91,7 @@ def test_the_size_of_the_vocabulary_covers_every_id():
 def test_ids_that_are_no_tokens_are_refused():
     tokenizer = trained("bpe")
     for wrong in (-100, 300):
-        with pytest.raises(ArgumentError, match=rf"The id {wrong} is not in the vocabulary of .* Leave padding and ignored labels out"):
+        with pytest.raises(ArgumentError, match=rf"The id {wrong} is not in the vocabulary of .* Remove padding and ignored labels first"):
             tokenizer.decode([5, wrong])
         with pytest.raises(ArgumentError, match=f"The id {wrong}"):
             tokenizer.tokens([wrong])
@@ -99,7 +99,7 @@ def test_ids_that_are_no_tokens_are_refused():
 
 @pytest.mark.parametrize("json", ["", "nope", "[]", "{}", '{"model": 3}', '{"model": {"type": "BPE"}}', '{"model": {}, "added_tokens": 5}'])
 def test_malformed_json_is_refused(json: str):
-    with pytest.raises(DataError, match=r"The JSON of a tokenizer is malformed: .* Give the text of a tokenizer\.json file"):
+    with pytest.raises(DataError, match=r"The JSON of a tokenizer is malformed: .* Pass the text of a tokenizer\.json file"):
         Tokenizer(json)
 
 
@@ -133,7 +133,7 @@ def test_text_that_cannot_be_encoded_says_what_is_missing():
         lambda: list(pipe(rows, tokenize(tokenizer))),
         lambda: pipe(rows, tokenize(tokenizer))[3],
     ):
-        with pytest.raises(DataError, match=r"cannot encode a text: .*Missing .* for unknown text: unk_token"):
+        with pytest.raises(DataError, match=r"cannot encode a text: .*Missing .* for unknown text \(unk_token"):
             call()
-    with pytest.raises(DataError, match="A text must be valid Unicode"):
+    with pytest.raises(DataError, match="Check that the text is valid Unicode"):
         tokenizer.encode("\ud800")

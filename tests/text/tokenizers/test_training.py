@@ -132,7 +132,9 @@ def test_unigram_pieces_hold_every_character_and_are_shares_of_one(counts: dict[
 
 def test_vocabularies_that_cannot_hold_the_characters_are_refused():
     rows = from_table({"text": ["abc def"] * 2})
-    with pytest.raises(ArgumentError, match=r"vocab_size=260 is too small: 256 bytes and 5 special tokens need 261\. Make it larger\.$"):
+    with pytest.raises(
+        ArgumentError, match=r"vocab_size=260 is too small: 256 bytes and 5 special tokens need 261\. Increase vocab_size\.$"
+    ):
         train_tokenizer(rows, vocab_size=260)
     with pytest.raises(
         ArgumentError, match=r"vocab_size=9 is too small: 10 characters \(alone, or inside words\) and 5 special .* need 15"

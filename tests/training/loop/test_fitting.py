@@ -282,7 +282,7 @@ def test_an_evaluation_is_deterministic_and_knows_the_state():
 
 def test_an_evaluation_without_an_end_is_refused():
     _, state = SETTING
-    with pytest.raises(PipelineError, match=r"evaluate needs data that ends: .* goes on for ever.* Put take\(count\)"):
+    with pytest.raises(PipelineError, match=r"evaluate needs finite data, but .* is endless.* Put take\(count\)"):
         CHECK(state, pipe(dataset(), repeat(None)))
 
 
@@ -399,7 +399,7 @@ def test_an_error_in_a_measure_says_what_it_was_given():
         with pytest.raises(KeyError, match="y") as raised:
             list(make(net(), lambda model, batch: batch["y"])(state, [group()]))
         assert "while tracing" in raised.value.__notes__[0]
-        assert "on a batch of x float32[6, 3], label int32[6]; the batch has name too" in raised.value.__notes__[0]
+        assert "on a batch of x float32[6, 3], label int32[6]; without name," in raised.value.__notes__[0]
 
 
 def test_what_is_no_measure_or_no_state_is_named():

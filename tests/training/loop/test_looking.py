@@ -36,7 +36,9 @@ def seen_before(validate, error, match):
     counting = fit(lambda state, batch: made.append(state.step) or STEP(state, batch), FIRST, dataset(), epochs=2)
     with pytest.raises(error, match=match) as raised:
         last(pipe(counting, observers.evaluate_every(validate), lambda events: (begun.append(event) or event for event in events)))
-    assert any("looking at the first batch of validate(state) of evaluate_every, before the run" in note for note in raised.value.__notes__)
+    assert any(
+        "in a trial of validate(state) of evaluate_every on the first batch, before the run" in note for note in raised.value.__notes__
+    )
     assert begun == []  # neither logs nor checkpoints of an earlier run are touched
     return made
 

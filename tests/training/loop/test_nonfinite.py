@@ -66,9 +66,9 @@ def test_the_message_says_what_to_do():
         last(fit(STEP, FIRST, poisoned(3)))
     rows = ", ".join(str(origin.row) for origin in raised.value.rows)
     assert str(raised.value) == (
-        f"The loss is nan in step {raised.value.step}, made of rows {rows} of from_examples(30 rows). Look at the batch: "
-        "next(iterate(batches, error.cursor)); if it is good, the update before it was not: lower the rate, clip with clip_norm, or "
-        "leave out such updates with train_step(skip_nonfinite=True)."
+        f"The loss is nan in step {raised.value.step}, computed from rows {rows} of from_examples(30 rows). Inspect the batch: "
+        "next(iterate(batches, error.cursor)). If the batch is valid, the previous update was too large: lower the learning rate, clip "
+        "gradients with clip_norm, or skip non-finite updates with train_step(skip_nonfinite=True)."
     )
 
 
@@ -81,7 +81,7 @@ def reporting(**metrics):
 
 def test_gradients_without_end_are_found_and_other_metrics_are_ones_own_business():
     nan, inf = float("nan"), float("inf")
-    with pytest.raises(NonFiniteError, match=r"The grad_norm is inf in step 2\. Look at the batch; if it is good"):
+    with pytest.raises(NonFiniteError, match=r"The grad_norm is inf in step 2\. Inspect the batch\. If the batch is valid"):
         last(fit(reporting(loss=[1.0, 1.0], grad_norm=[1.0, inf]), FIRST, [group()] * 2))
     with pytest.raises(NonFiniteError, match=r"The loss is nan and the grad_norm is inf in step 1"):
         last(fit(reporting(loss=[nan, 1.0], grad_norm=[inf, inf]), FIRST, [group()] * 2))
@@ -104,5 +104,5 @@ def test_an_error_can_be_sent_to_another_process():
 def test_many_rows_are_shortened():
     rows = [{"x": [float("nan")] * 3, "label": 0, "name": "a"}] * 20
     batches = pipe(from_examples(rows), batch(20), collate(stacked))
-    with pytest.raises(NonFiniteError, match=r"made of rows 0, 1, 2, 3, 4, 5, 6, 7, \.\.\. of from_examples\(20 rows\)"):
+    with pytest.raises(NonFiniteError, match=r"computed from rows 0, 1, 2, 3, 4, 5, 6, 7, \.\.\. of from_examples\(20 rows\)"):
         last(fit(STEP, FIRST, batches))

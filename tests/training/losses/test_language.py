@@ -82,7 +82,7 @@ class Ignorant(nn.Module):
 def test_a_model_that_does_not_know_segments_is_refused_and_not_trained_across_documents():
     model, optimizer = Ignorant(), optimizers.SGD(0.1)
     packed = causal(pad_id=0, packed=True)(PACKED)
-    message = r"The batch has segment_ids, positions, and the model takes no such argument: .* Use rows that are not packed"
+    message = r"The batch has segment_ids, positions, but the model does not accept these arguments: .* Use rows without packing"
     with pytest.raises(ArgumentTypeError, match=message):
         train_step(model, causal_lm, optimizer)(train_state(model, optimizer), packed)
     assert values(causal_lm(model, causal(pad_id=0)(ROWS))) == values(causal_lm(model.model, causal(pad_id=0)(ROWS)))

@@ -61,6 +61,6 @@ def test_an_error_in_a_validation_says_where_it_was_and_what_it_should_be(valida
         list(pipe(run(), evaluate_every(validate)))
     [note] = raised.value.__notes__
     assert note.startswith(
-        "while running validate(state) of evaluate_every at step 2; it takes a state and returns numbers by name. "
+        "while running validate(state) of evaluate_every at step 2. validate takes a state and returns numbers by name. "
         "With check = evaluate(...), pass lambda state: check(state, batches)."
     )

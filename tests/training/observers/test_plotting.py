@@ -73,7 +73,7 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     with pytest.raises(ArgumentError, match=r"A picture is a \.png or \.svg file, got 'run\.pdf'"):
         plot_run(log, "run.pdf")
     log.write_text('{"event": "RunStarted", "step": 0, "seconds": 0.0}\n')
-    with pytest.raises(DataError, match="has nothing to draw"):
+    with pytest.raises(DataError, match="has no metrics to plot"):
         plot_run(log, tmp_path / "run.png")
     log.write_text("a diary\n")
     with pytest.raises(DataError, match="is not a log of log_metrics: line 1 is 'a diary"):
@@ -89,6 +89,6 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
 
 def test_a_list_of_logs_is_refused_with_the_way_to_write_it(tmp_path):
     with pytest.raises(
-        ArgumentTypeError, match=r"log must be the path of a log, or a dict of several by name, got list: .* Write \{\"first\""
+        ArgumentTypeError, match=r"log must be the path of a log, or a dict of log paths by name, got list: .* Write \{\"first\""
     ):
         plot_run([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "run.svg")

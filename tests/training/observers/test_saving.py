@@ -175,7 +175,7 @@ def test_no_thread_is_left(tmp_path):
 
 def test_a_folder_of_a_run_that_went_further_is_refused(tmp_path):
     list(checkpoint(tmp_path)(run()))
-    with pytest.raises(ArgumentError, match=r"later steps .*: step-00000002.*, and the run begins at step 0\. Continue with"):
+    with pytest.raises(ArgumentError, match=r"The run begins at step 0, but .* later steps: step-00000002.*\. Continue the saved run"):
         list(checkpoint(tmp_path)(run()))
     assert steps(tmp_path) == [2, 4]
 
@@ -219,7 +219,7 @@ def test_a_pipeline_that_nothing_identifies_is_named(tmp_path):
 
 
 def test_mistakes_are_named_when_the_observer_is_made(tmp_path):
-    with pytest.raises(ArgumentError, match=r"Give one of steps and seconds, got steps=1 and seconds=2\.0"):
+    with pytest.raises(ArgumentError, match=r"Pass steps or seconds, got steps=1 and seconds=2\.0"):
         checkpoint(tmp_path, steps=1, seconds=2.0)
     with pytest.raises(ArgumentError, match="steps must be at least 1"):
         checkpoint(tmp_path, steps=0)
@@ -227,9 +227,9 @@ def test_mistakes_are_named_when_the_observer_is_made(tmp_path):
         checkpoint(tmp_path, seconds=0)
     with pytest.raises(ArgumentError, match="keep must be at least 1"):
         checkpoint(tmp_path, keep=0)
-    with pytest.raises(ArgumentTypeError, match=r"the config has something else.*Write it as text"):
+    with pytest.raises(ArgumentTypeError, match=r"The config of a checkpoint must be representable in JSON.*Convert the value to text"):
         checkpoint(tmp_path, config={"folder": tmp_path})
-    with pytest.raises(ArgumentTypeError, match="the config has something else"):
+    with pytest.raises(ArgumentTypeError, match="config of a checkpoint must be representable in JSON"):
         checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min", config={"folder": tmp_path})
     with pytest.raises(UnknownNameError, match="No mode is named 'most'"):
         checkpoint_best(tmp_path / "best.safetensors", "loss", mode="most")

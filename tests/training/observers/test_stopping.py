@@ -74,7 +74,7 @@ def test_the_final_state_and_the_best_one_are_values():
 
 
 def test_a_best_that_is_not_there_is_named():
-    with pytest.raises(ArgumentError, match=r"No evaluation has a number for 'loss', so none is the best\. Put evaluate_every"):
+    with pytest.raises(ArgumentError, match=r"No evaluation has a number for 'loss', so there is no best evaluation\. Put evaluate_every"):
         best(run(), "loss", mode="min")
     with pytest.raises(ArgumentError, match="No evaluation has a number for 'loss'"):
         best(evaluations(float("nan")), "loss", mode="min")

@@ -94,14 +94,14 @@ def test_a_schedule_is_a_value_that_prints_as_its_call():
 
 @pytest.mark.parametrize("decay", DECAYS[:3])
 def test_a_warmup_longer_than_the_decay_is_refused(decay):
-    with pytest.raises(ArgumentError, match="warmup must end before the decay does, got warmup=5 and steps=5"):
+    with pytest.raises(ArgumentError, match="warmup must be less than steps, got warmup=5 and steps=5"):
         decay(1.0, steps=5, warmup=5)
     with pytest.raises(ArgumentError, match="steps must be at least 1"):
         decay(1.0, steps=0)
 
 
 def test_shapes_that_make_no_sense_are_refused():
-    with pytest.raises(ArgumentError, match=r"power must be above 0, got power=0\. A power of 1 is linear_decay"):
+    with pytest.raises(ArgumentError, match=r"power must be above 0, got power=0\. For a linear decay, use linear_decay"):
         polynomial_decay(1.0, steps=5, power=0)
     for rise in (0, 1, -0.1):
         with pytest.raises(ArgumentError, match=f"rise must be above 0 and below 1, a share of the steps, got rise={rise}"):

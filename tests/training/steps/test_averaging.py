@@ -86,5 +86,5 @@ def test_averaged_parameters_are_evaluated_and_saved_with_the_state():
 
 def test_a_state_without_averages_is_refused():
     _, state = setting()
-    with pytest.raises(ArgumentError, match=r"The state has no averaged parameters\. Make the step with train_step\(\.\.\., ema=0\.999\)"):
+    with pytest.raises(ArgumentError, match=r"The state has no averaged parameters\. Build the step with train_step\(\.\.\., ema=0\.999\)"):
         ema_weights(state)

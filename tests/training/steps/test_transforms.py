@@ -104,7 +104,7 @@ def test_after_an_exception_in_a_trace_the_function_works():
 
 @pytest.mark.parametrize("leaf", [np.zeros(2), nn.Linear(1, 1), {1, 2}], ids=["numpy", "module", "set"])
 def test_what_mlx_would_not_take_is_named_going_in_and_coming_out(leaf):
-    with pytest.raises(ArgumentTypeError, match=rf"takes .* got {type(leaf).__name__} at \[0\]\[0\]\.x\. Make it an mx\.array"):
+    with pytest.raises(ArgumentTypeError, match=rf"takes .* got {type(leaf).__name__} at \[0\]\[0\]\.x\. Convert it to an mx\.array"):
         jit(lambda tree: tree)({"x": leaf})
     with pytest.raises(ArgumentTypeError, match=rf"returns .* got {type(leaf).__name__} at y"):
         jit(lambda x: {"x": x, "y": leaf})(mx.array(1))

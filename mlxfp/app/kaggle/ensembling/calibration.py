@@ -1,4 +1,4 @@
-"""Calibration of probabilities and thresholds of binary decisions, learned from out-of-fold predictions."""
+"""Calibration of probabilities and tuning of decisions, learned from out-of-fold predictions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,18 +13,19 @@ from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
 
-Curve = Callable[[Numbers], Any]  # gives numbers, too
+Curve = Callable[[Numbers], Any]  # maps probabilities to probabilities
 
 _CANDIDATES = 200
-_FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))  # that the factor of a class is multiplied by
+_FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))  # multipliers tried for the factor of each class
 _PASSES = 2
-_ROWS = 5000  # that factors of classes are learned from, evenly spaced: metrics of labels take milliseconds each time
+_ROWS = 5000  # maximum number of rows for tuning class factors, evenly spaced; each metric call takes milliseconds
 
 
 def platt() -> Learn:
-    """Fit a logistic curve to the log-odds of the predictions; for `second_stage`. It has two parameters, so a few hundred rows suffice.
+    """Return a learner for `second_stage` that fits a logistic curve to the log-odds of predictions.
 
-    Platt, "Probabilistic Outputs for Support Vector Machines", 1999. Several classes are calibrated one by one and scaled to sum to 1.
+    The curve has two parameters and needs a few hundred rows. Several classes are calibrated separately and scaled to sum to 1.
+    Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
 
     >>> chances = np.linspace(0.05, 0.95, 50)
     >>> calibrated = platt()((chances > 0.5).astype(float), (chances,))
@@ -37,10 +38,11 @@ def platt() -> Learn:
 
 
 def isotonic() -> Learn:
-    """Fit a rising step function to the predictions; for `second_stage`. It has any rising shape, and needs a thousand rows or more.
+    """Return a learner for `second_stage` that fits a rising step function to predictions.
 
-    Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002; scikit-learn's
-    IsotonicRegression. Several classes are calibrated one by one and scaled to sum to 1.
+    The curve can have any rising shape, but needs at least 1,000 rows. Several classes are calibrated separately and scaled to sum
+    to 1. Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002;
+    IsotonicRegression of scikit-learn.
 
     >>> calibrated = isotonic()(np.array([0.0, 1.0, 0.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
     >>> calibrated((np.array([0.1, 0.25, 0.9]),)).tolist()
@@ -50,9 +52,9 @@ def isotonic() -> Learn:
 
 
 def threshold(metric: Metric) -> Learn:
-    """Find the probability above which a row is of class 1, so that `metric`, a metric of labels, is best; for `second_stage`.
+    """Return a learner for `second_stage` that tunes the probability threshold of class 1 for `metric`, a metric of labels.
 
-    Up to 200 quantiles of the probabilities are tried; of equally good ones the middle one is chosen.
+    Up to 200 quantiles of the probabilities are tried. The middle of all equally good thresholds is returned.
 
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
     >>> learned = threshold(METRICS["f1"])(np.array([0.0, 0.0, 1.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
@@ -61,15 +63,13 @@ def threshold(metric: Metric) -> Learn:
     """
     check_types(Metric, metric=metric)
     if metric.needs != "labels":
-        raise ArgumentError(
-            f"A threshold changes metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave the threshold out."
-        )
+        raise ArgumentError(f"A threshold needs a metric of labels, got {metric.name}, a metric of {metric.needs}. Remove the threshold.")
     return partial(_tune, metric)
 
 
 @frozen
 class Threshold:
-    """The probability above which a row is of class 1; learned by `threshold`.
+    """Probability threshold learned by `threshold`. Rows with a higher probability have class 1.
 
     >>> Threshold(0.3)((np.array([0.2, 0.3, 0.4]),)).tolist()
     [0.0, 0.0, 1.0]
@@ -78,15 +78,16 @@ class Threshold:
     value: float
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Turn probabilities of class 1 into labels, float64[n]."""
+        """Convert probabilities of class 1 to labels, float64[n]."""
         return (_positive(predictions) > self.value).astype(np.float64)
 
 
 def class_weights(metric: Metric) -> Learn:
-    """Find a factor for the probabilities of each class, so that `metric`, a metric of labels, is best; for `second_stage`.
+    """Return a learner for `second_stage` that tunes a factor per class for `metric`, a metric of labels.
 
-    The likeliest class is the best answer for accuracy; for macro F1, for example, rare classes must win more often. Starting from 1, the
-    factor of one class after the other is halved, doubled, and so on, as long as that helps, in two passes over the classes.
+    The factors multiply the class probabilities. Without factors, the likeliest class maximises accuracy, but metrics such as macro
+    F1 need rare classes more often. All factors start at 1. Two passes over the classes multiply one factor at a time by 1/4, 1/2,
+    2, 4 and so on, and keep improvements.
 
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
     >>> chances = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0], [0.7, 0.1, 0.2]])
@@ -98,13 +99,15 @@ def class_weights(metric: Metric) -> Learn:
     """
     check_types(Metric, metric=metric)
     if metric.needs != "labels":
-        raise ArgumentError(f"Factors of classes change metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave them out.")
+        raise ArgumentError(
+            f"Class weights need a metric of labels, got {metric.name}, a metric of {metric.needs}. Remove the class weights."
+        )
     return partial(_weigh, metric)
 
 
 @frozen
 class ClassWeights:
-    """Factors of the probabilities of classes; learned by `class_weights`.
+    """Factors of the class probabilities, learned by `class_weights`.
 
     >>> ClassWeights((1.0, 3.0, 1.0))((np.array([[0.5, 0.25, 0.25]]),)).round(3).tolist()
     [[0.333, 0.5, 0.167]]
@@ -113,14 +116,14 @@ class ClassWeights:
     factors: tuple[float, ...]
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Weigh the probabilities of one model, float64[n, C]; they sum to 1."""
+        """Multiply the probabilities of one model, float64[n, C], by the factors, and scale rows to sum to 1."""
         weighed = _of_classes(predictions) * np.array(self.factors)
         total = weighed.sum(axis=1, keepdims=True)
         return np.asarray(np.where(total > 0, weighed / np.where(total > 0, total, 1), 1 / weighed.shape[1]))
 
 
 def _of_classes(predictions: tuple[Numbers, ...]) -> Numbers:
-    chances = _only("Class weights", predictions)
+    chances = _single_model("Class weights", predictions)
     if chances.ndim != 2:
         raise ArgumentError(f"Class weights need probabilities of every class, [N, C], got {list(chances.shape)}.")
     return chances
@@ -132,22 +135,24 @@ def _weigh(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -
     known, truth, factors = chances[rows], targets[rows], np.ones(chances.shape[1])
     best = metric(truth, known.argmax(axis=1))
     for kind in [*range(len(factors))] * _PASSES:
-        tried = np.repeat(factors[None], len(_FACTORS), axis=0)
-        tried[:, kind] *= _FACTORS
-        for each in tried:
-            if metric.better(found := metric(truth, (known * each).argmax(axis=1)), best):
-                best, factors = found, each
+        candidates = np.repeat(factors[None], len(_FACTORS), axis=0)
+        candidates[:, kind] *= _FACTORS
+        for candidate in candidates:
+            if metric.better(value := metric(truth, (known * candidate).argmax(axis=1)), best):
+                best, factors = value, candidate
     return ClassWeights(tuple(factors.tolist()))
 
 
-def _only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
+def _single_model(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
     if len(predictions) != 1:
-        raise ArgumentError(f"{function} takes the predictions of one model, got {len(predictions)}. Combine them first: ensembles.mean.")
+        raise ArgumentError(
+            f"{function} takes the predictions of one model, got {len(predictions)}. Combine the models first: ensembles.mean."
+        )
     return predictions[0]
 
 
 def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-    chances = _only("Calibration", predictions)
+    chances = _single_model("Calibration", predictions)
     if chances.ndim == 1:
         return Calibrated((fit(targets, chances),))
     return Calibrated(tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
@@ -155,29 +160,28 @@ def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predi
 
 @frozen
 class Calibrated:
-    """Probabilities by a curve, or one for each class; learned by `platt` and `isotonic`."""
+    """Calibration learned by `platt` or `isotonic`: a single curve, or one curve per class."""
 
     curves: tuple[Curve, ...]
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Calibrate the probabilities of one model, float64[n] or [n, C]."""
-        chances = _only("Calibration", predictions)
+        chances = _single_model("Calibration", predictions)
         if chances.ndim == 1:
             return np.asarray(self.curves[0](chances))
-        each = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
-        total = each.sum(axis=1, keepdims=True)
-        return np.asarray(np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1]))
+        calibrated = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
+        total = calibrated.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, calibrated / np.where(total > 0, total, 1), 1 / calibrated.shape[1]))
 
 
 @frozen
 class Logistic:
-    """A logistic curve of the log-odds."""
+    """Logistic curve of the log-odds."""
 
     slope: float
     intercept: float
 
     def __call__(self, chances: Numbers) -> Numbers:
-        """Return probabilities, float64[n]."""
         return np.asarray(1 / (1 + np.exp(-np.clip(self.slope * _log_odds(chances) + self.intercept, -500, 500))), np.float64)
 
 
@@ -199,10 +203,10 @@ def _log_odds(chances: Numbers) -> Numbers:
 
 
 def _positive(predictions: tuple[Numbers, ...]) -> Numbers:
-    """Return the probabilities of class 1 of two, [n], from one array [n] or [n, 2]."""
-    chances = _only("A threshold", predictions)
+    """Return the probabilities of class 1, [n], from a single array [n] or [n, 2]."""
+    chances = _single_model("A threshold", predictions)
     if chances.ndim == 2 and chances.shape[1] != 2:
-        raise ArgumentError(f"A threshold is for two classes, got {chances.shape[1]}.")
+        raise ArgumentError(f"A threshold needs two classes, got {chances.shape[1]}. Use class_weights.")
     chances = chances[:, 1] if chances.ndim == 2 else chances
     if len(chances) and not (chances.min() >= 0 and chances.max() <= 1):
         raise ArgumentError(f"A threshold needs probabilities, got values from {chances.min():g} to {chances.max():g}.")
@@ -213,7 +217,7 @@ def _tune(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) ->
     chances = _positive(predictions)
     levels = np.unique(np.quantile(chances, np.linspace(0, 1, _CANDIDATES + 1), method="nearest"))
     between = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else np.array([0.5])
-    scores = np.array([metric(targets, chances > each) for each in between])
+    scores = np.array([metric(targets, chances > level) for level in between])
     best = scores.max() if metric.greater_is_better else scores.min()
     equal = between[scores == best]
     return Threshold(float(equal[len(equal) // 2]))

@@ -1,7 +1,7 @@
 """Ensembles: means, votes, greedy selection and stacking.
 
-`mean`, `rank`, `vote` and the functions that `weighted` returns take a sequence of predictions [N] or [N, C], one a model. `greedy` and
-`stacking` learn from out-of-fold predictions by `second_stage`, which scores them on folds that they did not learn from.
+`mean`, `rank`, `vote` and the results of `weighted` take a sequence of predictions, one array [N] or [N, C] per model. `greedy`
+and `stacking` learn from out-of-fold predictions in `second_stage`, and are scored on other folds.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from mlxfp.support.optional import optional
 
 
 def mean(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Average predictions of one shape.
+    """Average predictions with equal shapes.
 
     >>> mean([[0.25, 0.5], [0.75, 0.5]]).tolist()
     [0.5, 0.5]
@@ -29,7 +29,9 @@ def mean(predictions: Sequence[ArrayLike]) -> Numbers:
 
 
 def rank(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Average the ranks of predictions among the rows, from 0 to 1; ties get their mean rank. For metrics of order and any scales.
+    """Average the ranks of the rows over models, scaled to the range from 0 to 1. Ties get the mean rank.
+
+    Ranks suit metrics that depend only on order, and models with different scales.
 
     >>> rank([[0.1, 0.2, 0.3], [10, 30, 20]]).round(3).tolist()
     [0.333, 0.833, 0.833]
@@ -40,43 +42,43 @@ def rank(predictions: Sequence[ArrayLike]) -> Numbers:
 
 
 def vote(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Return the label that most models give each row, [N], the lowest of tied ones; predictions are labels or probabilities.
+    """Return the most frequent label per row, [N]. Ties go to the lowest label. Predictions are labels or probabilities.
 
     >>> vote([[0.9, 0.2], [0.6, 0.3], [0.1, 0.8]]).tolist()
     [1.0, 0.0]
     """
-    labels = np.stack([labels_of(each) for each in _stack(predictions)])
+    labels = np.stack([labels_of(values) for values in _stack(predictions)])
     kinds = np.unique(labels)
     return np.asarray(kinds[(labels[:, :, None] == kinds).sum(axis=0).argmax(axis=1)])
 
 
 def weighted(weights: Sequence[float]) -> "Weighted":
-    """Average predictions with weights, one a model, scaled to sum to 1.
+    """Return a function that averages predictions with one weight per model. Weights are scaled to sum to 1.
 
     >>> weighted([3, 1])([[1.0, 0.0], [0.0, 0.0]]).tolist()
     [0.75, 0.0]
     """
     array = finite_numbers("The weights", weights)
     if array.ndim != 1 or not array.size or array.min() < 0 or array.sum() <= 0:
-        raise ArgumentError(f"weights must be at least one number, none of them negative and not all 0, got {weights!r:.60}.")
+        raise ArgumentError(f"weights must be numbers of at least 0 with a sum above 0, got {weights!r:.60}.")
     return Weighted(tuple((array / array.sum()).tolist()))
 
 
 @frozen
 class Weighted:
-    """A weighted average; made by `weighted` and learned by `greedy`. The weights sum to 1."""
+    """Weighted average of predictions, created by `weighted` or learned by `greedy`. The weights sum to 1."""
 
     weights: tuple[float, ...]
 
     def __call__(self, predictions: Sequence[ArrayLike]) -> Numbers:
-        """Average predictions, one array a model."""
+        """Average predictions, one array per model."""
         if len(predictions) != len(self.weights):
-            raise ArgumentError(f"There are weights for {len(self.weights)} models, and predictions of {len(predictions)}. Give as many.")
+            raise ArgumentError(f"There are {len(self.weights)} weights for {len(predictions)} models. Give one weight per model.")
         return np.asarray(np.tensordot(np.array(self.weights), _stack(predictions), axes=1))
 
 
 def fixed(combine: Combine) -> Learn:
-    """Learn nothing, so that `second_stage` scores `mean`, `rank`, `vote` or a `weighted` on out-of-fold predictions.
+    """Return a learner that learns nothing: `second_stage` then scores `mean`, `rank`, `vote` or a `weighted` average.
 
     >>> fixed(mean)(np.array([0.0, 1.0]), ()) is mean
     True
@@ -86,10 +88,10 @@ def fixed(combine: Combine) -> Learn:
 
 
 def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
-    """Average models, each as often as it improves `metric`; for `second_stage`.
+    """Return a learner for `second_stage` that selects models greedily and averages the selected models.
 
-    Every round adds the model that makes the average best; the best average of all rounds is kept. Caruana et al., "Ensemble Selection
-    from Libraries of Models", 2004.
+    Every round adds the model with the best resulting `metric`. A model can be added several times. The best average of all rounds
+    is returned. Caruana et al., "Ensemble Selection from Libraries of Models", 2004.
 
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
     >>> targets = np.array([0.0, 1.0, 2.0])
@@ -102,10 +104,10 @@ def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
 
 
 def stacking(estimator: Any) -> Learn:
-    """Fit a scikit-learn estimator to the predictions of all models as columns; for `second_stage`.
+    """Return a learner for `second_stage` that fits a scikit-learn estimator with the predictions of all models as columns.
 
-    The estimator is cloned for every fit. A classifier (an estimator with `predict_proba`) gives the probability of class 1, [n], for two
-    classes, else [n, C]; other estimators give values [n]. Wolpert, "Stacked Generalization", 1992.
+    The estimator is cloned for every fit. Classifiers (estimators with `predict_proba`) return probabilities: [n] for class 1 of
+    two classes, otherwise [n, C]. Other estimators return values [n]. Wolpert, "Stacked Generalization", 1992.
 
     >>> from sklearn.linear_model import Ridge
     >>> targets = np.array([0.0, 1.0, 2.0])
@@ -113,7 +115,7 @@ def stacking(estimator: Any) -> Learn:
     [4.0]
     """
     if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
-        raise ArgumentError(f"stacking takes a scikit-learn estimator, got {estimator!r:.60}. Make one, such as LogisticRegression().")
+        raise ArgumentError(f"stacking takes a scikit-learn estimator, got {estimator!r:.60}. Create one, such as LogisticRegression().")
     return partial(_stacking, estimator)
 
 
@@ -126,17 +128,17 @@ def _greedy(metric: Metric, rounds: int, targets: Numbers, predictions: tuple[Nu
     total, chosen = np.zeros(stacked.shape[1:]), np.zeros(len(stacked))
     best, best_score = chosen, None
     for size in range(1, rounds + 1):
-        scores = [metric(targets, (total + each) / size) for each in stacked]
-        place = int(np.argmax(scores) if metric.greater_is_better else np.argmin(scores))
-        total, chosen = total + stacked[place], chosen + np.eye(len(stacked))[place]
-        if best_score is None or metric.better(scores[place], best_score):
-            best, best_score = chosen, scores[place]
+        scores = [metric(targets, (total + values) / size) for values in stacked]
+        index = int(np.argmax(scores) if metric.greater_is_better else np.argmin(scores))
+        total, chosen = total + stacked[index], chosen + np.eye(len(stacked))[index]
+        if best_score is None or metric.better(scores[index], best_score):
+            best, best_score = chosen, scores[index]
     return weighted(best.tolist())
 
 
 def _stacking(estimator: Any, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     clone = optional("sklearn.base", extra="kaggle", needed_by="stacking").clone
-    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0  # 0 if it gives values
+    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0  # 0 for regressors
     return partial(_predict, clone(estimator).fit(np.column_stack(predictions), targets), classes)
 
 
@@ -144,13 +146,13 @@ def _predict(model: Any, classes: int, predictions: tuple[Numbers, ...]) -> Numb
     columns = np.column_stack(predictions)
     if not classes:
         return np.asarray(model.predict(columns), np.float64)
-    chances = np.zeros((len(columns), classes))  # the model has no column for a class without training rows
+    chances = np.zeros((len(columns), classes))  # the model has no column for classes without training rows
     chances[:, model.classes_.astype(np.int64)] = model.predict_proba(columns)
     return chances[:, 1] if classes == 2 else chances
 
 
 def _stack(predictions: Sequence[ArrayLike]) -> Numbers:
-    arrays = [finite_numbers(f"The predictions of model {place}", each) for place, each in enumerate(predictions)]
+    arrays = [finite_numbers(f"The predictions of model {index}", values) for index, values in enumerate(predictions)]
     if not arrays or len({array.shape for array in arrays}) > 1 or arrays[0].ndim not in (1, 2):
-        raise ArgumentError(f"Predictions of one shape, [N] or [N, C], are needed, got {[list(array.shape) for array in arrays]}.")
+        raise ArgumentError(f"All predictions must have the same shape, [N] or [N, C], got {[list(array.shape) for array in arrays]}.")
     return np.stack(arrays)

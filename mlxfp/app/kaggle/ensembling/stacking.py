@@ -1,4 +1,4 @@
-"""Learning from out-of-fold predictions: ensembles, thresholds and calibration, scored on folds that they did not learn from."""
+"""Second-stage models: ensembles, thresholds and calibration, learned from out-of-fold predictions and scored on other folds."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ Learn = Callable[[Numbers, tuple[Numbers, ...]], Combine]
 
 @frozen
 class SecondStage:
-    """A function learned from predictions, and its own out-of-fold predictions, to score it; made by `second_stage`.
+    """Learned function of predictions, with out-of-fold predictions for scoring. `second_stage` creates instances.
 
     >>> from mlxfp.app.kaggle.ensembling.ensembles import fixed, mean
     >>> from mlxfp.app.kaggle.validation.folds import custom
@@ -32,22 +32,25 @@ class SecondStage:
     oof: OutOfFold
 
     def predict(self, *predictions: ArrayLike) -> Numbers:
-        """Apply the function that was learned on all rows to predictions of new rows: one array a model, in the order of the models.
+        """Apply the function to predictions of new rows, one array per model in model order. The function was learned on all rows.
 
-        For a model that was trained once in each fold, pass the mean over its folds (`ensembles.mean`).
+        If a model was trained once per fold, pass the mean over the folds (`ensembles.mean`).
         """
         return combined(self.combine, predictions)
 
 
 def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
-    """Learn from out-of-fold predictions of one or more models.
+    """Learn a function of the out-of-fold predictions of one or more models.
 
-    `learn(targets, predictions)` takes targets [n] and a tuple of one array [n] or [n, C] a model, and returns a function from such a
-    tuple to predictions. It is called once for each fold, with the rows of the other folds, to predict the rows of that fold (folds in time
-    learn from earlier folds only, so the first has no predictions), and once with all rows, for new rows. So no row is scored by a function
-    that was learned from it.
+    `learn(targets, predictions)` receives targets [n] and a tuple with one array [n] or [n, C] per model. `learn` returns a
+    function from such a tuple to predictions.
 
-    Raises `ArgumentError` for models of different folds or targets: one would have trained on the validation rows of another.
+    For each fold, `learn` is called with the rows of the other folds, and the result predicts the rows of the fold. Therefore no
+    row is scored by a function learned from the row. For folds in time, only earlier folds are used, and the first fold has no
+    predictions. A final call with all rows gives the function for new rows.
+
+    Raises `ArgumentError` for models with different folds or targets. Otherwise one model would have trained on validation rows of
+    another.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> from mlxfp.app.kaggle.validation.out_of_fold import score
@@ -67,7 +70,7 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
     check_same(oofs)
     folds, targets = oofs[0].folds, oofs[0].targets
     if folds.count < 2:
-        raise ArgumentError(f"second_stage learns from the other folds, and there is only one in {folds!r}. Use at least two.")
+        raise ArgumentError(f"second_stage needs at least two folds, got {folds!r}. Use more folds.")
     scored = (
         folds if not folds.forward else Folds("time", np.maximum(folds.assignments - 1, -1), folds.units, forward=True, groups=folds.groups)
     )
@@ -81,11 +84,11 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
 
 
 def combined(combine: Combine, predictions: Sequence[ArrayLike]) -> Numbers:
-    """Check predictions of one shape, combine them, and check that there is one for each row."""
-    arrays = tuple(finite_numbers(f"The predictions of model {place}", each) for place, each in enumerate(predictions))
+    """Check predictions for equal length, combine them, and check the length of the result."""
+    arrays = tuple(finite_numbers(f"The predictions of model {index}", values) for index, values in enumerate(predictions))
     if not arrays or len({len(array) for array in arrays}) > 1:
-        raise ArgumentError(f"Predictions of one set of rows are needed, got arrays of {[list(array.shape) for array in arrays]}.")
-    made = combine(arrays)
-    if len(made) != len(arrays[0]):
-        raise ArgumentError(f"Combining predictions of {len(arrays[0])} rows gave {len(made)}. Return one for each row.")
-    return made
+        raise ArgumentError(f"All predictions must have the same number of rows, got the shapes {[list(array.shape) for array in arrays]}.")
+    result = combine(arrays)
+    if len(result) != len(arrays[0]):
+        raise ArgumentError(f"Combining predictions of {len(arrays[0])} rows gave {len(result)} rows. Return one prediction per row.")
+    return result

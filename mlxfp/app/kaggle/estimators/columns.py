@@ -1,4 +1,7 @@
-"""The columns of a table as numbers for estimators, fitted on training rows: numbers, dates, categories, and texts as counts of words."""
+"""Conversion of table columns to numbers for estimators, fitted on training rows.
+
+The columns hold numbers, dates, categories and texts. Texts become word counts.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,19 +23,19 @@ from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
-# codes: missing values are NaN and categories are numbers; scaled: no missing values, categories one-hot, texts as components;
-# sparse: the same with all counts of words.
+# codes: missing values are NaN, categories are numbers. scaled: missing values are filled, categories are one-hot, texts are
+# components. sparse: as scaled, but with all word counts.
 Layout = Literal["codes", "scaled", "sparse"]
 
-_COMPONENTS = 16  # of each kind of counts of a text column, where estimators take dense numbers; 8 to 32 score alike
-_LARGEST = 1e30  # larger numbers are cut off here: squares must be finite, and trees of scikit-learn read float32
-_TYPICAL = 16  # training rows that stand for values missing only in new rows
-_RARE = 2  # rows that a category needs for a one-hot column of its own; rarer ones share one
+_COMPONENTS = 16  # components per kind of word count for dense inputs; 8 to 32 components give similar scores
+_LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
+_TYPICAL = 16  # training rows that replace values missing only in new rows
+_RARE = 2  # minimum rows of a category for its own one-hot column; rarer categories share a column
 
 
 @frozen
 class Categories:
-    """The categories of a column in training rows, numbers in their order."""
+    """Sorted distinct categories of a column in the training rows. The index of a category is its code."""
 
     column: str
     values: tuple[str, ...]
@@ -40,10 +43,10 @@ class Categories:
 
 @frozen(eq=False)
 class Columns:
-    """Rows to numbers, as `fit_columns` fitted them.
+    """Fitted conversion of rows to numbers. `fit_columns` creates instances.
 
-    `texts` are the columns of texts with their counts of words, and `scaler` is the fitted transformer of scikit-learn that fills,
-    scales and makes one-hot what is not a text, where the estimator needs that.
+    `texts` holds text columns with their word counts. `scaler` is the scikit-learn transformer for all other columns, or None if
+    the estimator needs no scaling.
     """
 
     layout: Layout
@@ -55,35 +58,38 @@ class Columns:
     typical: NDArray[np.float64] | None = field(default=None, repr=False)  # float64[T, F]: some training rows of `table`
 
     def __call__(self, rows: Dataset[Any]) -> Any:
-        """Return float64[N, F], or a sparse matrix: numbers, then dates, then categories, then texts."""
+        """Return float64[N, F] or a sparse matrix. Column order: numbers, dates, categories, texts."""
         batch = _read(rows, self.names)
         texts = {name: _texts(batch, name) for name, _ in self.texts}
         return self.joined(self.table(batch), [counts(texts[name]) for name, counts in self.texts])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that are read."""
-        coded = (each.column for each in self.categories)
+        """Names of the columns to read."""
+        coded = (categories.column for categories in self.categories)
         return tuple(dict.fromkeys((*self.numbers, *self.dates, *coded, *(name for name, _ in self.texts))))
 
     @property
     def measured(self) -> int:
-        """How many numbers of a row come before its categories."""
+        """Number of features before the categories."""
         return len(self.numbers) + PARTS * len(self.dates)
 
     @property
     def coded(self) -> tuple[int, ...]:
-        """The places of the categories among the numbers of a row, in the layout codes."""
+        """Feature indices of the categories, in the layout "codes"."""
         return tuple(range(self.measured, self.measured + len(self.categories)))
 
     def table(self, batch: RecordBatch) -> NDArray[np.float64]:
-        """Return numbers, parts of dates and codes of categories, float64[N, F]; NaN for missing, infinite and unknown ones."""
+        """Return numbers, date parts and category codes as float64[N, F]. Missing, infinite and unknown values are NaN."""
         numbers = [as_floats(batch.column(name)) for name in self.numbers]
-        codes = [as_floats(pc.index_in(spell(batch, each.column), pa.array(each.values, pa.string()))) for each in self.categories]
+        codes = [
+            as_floats(pc.index_in(spell(batch, categories.column), pa.array(categories.values, pa.string())))
+            for categories in self.categories
+        ]
         dates = [column for name in self.dates for column in date_numbers(spell(batch, name)).T]
-        every = [*numbers, *dates, *codes]
-        made = np.stack(every, axis=1) if every else np.empty((batch.num_rows, 0))
-        return np.where(np.isinf(made), np.nan, np.clip(made, -_LARGEST, _LARGEST))
+        parts = [*numbers, *dates, *codes]
+        features = np.stack(parts, axis=1) if parts else np.empty((batch.num_rows, 0))
+        return np.where(np.isinf(features), np.nan, np.clip(features, -_LARGEST, _LARGEST))
 
     def novel(self, numbers: Any) -> NDArray[np.bool_]:
         """Return bool[N, F], true for cells without a value in columns that always have one in the training rows.
@@ -93,10 +99,10 @@ class Columns:
         if self.typical is None:
             return np.zeros((numbers.shape[0], 0), bool)
         complete = ~np.isnan(self.typical).any(axis=0)
-        return np.asarray(np.isnan(numbers[:, : len(complete)]) & complete)
+        return np.asarray(np.isnan(numbers[:, : self.typical.shape[1]]) & complete)
 
     def joined(self, table: NDArray[np.float64], texts: Sequence[Any]) -> Any:
-        """Join what `table` gives, scaled if needed, and the numbers of the texts."""
+        """Scale the result of `table` if needed, and append the text features."""
         numbers = table if self.scaler is None else self.scaler.transform(table)
         if self.layout == "sparse":
             sparse = optional("scipy.sparse", extra="kaggle", needed_by="Words as counts")
@@ -105,9 +111,10 @@ class Columns:
 
 
 def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: int = 0, parts: bool = True) -> tuple[Columns, Any]:
-    """Fit the columns of a spec on training rows, and return what they give for these rows as well; `parts` is that of `fit_word_counts`.
+    """Fit the conversion of the columns of a spec. Return the conversion and the converted training rows.
 
-    Raises `SchemaError` for rows without a column of the spec, and `DataError` where the columns say nothing: no row, or no value.
+    `parts` is an argument of `fit_word_counts`. Raises `SchemaError` for missing columns, and `DataError` if no row or no value
+    exists.
     """
     names = [column.name for column in spec.columns]
     check_columns(names, schema(rows).names, "estimator")
@@ -116,21 +123,22 @@ def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: 
         kind: [column.name for column in spec.columns if column.type == kind] for kind in ("numerical", "categorical", "text")
     }
     numbers = tuple(name for name in kinds["numerical"] if batch.column(name).null_count < batch.num_rows)
-    # Where all counts of words are taken, those of dates say the same: 2024-, 2024-05.
+    # Sparse word counts already contain parts of dates, such as "2024-" and "2024-05".
     dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
     dates = tuple(name for name in dated if are_dates(spell(batch, name)))
     named, texts = ([name for name in kinds[kind] if name not in dates] for kind in ("categorical", "text"))
-    made = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
+    columns = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
     count = partial(fit_word_counts, components=0 if layout == "sparse" else _COMPONENTS, seed=seed, parts=parts)
-    fitted = [(name, each) for name in texts for each in count(_texts(batch, name))]
-    table = made.table(batch)
-    scaler = None if layout == "codes" or not table.shape[1] else _scaler(made).fit(table)
+    fitted = [(name, result) for name in texts for result in count(_texts(batch, name))]
+    table = columns.table(batch)
+    scaler = None if layout == "codes" or not table.shape[1] else _scaler(columns).fit(table)
     counts = tuple((name, counts) for name, (counts, _) in fitted)
-    made = Columns(layout, made.numbers, made.categories, counts, scaler, dates, _typical(table, seed) if layout == "codes" else None)
-    joined = made.joined(table, [weighted for _, (_, weighted) in fitted])
+    typical = _typical(table, seed) if layout == "codes" else None
+    columns = Columns(layout, columns.numbers, columns.categories, counts, scaler, dates, typical)
+    joined = columns.joined(table, [weighted for _, (_, weighted) in fitted])
     if 0 in joined.shape:
-        raise DataError(f"An estimator needs rows with values to learn from, got {rows!r}, which have none in {', '.join(names)}.")
-    return made, joined
+        raise DataError(f"An estimator needs training rows with values, but {rows!r} has none in the columns {', '.join(names)}.")
+    return columns, joined
 
 
 def _read(rows: Dataset[Any], names: tuple[str, ...]) -> RecordBatch:
@@ -143,8 +151,8 @@ def _texts(batch: RecordBatch, name: str) -> list[str]:
 
 
 def _categories(batch: RecordBatch, name: str) -> Categories:
-    found = pc.drop_null(spell(batch, name)).unique()
-    return Categories(name, tuple(sorted(found.to_pylist(), key=float if are_numbers(found) else str)))
+    values = pc.drop_null(spell(batch, name)).unique()
+    return Categories(name, tuple(sorted(values.to_pylist(), key=float if are_numbers(values) else str)))
 
 
 def _typical(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
@@ -154,7 +162,7 @@ def _typical(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
 
 
 def _scaler(columns: Columns) -> Any:
-    """Make the transformer: numbers with the median in place of missing ones, which are marked, and categories one-hot."""
+    """Return a transformer that fills missing numbers with the median, adds indicator columns, and one-hot encodes categories."""
     compose, impute, preprocessing, pipeline = (
         optional(f"sklearn.{name}", extra="kaggle", needed_by="estimator") for name in ("compose", "impute", "preprocessing", "pipeline")
     )

@@ -1,4 +1,4 @@
-"""Dates of a table as numbers: the day, counted, and its place in the year, the month and the week."""
+"""Conversion of dates to numbers: days since 1970, month, day, weekday and hour."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,11 +6,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _ISO = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?)?$"
-PARTS = 5  # numbers of a date
+PARTS = 5  # numbers per date
 
 
 def are_dates(texts: pa.Array) -> bool:
-    """Whether all texts of an array are dates, perhaps with a time, such as 2026-11-23 or 2026-11-23 18:30.
+    """Return True if all texts are ISO dates, optionally with a time: 2026-11-23 or 2026-11-23 18:30.
 
     >>> are_dates(pa.array(["2026-11-23", None, "2026-11-23T18:30"])), are_dates(pa.array(["2026"]))
     (True, False)
@@ -20,9 +20,9 @@ def are_dates(texts: pa.Array) -> bool:
 
 
 def date_numbers(texts: pa.Array) -> NDArray[np.float64]:
-    """Return days since 1970 with their fraction, month, day of the month, weekday (0: Monday) and hour, float64[N, 5].
+    """Return float64[N, 5]: fractional days since 1970, month, day of the month, weekday (0 is Monday), hour.
 
-    What is missing or no date is NaN. The 30th of February is counted as the day two days after the 28th.
+    Missing and invalid dates are NaN. February 30 counts as the second day after February 28.
 
     >>> date_numbers(pa.array(["1970-01-05 12:00", None])).tolist()
     [[4.5, 1.0, 5.0, 0.0, 12.0], [nan, nan, nan, nan, nan]]
@@ -38,5 +38,5 @@ def date_numbers(texts: pa.Array) -> NDArray[np.float64]:
 
 
 def _hours(time: str) -> float:
-    """Return the hours of a time such as 18:30, or of none."""
-    return sum(float(part) / 60**place for place, part in enumerate(time.split(":"))) if time else 0.0
+    """Return the hours since midnight, 0 without a time."""
+    return sum(float(part) / 60**power for power, part in enumerate(time.split(":"))) if time else 0.0

@@ -1,4 +1,4 @@
-"""Fitted estimators in folders: plain values and arrays, and the models in formats that hold data and no code."""
+"""Saving and loading of fitted estimators: JSON values, arrays, and models in data-only formats."""
 
 import json
 from io import BytesIO
@@ -31,7 +31,7 @@ class _Texts:
 
 @frozen
 class _Recipe:
-    """All of a fitted estimator that is neither an array nor a model."""
+    """Plain values of a fitted estimator, without arrays and models."""
 
     spec: DatasetSpec
     layout: Layout
@@ -45,12 +45,14 @@ class _Recipe:
 
 
 def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None:
-    """Write a fitted estimator to a folder, which is made if needed; equal estimators are equal bytes.
+    """Write a fitted estimator to a folder, which is created if needed. Equal estimators produce equal bytes.
 
-    `recipe.json` has the spec and what is known of each column. The models are `model-1` and so on, one a target, in the format of their
-    library: `.txt` for LightGBM, `.json` for XGBoost, `.cbm` for CatBoost, `.skops` for scikit-learn, which these libraries and skops read.
-    What texts and scaled columns need is in `model-texts.npz` and `model-columns.skops`. Raises `ArgumentError` for a model of
-    scikit-learn that skops does not know to hold data only.
+    - `recipe.json`: the spec and the preprocessing of each column;
+    - `model-1` and so on: one model per target, in the format of the library: `.txt` (LightGBM), `.json` (XGBoost), `.cbm`
+      (CatBoost) or `.skops` (scikit-learn);
+    - `model-texts.npz` and `model-columns.skops`: preprocessing of texts and scaled columns.
+
+    Raises `ArgumentError` for a scikit-learn model with types that are not known to be plain data.
 
     >>> from sklearn.linear_model import Ridge
     >>> from tempfile import TemporaryDirectory
@@ -63,13 +65,13 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
     ...     load_estimator(folder)(fp.from_table({"size": [2.0]})).round(6).tolist()
     [20.0]
     """
-    place, columns = Path(folder), fitted.columns
-    place.mkdir(parents=True, exist_ok=True)
+    path, columns = Path(folder), fitted.columns
+    path.mkdir(parents=True, exist_ok=True)
     for number, target in enumerate(fitted.targets, 1):
-        with written_whole(_model_file(place, number, target.package)) as file:
+        with written_whole(_model_file(path, number, target.package)) as file:
             target.library.save(target.model, file)
     if columns.scaler is not None:
-        with written_whole(place / _SCALER) as file:
+        with written_whole(path / _SCALER) as file:
             dump(columns.scaler, file)
     if columns.texts:
         arrays = {
@@ -78,7 +80,7 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
             for name in ("kept", "weights", "components")
             if (array := getattr(counts, name)) is not None
         }
-        with written_whole(place / _ARRAYS) as file:
+        with written_whole(path / _ARRAYS) as file:
             np.savez(file, allow_pickle=False, **arrays)
     about = _Recipe(
         fitted.spec,
@@ -94,27 +96,28 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
         else tuple(tuple(None if value != value else value for value in row) for row in columns.typical.tolist()),
     )
     text = json.dumps(unstructure(about), indent=2, ensure_ascii=False) + "\n"
-    write_whole(place / RECIPE, text.encode("utf-8"))  # last: a folder with it is whole
+    write_whole(path / RECIPE, text.encode("utf-8"))  # written last: a folder with recipe.json is complete
 
 
 def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
-    """Read a fitted estimator from a folder of `save_estimator`; nothing in it is unpickled, or run.
+    """Read a fitted estimator from a folder of `save_estimator`, without unpickling or running code.
 
-    Raises `MissingFileError` for a folder without one, `DataError` for damaged files, and `MissingExtraError` without its library.
+    Raises `MissingFileError` for a folder without an estimator, `DataError` for damaged files, and `MissingExtraError` for a
+    missing library.
 
     >>> load_estimator("no such folder")
     Traceback (most recent call last):
-    mlxfp.support.errors.MissingFileError: 'no such folder' holds no estimator: it has no recipe.json. Give a folder of save_estimator.
+    mlxfp.support.errors.MissingFileError: 'no such folder' has no estimator: recipe.json is missing. Give a folder of save_estimator.
     """
-    place = Path(folder)
-    if not (place / RECIPE).is_file():
-        raise MissingFileError(f"{str(place)!r} holds no estimator: it has no {RECIPE}. Give a folder of save_estimator.")
+    path = Path(folder)
+    if not (path / RECIPE).is_file():
+        raise MissingFileError(f"{str(path)!r} has no estimator: {RECIPE} is missing. Give a folder of save_estimator.")
     try:
-        values = json.loads((place / RECIPE).read_text("utf-8"))
+        values = json.loads((path / RECIPE).read_text("utf-8"))
     except ValueError as error:
-        raise DataError(f"{place / RECIPE} is damaged: {error}. Save the estimator again.") from error
-    about = structure(values, _Recipe, what=str(place / RECIPE))
-    texts = _read_texts(about, place / _ARRAYS) if about.texts else ()
+        raise DataError(f"{path / RECIPE} is damaged: {error}. Save the estimator again.") from error
+    about = structure(values, _Recipe, what=str(path / RECIPE))
+    texts = _read_texts(about, path / _ARRAYS) if about.texts else ()
     columns = Columns(
         about.layout,
         about.numbers,
@@ -124,10 +127,10 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
         typical=np.array(about.typical, np.float64) if about.typical else None,
     )
     if about.layout != "codes" and (about.numbers or about.categories or about.dates):
-        columns = evolve(columns, scaler=load(place / _SCALER))
+        columns = evolve(columns, scaler=load(path / _SCALER))
     targets = []
     for number, (package, classes) in enumerate(zip(about.packages, about.classes, strict=True), 1):
-        model = LIBRARIES[package].load(_model_file(place, number, package), classed=about.spec.task.has_classes)
+        model = LIBRARIES[package].load(_model_file(path, number, package), classed=about.spec.task.has_classes)
         targets.append(FittedTarget(package, classes, model))
     return FittedEstimator(about.spec, columns, tuple(targets))
 
@@ -138,12 +141,12 @@ def _model_file(folder: Path, number: int, package: str) -> Path:
 
 def _read_texts(about: _Recipe, path: Path) -> tuple[tuple[str, WordCounts], ...]:
     try:
-        # From memory: numpy leaves a damaged file open.
+        # Read from memory, because numpy does not close a damaged file.
         with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays: dict[str, Any] = dict(file)
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise DataError(f"{path} is missing or damaged: {error}. Save the estimator again.") from error
     return tuple(
-        (text.column, WordCounts(text.analyzer, arrays[f"{place}-kept"], arrays[f"{place}-weights"], arrays.get(f"{place}-components")))
-        for place, text in enumerate(about.texts)
+        (text.column, WordCounts(text.analyzer, arrays[f"{index}-kept"], arrays[f"{index}-weights"], arrays.get(f"{index}-components")))
+        for index, text in enumerate(about.texts)
     )

@@ -1,4 +1,4 @@
-"""Estimators of other libraries as members: fitted to the columns of a table, with all that prediction needs."""
+"""Estimators of other libraries as members of an ensemble, fitted to the columns of a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.columns import Columns, Layout, fit_columns
-from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, Examples, Library, one_decides, threads
+from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, Examples, Library, limited_threads, threads
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers, finite_numbers
@@ -18,19 +18,24 @@ from mlxfp.support.optional import optional
 
 
 def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patience: int = 50, seed: int = 0) -> "Estimator":
-    """Make a `fit` for `cross_validate` of an estimator of scikit-learn, LightGBM, CatBoost or XGBoost.
+    """Return a `fit` for `cross_validate` from a scikit-learn, LightGBM, CatBoost or XGBoost estimator.
 
-    All that it needs is fitted on the training rows: categories get codes, or one-hot columns, as the library takes them; missing numbers
-    stay missing, or get the median and a mark; texts count by their words and parts of words (TF-IDF), whole where the estimator takes
-    sparse numbers and no missing ones, else as the first 16 components. Targets are learned as logarithms if the metric of the spec is one
-    of logarithms. Classes are predicted as probabilities: [N] of the second of two, else [N, C] in the order of the spec.
+    All preprocessing is fitted on the training rows. The estimator decides the encoding:
 
-    `model` has its parameters and is not fitted; it is cloned for every fit. Where they are not set, its seed is `seed` and its threads
-    are the cores that other programs leave free, or one for small tables. `weight` names a column of the training rows with their
-    weights. Where `cross_validate` sets rows aside to stop early, `patience` is after how many rounds without improvement.
+    - categories become codes or one-hot columns;
+    - missing numbers stay missing, or are replaced by the median and marked in an extra column;
+    - texts become TF-IDF counts of words and character n-grams. Estimators without missing-value support that accept sparse
+      matrices get all counts, other estimators get 16 components;
+    - targets become logarithms if the metric of the spec is logarithmic.
 
-    Raises `ArgumentError` for a model that does not fit the targets of the spec, or has no probabilities, and `MissingExtraError` without
-    scikit-learn.
+    Classes are predicted as probabilities: [N] for the second of two classes, or [N, C] in the class order of the spec.
+
+    `model` must be unfitted, and is cloned for every fit. Parameters of `model` stay, but an unset seed becomes `seed`, and an
+    unset number of threads becomes the number of idle cores (one for small tables). `weight` names a column of row weights.
+    `patience` is the number of rounds without improvement before early stopping.
+
+    Raises `ArgumentError` for a model that is unsuitable for the targets or cannot predict probabilities, and `MissingExtraError`
+    without scikit-learn.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> import mlxfp as fp
@@ -43,27 +48,27 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
     >>> score(run.oof, METRICS["accuracy"]).overall, run.models[0].library
     (1.0, 'sklearn')
 
-    See also: `save_estimator` and `load_estimator`; `model.name=lightgbm` of a run, and `tfidf`, with settings that suit most data.
+    See also: `save_estimator` and `load_estimator`; the settings `model.name=lightgbm` and `model.name=tfidf` of a run.
     """
     if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
-        raise ArgumentTypeError(f"estimator takes a model of scikit-learn's interface, got {model!r:.60}. Make one: LogisticRegression().")
+        raise ArgumentTypeError(
+            f"estimator needs an unfitted scikit-learn estimator, got {model!r:.60}. Create one, such as LogisticRegression()."
+        )
     check_types(DatasetSpec, spec=spec)
     check_positive(patience=patience)
     check_not_negative(seed=seed)
     classed, base = spec.task.has_classes, optional("sklearn.base", extra="kaggle", needed_by="estimator")
     if classed != base.is_classifier(model):
         kind = "a classifier" if classed else "a regressor"
-        raise ArgumentError(f"The targets of {spec.name!r} are {spec.kind}, which needs {kind}, got {type(model).__name__}. Choose one.")
+        raise ArgumentError(f"The targets of {spec.name!r} are {spec.kind} and need {kind}, got {type(model).__name__}. Pass {kind}.")
     if classed and not hasattr(model, "predict_proba"):
-        raise ArgumentError(
-            f"{type(model).__name__} predicts classes without their probabilities. Let it learn them: CalibratedClassifierCV(model)."
-        )
+        raise ArgumentError(f"{type(model).__name__} cannot predict probabilities. Wrap the model: CalibratedClassifierCV(model).")
     return Estimator(model, spec, weight, patience, seed)
 
 
 @frozen
 class Estimator:
-    """How to fit an estimator; made by `estimator`.
+    """Unfitted estimator with its settings. `estimator` creates instances; a call with training rows fits the estimator.
 
     >>> from sklearn.linear_model import Ridge
     >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
@@ -76,16 +81,16 @@ class Estimator:
     weight: str | None = None
     patience: int = 50
     seed: int = 0
-    parts_of_words: bool = True  # whether texts are counted by these, too, which takes several times as long
+    parts_of_words: bool = True  # count character n-grams, too: several times slower
 
     @property
     def library(self) -> Library:
-        """What depends on the library of the model; that of scikit-learn is for all other packages that have its interface."""
+        """Entry of `LIBRARIES` for the model. Packages with the scikit-learn interface use the entry "sklearn"."""
         return LIBRARIES.get(type(self.model).__module__.partition(".")[0], LIBRARIES["sklearn"])
 
     @property
     def layout(self) -> Layout:
-        """How the model takes numbers: whether it knows missing ones, and sparse ones."""
+        """Input format of the model: "codes" allows missing values, "sparse" is a sparse matrix, "scaled" is neither."""
         if self.library.package == "catboost":
             return "codes"
         tags = optional("sklearn.utils", extra="kaggle", needed_by="estimator").get_tags(self.model).input_tags
@@ -93,29 +98,28 @@ class Estimator:
 
     @property
     def _keeps_rows(self) -> bool:
-        """Whether the model has a kernel, and so keeps training rows: no file takes sparse ones."""
+        """True for kernel models. Kernel models store training rows, and model files cannot store sparse rows."""
         return any(name.rpartition("__")[2] == "gamma" for name in self.model.get_params())
 
     @property
     def has_texts(self) -> bool:
-        """Whether a column of the spec is a text."""
+        """True if the spec has a text column."""
         return any(column.type == "text" for column in self.spec.columns)
 
     def __call__(self, parts: Splits) -> "FittedEstimator":
-        """Fit the columns and the model to training rows."""
         if parts.valid is not None and not self.library.stops:
             raise ArgumentError(
-                f"{type(self.model).__name__} cannot stop early by rows that are set aside. Leave stopping out (observers.patience)."
+                f"{type(self.model).__name__} does not support early stopping. Remove stopping, or observers.patience in a run."
             )
-        with one_decides():
+        with limited_threads():
             columns, numbers = fit_columns(self.spec, parts.train, self.layout, seed=self.seed, parts=self.parts_of_words)
             weights = None if self.weight is None else finite_numbers("The weights", column_values(parts.train, self.weight))
-            held = None if parts.valid is None else columns(parts.valid)
+            valid_numbers = None if parts.valid is None else columns(parts.valid)
         fitted = []
-        with one_decides(numbers.size):
+        with limited_threads(numbers.size):
             for name in self.spec.target:
                 targets = self._targets(parts.train, name)
-                valid = None if parts.valid is None else (held, self._targets(parts.valid, name))
+                valid = None if parts.valid is None else (valid_numbers, self._targets(parts.valid, name))
                 fitted.append(self._fit(columns, numbers, targets, weights, valid))
         return FittedEstimator(self.spec, columns, tuple(fitted))
 
@@ -125,7 +129,7 @@ class Estimator:
             return values
         if values.min(initial=0) < 0:
             raise DataError(
-                f"{self.spec.metric} needs logarithms of the target {name!r}, and it is {values.min():g} in a row. Choose another metric."
+                f"{self.spec.metric} needs targets of at least 0, but {name!r} contains {values.min():g}. Choose another metric."
             )
         return np.asarray(np.log1p(values))
 
@@ -134,17 +138,17 @@ class Estimator:
         library, model, learned = self.library, base.clone(self.model), targets
         classes: tuple[int, ...] = ()
         if self.spec.task.has_classes:
-            found, places = np.unique(targets, return_inverse=True)
-            learned = np.asarray(places, np.float64)
-            classes = tuple(map(int, found))
-            if valid is not None:  # a class without training rows cannot be predicted
-                known = np.isin(valid[1], found)
-                valid = (valid[0][known], np.searchsorted(found, valid[1][known])) if known.any() else None
+            known_classes, codes = np.unique(targets, return_inverse=True)
+            learned = np.asarray(codes, np.float64)
+            classes = tuple(map(int, known_classes))
+            if valid is not None:  # remove validation rows of classes without training rows: the model cannot predict these classes
+                known = np.isin(valid[1], known_classes)
+                valid = (valid[0][known], np.searchsorted(known_classes, valid[1][known])) if known.any() else None
             if len(classes) == 1:
                 dummy = optional("sklearn.dummy", extra="kaggle", needed_by="estimator")
                 library, model = LIBRARIES["sklearn"], dummy.DummyClassifier()
         settings, given = library.settings(threads(numbers.size), self.seed), model.get_params()
-        if library.package == "sklearn":  # its parts have seeds, too
+        if library.package == "sklearn":  # the steps of a pipeline have seeds, too
             settings = {name: settings[last] for name in given if (last := name.rpartition("__")[2]) in settings}
         model.set_params(**{name: value for name, value in settings.items() if given.get(name) is None})
         coded = columns.coded if columns.layout == "codes" else ()
@@ -153,7 +157,7 @@ class Estimator:
 
 @frozen(eq=False)
 class FittedTarget:
-    """A fitted model of one target: of a library, and with the numbers of the classes in its training rows."""
+    """Fitted model for one target. `classes` are the class numbers in the training rows."""
 
     package: str
     classes: tuple[int, ...]
@@ -161,22 +165,21 @@ class FittedTarget:
 
     @property
     def library(self) -> Library:
-        """What depends on its library."""
+        """Entry of `LIBRARIES` for the model."""
         return LIBRARIES[self.package]
 
     def __call__(self, numbers: Any, count: int) -> Numbers:
-        """Predict values [N], or probabilities [N, count] of all classes."""
-        made = self.library.predict(self.model, numbers, classed=bool(self.classes))
+        predicted = self.library.predict(self.model, numbers, classed=bool(self.classes))
         if not self.classes:
-            return np.asarray(made, np.float64).reshape(-1)
-        chances = np.zeros((len(made), count))
-        chances[:, self.classes] = made if made.ndim == 2 else np.stack([1 - made, made], axis=1)
+            return np.asarray(predicted, np.float64).reshape(-1)
+        chances = np.zeros((len(predicted), count))
+        chances[:, self.classes] = predicted if predicted.ndim == 2 else np.stack([1 - predicted, predicted], axis=1)
         return chances
 
 
 @frozen(eq=False)
 class FittedEstimator:
-    """A fitted estimator: a function from rows to predictions, float64[N], [N, C] for classes, or [N, T] for several targets.
+    """Fitted estimator. A call with rows returns predictions: float64[N], [N, C] for classes, or [N, T] for several targets.
 
     >>> from sklearn.linear_model import Ridge
     >>> import mlxfp as fp
@@ -193,20 +196,19 @@ class FittedEstimator:
 
     @property
     def library(self) -> str:
-        """The package that its models are of."""
+        """Package name of the models."""
         return self.targets[0].package
 
     def __call__(self, rows: Dataset[Any]) -> Numbers:
-        """Predict rows; they need the columns of the spec, and no target."""
-        with one_decides():
+        with limited_threads():
             numbers = self.columns(rows)
-        with one_decides(numbers.size):
-            made = [self._predicted(target, numbers) for target in self.targets]
-        return _answers(self.spec, made)
+        with limited_threads(numbers.size):
+            predictions = [self._predicted(target, numbers) for target in self.targets]
+        return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
         """Predict rows. A category or number that is missing only in new rows counts as an average of training rows."""
-        made, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
+        predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))
         if self.columns.typical is not None and len(rows):
             known, fill = numbers[rows], novel[rows]
@@ -215,16 +217,16 @@ class FittedEstimator:
                 filled = known.copy()
                 filled[:, : fill.shape[1]] = np.where(fill, typical, known[:, : fill.shape[1]])
                 total = total + target(filled, len(self.spec.classes))
-            made[rows] = total / len(self.columns.typical)
-        return made
+            predictions[rows] = total / len(self.columns.typical)
+        return predictions
 
 
-def _answers(spec: DatasetSpec, made: Sequence[Numbers]) -> Numbers:
+def _answers(spec: DatasetSpec, predictions: Sequence[Numbers]) -> Numbers:
     if len(spec.classes) == 2:
-        made = [chances[:, 1] for chances in made]
+        predictions = [chances[:, 1] for chances in predictions]
     if _is_logarithmic(spec):
-        made = [np.maximum(np.expm1(values), 0) for values in made]
-    return made[0] if len(made) == 1 else np.stack(made, axis=1)
+        predictions = [np.maximum(np.expm1(values), 0) for values in predictions]
+    return predictions[0] if len(predictions) == 1 else np.stack(predictions, axis=1)
 
 
 def _is_logarithmic(spec: DatasetSpec) -> bool:

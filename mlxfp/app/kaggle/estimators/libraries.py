@@ -1,7 +1,7 @@
-"""What depends on the library of an estimator: each is one entry of `LIBRARIES`, by the name of its package.
+"""Libraries of estimators. `LIBRARIES` holds all library-specific behaviour, with one entry per package name.
 
-A fitted model is kept in the library's own format that holds data and no code: text of LightGBM and XGBoost, CatBoost's binary form, and
-for scikit-learn that of skops, which builds only types that it trusts.
+Fitted models are saved in data-only formats: text for LightGBM and XGBoost, CatBoost's binary format, and skops files for
+scikit-learn. Skops files may contain only trusted types.
 """
 
 import re
@@ -21,32 +21,33 @@ from mlxfp.support.blas import free_cores
 from mlxfp.support.errors import MissingExtraError
 from mlxfp.support.optional import optional
 
-# For each thread beyond the first. LightGBM, 300 trees on two cores: 20 columns of 50,000 rows take 1.45 s and, with two threads, .85 s; 10
-# columns of 5,000 rows .22 and .15 s, and 12 s where another program runs.
+# Table cells per additional thread. LightGBM, 300 trees, one and two threads on two cores: 1.45 s and 0.85 s for 50,000 x 20
+# cells, 0.22 s and 0.15 s for 5,000 x 10 cells. The latter takes 12 s if another program is running.
 _NUMBERS = 200_000
 
 
 @frozen(eq=False)
 class Examples:
-    """What an estimator is fitted to: numbers of rows with their targets, and rows to stop early by, if there are some."""
+    """Training rows of an estimator: inputs, targets, weights, and optional rows for early stopping."""
 
     numbers: Any
     targets: NDArray[Any]
     weights: NDArray[np.float64] | None = None
     valid: tuple[Any, NDArray[Any]] | None = None
-    coded: tuple[int, ...] = ()  # the places of categories
+    coded: tuple[int, ...] = ()  # column indices of the categories
     patience: int = 50  # rounds without improvement
 
 
 @frozen
 class Library:
-    """A library of estimators.
+    """Functions and settings for the estimators of one package.
 
-    - `suffix`: of the files of its models.
-    - `settings(threads, seed)`: parameters that a model gets unless they were set.
-    - `fit(model, examples)`: fit a model, and return what predicts.
-    - `predict(fitted, numbers, classed)`: values [n], or probabilities [n, C], or [n] of the second of two classes.
-    - `stops`: whether it can stop early.
+    - `suffix`: file suffix of saved models.
+    - `settings(threads, seed)`: defaults for unset model parameters.
+    - `fit(model, examples)`: return the fitted object for `predict`.
+    - `predict(fitted, numbers, classed)`: return values [n], probabilities [n, C], or probabilities [n] of the second of two
+      classes.
+    - `stops`: True if the library supports early stopping.
     """
 
     package: str
@@ -60,16 +61,16 @@ class Library:
 
 
 def threads(size: int) -> int:
-    """Return how many threads estimators take for so many numbers: the cores that other programs leave free, and one for small tables.
+    """Return the number of threads for a table with `size` cells: the idle cores, or one thread for small tables.
 
-    Threads of OpenMP wait for each other by spinning, at every node of every tree: where another program takes one of their cores, a
-    second thread makes a fit up to a hundred times slower.
+    OpenMP threads spin at every node of every tree. If another program occupies a core, a second thread makes fits up to 100 times
+    slower.
     """
     return min(free_cores()[0], 1 + size // _NUMBERS)
 
 
 def other_package(name: str) -> ModuleType:
-    """Import a package that no extra brings; raises `MissingExtraError` where it is not installed."""
+    """Import a package outside the extras of mlxfp. Raise `MissingExtraError` if the package is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -77,10 +78,10 @@ def other_package(name: str) -> ModuleType:
 
 
 @contextmanager
-def one_decides(size: int = 0) -> Iterator[None]:
-    """Keep the libraries from taking each other's cores, while they work on so many numbers.
+def limited_threads(size: int = 0) -> Iterator[None]:
+    """Limit the threads of numerical libraries during a computation on `size` cells.
 
-    OpenBLAS gets one thread, so that last digits do not depend on how busy the machine is; OpenMP gets those of `threads`.
+    OpenBLAS gets one thread, because more threads could change the last digits. OpenMP gets the number returned by `threads`.
     """
     limits = optional("threadpoolctl", extra="kaggle", needed_by="estimator").threadpool_limits
     with limits({"blas": 1, "openmp": threads(size)}):
@@ -93,7 +94,8 @@ def _fit_lightgbm(model: Any, examples: Examples) -> Any:
     if examples.valid is not None:
         numbers, targets = examples.valid
         stopping = {"eval_X": (numbers,), "eval_y": (targets,), "callbacks": [lightgbm.early_stopping(examples.patience, verbose=False)]}
-    # Categories as numbers in order are at least as good as its own treatment: .1244 to .1265 on house_prices, equal on titanic.
+    # Ordered numbers beat or equal LightGBM's own handling of categories: error 0.1244 instead of 0.1265 on house_prices, equal on
+    # titanic.
     return model.fit(examples.numbers, examples.targets, sample_weight=examples.weights, **stopping).booster_
 
 
@@ -102,7 +104,7 @@ def _predict_lightgbm(fitted: Any, numbers: Any, *, classed: bool) -> NDArray[An
 
 
 def _save_lightgbm(fitted: Any, path: Path) -> None:
-    # The number of threads is that of the moment, and has no effect on a model: a run that goes on later has the same bytes.
+    # The number of threads does not affect the model. Without this replacement, a resumed run could write different bytes.
     path.write_text(re.sub(r"(?m)^\[num_threads: \d+\]$", "[num_threads: 0]", fitted.model_to_string()), encoding="utf-8")
 
 
@@ -120,26 +122,26 @@ def _fit_catboost(model: Any, examples: Examples) -> Any:
     model.fit(
         _with_categories(examples.numbers, examples.coded), examples.targets, cat_features=coded, sample_weight=examples.weights, **stopping
     )
-    for name in ("train_finish_time", "model_guid"):  # else equal models would have other bytes
+    for name in ("train_finish_time", "model_guid"):  # these fields would make equal models differ
         model.get_metadata()[name] = ""
     return _Coded(model, examples.coded)
 
 
 @frozen
 class _Coded:
-    """A model of CatBoost, and which of its numbers are categories."""
+    """CatBoost model with the column indices of categories."""
 
     model: Any
     coded: tuple[int, ...]
 
 
 def _with_categories(numbers: NDArray[Any], coded: tuple[int, ...]) -> Any:
-    """Return numbers as CatBoost reads them: categories must be integers, so they come in a table of pandas, which it needs anyway."""
+    """Convert categories to integers for CatBoost. This requires a pandas table; pandas is a dependency of CatBoost."""
     if not coded:
         return numbers
     table = other_package("pandas").DataFrame(numbers)
-    for place in coded:
-        table[place] = np.nan_to_num(numbers[:, place], nan=-1).astype(np.int64)
+    for index in coded:
+        table[index] = np.nan_to_num(numbers[:, index], nan=-1).astype(np.int64)
     return table
 
 
@@ -164,7 +166,7 @@ def _fit_xgboost(model: Any, examples: Examples) -> Any:
         model.set_params(early_stopping_rounds=examples.patience)
         stopping = {"eval_set": [examples.valid], "verbose": False}
     if examples.coded:
-        kinds = ["c" if place in examples.coded else "q" for place in range(examples.numbers.shape[1])]
+        kinds = ["c" if index in examples.coded else "q" for index in range(examples.numbers.shape[1])]
         model.set_params(enable_categorical=True, feature_types=kinds)
     return model.fit(examples.numbers, examples.targets, sample_weight=examples.weights, **stopping)
 
@@ -193,7 +195,7 @@ def _chances(fitted: Any, numbers: Any, *, classed: bool) -> NDArray[Any]:
     return np.asarray(fitted.predict_proba(numbers) if classed else fitted.predict(numbers), np.float64)
 
 
-# LightGBM adds numbers in another order on another number of threads, except with `deterministic`.
+# Without `deterministic`, LightGBM sums in an order that depends on the number of threads.
 LIBRARIES: Mapping[str, Library] = {
     library.package: library
     for library in (

@@ -1,4 +1,4 @@
-"""Estimators by name: `ESTIMATORS`, with settings that suit most data, and the classes of packages that need no permission."""
+"""Estimators by name: `ESTIMATORS` with default settings, and classes of well-known packages."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -15,42 +15,45 @@ from mlxfp.support.optional import optional
 from mlxfp.support.registries import Registry
 
 Arguments = Mapping[str, Any]
-_FEW = 5000  # training rows, up to which small trees are better
-# Tuned on out-of-fold predictions: of titanic, of house_prices (80 columns; few columns need a larger share of them), of calhousing.
+_FEW = 5000  # maximum number of training rows for settings with small trees
+# Tuned on out-of-fold predictions of titanic, house_prices (80 columns) and calhousing. Tables with few columns need a larger
+# `colsample_bytree`.
 _FEW_CLASSED = {"n_estimators": 300, "learning_rate": 0.03, "num_leaves": 15, "min_child_samples": 10, "colsample_bytree": 0.6}
 _FEW_VALUES = {"n_estimators": 1500, "learning_rate": 0.03, "num_leaves": 7, "min_child_samples": 5}
 _MANY = {"n_estimators": 1000, "learning_rate": 0.05, "num_leaves": 31, "colsample_bytree": 0.6}
-# By eight tables of 600 to 3,600 rows and 5 to 200 columns; a constant gamma fits either few columns or many.
+# Tuned on eight tables with 600 to 3,600 rows and 5 to 200 columns. A constant gamma suits either few or many columns, not both.
 _KERNEL, _GAMMA = {"C": 5.0}, 0.25
 _SAMPLED = {"subsample": 0.8, "subsample_freq": 1, "reg_lambda": 1.0}
 
 
 @frozen
 class Task:
-    """What an estimator is made for: a spec, and how many rows it learns from."""
+    """Spec and number of training rows for an estimator."""
 
     spec: DatasetSpec
     rows: int
 
     @property
     def classed(self) -> bool:
-        """Whether the targets are classes."""
+        """True if the targets are classes."""
         return self.spec.task.has_classes
 
     @property
     def absolute(self) -> bool:
-        """Whether absolute errors of values should be small."""
+        """True if the metric measures absolute errors."""
         return METRICS[self.spec.metric].errors == "absolute"
 
 
 def _lightgbm(task: Task, arguments: Arguments) -> Any:
     lightgbm = optional("lightgbm", extra="boosting", needed_by="model.name=lightgbm")
-    # LightGBM ignores names that it does not know, and has no public list of those that it knows.
+    # LightGBM ignores unknown parameter names, and has no public list of known names.
     aliases = lightgbm.basic._ConfigAliases._get_all_param_aliases()  # noqa: SLF001
     known = {*lightgbm.LGBMModel().get_params(), *aliases, *chain.from_iterable(aliases.values())}
     for name in arguments:
         if name not in known:
-            raise ConfigError(f"model.arguments: LightGBM has no parameter {name!r}.{suggest(name, known)} Write one that it has.")
+            raise ConfigError(
+                f"model.arguments: LightGBM has no parameter {name!r}.{suggest(name, known)} Correct or remove this parameter."
+            )
     loss = {"objective": "regression_l1"} if task.absolute else {}
     share = {"colsample_bytree": max(0.2, min(0.6, 12 / len(task.spec.columns)))}
     suited = _MANY if task.rows >= _FEW else _FEW_CLASSED if task.classed else _FEW_VALUES | share
@@ -71,14 +74,16 @@ def _xgboost(task: Task, arguments: Arguments) -> Any:
 
 
 def _tfidf(task: Task, arguments: Arguments) -> Any:
-    """Make a linear model for counts of words; for texts alone, its probabilities are averaged with those of naive Bayes.
+    """Return a linear model for word counts. For text columns only, average its probabilities with naive Bayes.
 
-    Official test of sst2: .850 with naive Bayes, .833 without, .833 of a calibrated LinearSVC at twice the time.
+    Accuracy on the official test set of sst2: 0.850 with naive Bayes, 0.833 without, 0.833 for a calibrated LinearSVC at twice the
+    time.
     """
     linear = optional("sklearn.linear_model", extra="kaggle", needed_by="model.name=tfidf")
     if not task.classed:
         return linear.Ridge(**({"alpha": 1.0, "solver": "sparse_cg", "tol": 1e-4} | {**arguments}))
-    # The dual form takes a tenth of the time of lbfgs on sparse rows; it is for two classes, so each of more has its own.
+    # The dual solver takes a tenth of the time of lbfgs on sparse rows, but is limited to two classes. More classes need one model
+    # per class.
     model = linear.LogisticRegression(**({"C": 10.0, "solver": "liblinear", "dual": True, "max_iter": 1000} | {**arguments}))
     if len(task.spec.classes) > 2:
         model = optional("sklearn.multiclass", extra="kaggle", needed_by="model.name=tfidf").OneVsRestClassifier(model)
@@ -90,7 +95,7 @@ def _tfidf(task: Task, arguments: Arguments) -> Any:
 
 
 def _kernel(task: Task, arguments: Arguments) -> Any:
-    """Make a kernel machine that takes targets of any scale, and that gives probabilities; its time grows with the square of the rows."""
+    """Return a kernel machine with scaled targets or calibrated probabilities. The time grows with the square of the number of rows."""
     svm, calibration, compose, preprocessing = (
         optional(f"sklearn.{name}", extra="kaggle", needed_by="model.name=kernel")
         for name in ("svm", "calibration", "compose", "preprocessing")
@@ -108,41 +113,41 @@ ESTIMATORS: Registry[Callable[[Task, Arguments], Any]] = Registry(
 
 
 def make_named(name: str, task: Task, arguments: Arguments) -> Any:
-    """Make an estimator of `ESTIMATORS`, or of a class such as `sklearn.linear_model:LogisticRegression`, with its own arguments.
+    """Create an estimator of `ESTIMATORS`, or of a class such as `sklearn.linear_model:LogisticRegression`, with the given arguments.
 
-    Raises `ConfigError` for a class that is not an estimator of a package of `LIBRARIES`, and for arguments that it does not take.
+    Raises `ConfigError` for classes other than estimators of packages in `LIBRARIES`, and for unknown arguments.
     """
-    make = ESTIMATORS[name] if ":" not in name else _made_of(known_class(name))
+    make = ESTIMATORS[name] if ":" not in name else _from_class(known_class(name))
     try:
         return make(task, arguments)
     except MlxfpError:
         raise
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"model.arguments do not fit model.name={name}: {error}. Write those that {name} has.") from error
+        raise ConfigError(f"model.arguments do not fit model.name={name}: {error}. Use parameters of {name}.") from error
 
 
 def needs_permission(name: str) -> bool:
-    """Whether a name of a class is of a package that may run any code when it is imported."""
+    """Return True if the package of the class is not in `LIBRARIES`. Importing such a package may run any code."""
     return name.partition(":")[0].partition(".")[0] not in LIBRARIES
 
 
 def known_class(name: str) -> Any:
-    """Import a class of a package of `LIBRARIES`: nothing but estimators, from modules that are public."""
+    """Import a public estimator class from a package in `LIBRARIES`."""
     module, _, attribute = name.partition(":")
     package = module.partition(".")[0]
     if any(part.startswith("_") for part in (*module.split("."), attribute)):
-        raise ConfigError(f"model.name={name} names a part that is private to {package}. Name a public class of it.")
+        raise ConfigError(f"model.name={name} names a private part of {package}. Choose a public class.")
     try:
         holder = import_module(module)
     except ImportError as error:
         raise ConfigError(f"model.name={name}: the module {module!r} cannot be imported: {error}. Install {package}.") from error
     if not hasattr(holder, attribute):
-        raise unknown_name(f"part of the module {module!r}", attribute, [each for each in dir(holder) if each[0] != "_"])
-    found = getattr(holder, attribute)
-    if not (isinstance(found, type) and hasattr(found, "fit") and hasattr(found, "predict")):
-        raise ConfigError(f"model.name={name} must be a class of estimators, got {found!r:.60}. Name a classifier or a regressor.")
-    return found
+        raise unknown_name(f"part of the module {module!r}", attribute, [entry for entry in dir(holder) if entry[0] != "_"])
+    kind = getattr(holder, attribute)
+    if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "predict")):
+        raise ConfigError(f"model.name={name} must be an estimator class, got {kind!r:.60}. Choose a classifier or a regressor.")
+    return kind
 
 
-def _made_of(kind: Any) -> Callable[[Task, Arguments], Any]:
+def _from_class(kind: Any) -> Callable[[Task, Arguments], Any]:
     return lambda task, arguments: kind(**arguments)

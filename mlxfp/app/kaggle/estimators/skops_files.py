@@ -1,4 +1,4 @@
-"""Files of scikit-learn's models in the format of skops: types that it does not trust are refused, and equal models are equal bytes."""
+"""scikit-learn models in skops files. Only trusted types are loaded, and equal models produce equal bytes."""
 
 import json
 from io import BytesIO
@@ -12,7 +12,8 @@ from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.optional import optional
 
 _SCHEMA = "schema.json"
-# Types of scikit-learn that hold numbers and run no code of the file when they are built; skops leaves them to its callers.
+# scikit-learn types with plain data: building them runs no code from the file. skops leaves the decision about these types to the
+# caller.
 _TRUSTED = (
     "numpy.dtype",
     "sklearn.calibration._CalibratedClassifier",
@@ -28,42 +29,43 @@ _TRUSTED = (
 
 
 def dump(model: Any, path: Path) -> None:
-    """Write a model; its parts are named by their order, where skops names them by addresses in memory and random numbers.
+    """Write a model to a skops file.
 
-    Raises `ArgumentError` for a model with types that `load` would refuse.
+    File names and ids become consecutive numbers, because skops uses memory addresses and random numbers. Raises `ArgumentError`
+    for a model with types that `load` would reject.
     """
     skops = optional("skops.io", extra="kaggle", needed_by="Saving a model of scikit-learn")
     written = skops.dumps(model)
     if unknown := _untrusted(skops, data=written):
         raise ArgumentError(
-            f"A {type(model).__name__} cannot be saved: files of models have types that are known to hold data only, and it has "
-            f"{', '.join(unknown)}. Choose another estimator, or use this one in memory, with cross_validate."
+            f"A {type(model).__name__} cannot be saved, because model files may contain only types known to be plain data, not "
+            f"{', '.join(unknown)}. Choose another estimator, or use this estimator in memory, with cross_validate."
         )
     with ZipFile(BytesIO(written)) as source:
         schema, names, ids = json.loads(source.read(_SCHEMA)), dict[str, str](), dict[int, int]()
         _rename(schema, names, ids)
         with ZipFile(path, "w", ZIP_DEFLATED) as target:
             for old, new in (*names.items(), (_SCHEMA, _SCHEMA)):
-                content = json.dumps(schema, indent=1).encode() if old == _SCHEMA else _without_gaps(source.read(old), old)
-                target.writestr(ZipInfo(new), content, ZIP_DEFLATED)  # an info without a date: that of every file is 1980
+                content = json.dumps(schema, indent=1).encode() if old == _SCHEMA else _with_zero_padding(source.read(old), old)
+                target.writestr(ZipInfo(new), content, ZIP_DEFLATED)  # ZipInfo without a date uses 1980 for every file
 
 
 def load(path: Path) -> Any:
-    """Read a model; raises `DataError` for a damaged file, and for one with types that are not trusted, which it does not build."""
+    """Read a model. Raise `DataError` for damaged files, and for files with untrusted types, before anything is built."""
     skops = optional("skops.io", extra="kaggle", needed_by="Reading a model of scikit-learn")
     try:
         unknown = _untrusted(skops, file=path)
         if not unknown:
             return skops.load(path, trusted=list(_TRUSTED))
     except Exception as error:
-        raise DataError(f"The model in {path} cannot be read: {error}. Remove the file, and run again: it is made again.") from error
+        raise DataError(f"The model in {path} cannot be read: {error}. Remove the file and run again to recreate the model.") from error
     raise DataError(
-        f"The model in {path} has types that are not trusted: {', '.join(unknown)}. Nothing of it was built. Take a file that you made."
+        f"The model in {path} has untrusted types: {', '.join(unknown)}. Nothing was loaded. Use a file written by save_estimator."
     )
 
 
-def _without_gaps(content: bytes, name: str) -> bytes:
-    """Write zeros where a structured array, such as the nodes of a tree, has memory that nothing was written to."""
+def _with_zero_padding(content: bytes, name: str) -> bytes:
+    """Zero the padding bytes between the fields of a structured array, such as tree nodes. Padding is uninitialised memory."""
     if not name.endswith(".npy"):
         return content
     array = np.load(BytesIO(content), allow_pickle=False)
@@ -72,9 +74,9 @@ def _without_gaps(content: bytes, name: str) -> bytes:
     clean = np.zeros(array.shape, array.dtype)
     for field in array.dtype.names:
         clean[field] = array[field]
-    if {"left_child", "missing_go_to_left"} <= {*array.dtype.names}:  # scikit-learn does not set it in the leaves of its trees
+    if {"left_child", "missing_go_to_left"} <= {*array.dtype.names}:  # scikit-learn leaves this field of leaf nodes uninitialised
         clean["missing_go_to_left"][array["left_child"] < 0] = 0
-    return content[: len(content) - clean.nbytes] + clean.view(np.uint8).tobytes()  # np.save copies fields, and not what is between
+    return content[: len(content) - clean.nbytes] + clean.view(np.uint8).tobytes()  # np.save would not write the zeroed padding
 
 
 def _untrusted(skops: Any, **source: Any) -> list[str]:
@@ -82,15 +84,15 @@ def _untrusted(skops: Any, **source: Any) -> list[str]:
 
 
 def _rename(node: Any, names: dict[str, str], ids: dict[int, int]) -> None:
-    """Give the files and ids of a schema, in place, numbers in the order in which they come."""
+    """Replace the file names and ids of a schema by consecutive numbers, in place."""
     if isinstance(node, list):
-        for each in node:
-            _rename(each, names, ids)
+        for child in node:
+            _rename(child, names, ids)
     elif isinstance(node, dict):
         if isinstance(node.get("__id__"), int):
             node["__id__"] = ids.setdefault(node["__id__"], len(ids))
         if isinstance(node.get("file"), str) and "__loader__" in node:
             old = node["file"]
             node["file"] = names.setdefault(old, f"{len(names)}{Path(old).suffix}")
-        for each in node.values():
-            _rename(each, names, ids)
+        for child in node.values():
+            _rename(child, names, ids)

@@ -1,4 +1,4 @@
-"""Reading rows that were written as "age: 22; sex: female;"."""
+"""Parser for rows in the form "age: 22; sex: female;"."""
 
 import re
 
@@ -14,11 +14,11 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def read_key_values(text: str, spec: DatasetSpec) -> dict[str, str]:
-    r"""Read a row that was written with `fit_row_to_text(form="key_value")`: the text of each column's value, as in the file.
+    r"""Parse a row written with `fit_row_to_text(form="key_value")`. Return the value of each column as text, as in the file.
 
-    Names of values become the values that they name; numbers are as precise as they were written. Missing values were left out, or are
-    read as "unknown" or "none". A backslash escapes the end of a title (`:`) or of a value (`;`), and itself. Raises `DataError` for text
-    in another form, `UnknownNameError` for an unknown title.
+    Names of values become the original values. Numbers keep the written precision. Missing values are absent from the result, or
+    have the text "unknown" or "none". Backslashes escape `:` in titles, `;` in values, and backslashes. Raises `DataError` for text
+    in a different form, and `UnknownNameError` for an unknown title.
 
     >>> from mlxfp.app.kaggle.specs.specs import ColumnSpec, FileSpec
     >>> about = {"train": FileSpec(name="train.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
@@ -29,24 +29,24 @@ def read_key_values(text: str, spec: DatasetSpec) -> dict[str, str]:
     check_text(text=text)
     check_types(DatasetSpec, spec=spec)
     columns = {column.title: column for column in spec.columns}
-    found, place = {}, 0
-    while place < len(text):
-        pair = _PAIR.match(text, place)
+    values, position = {}, 0
+    while position < len(text):
+        pair = _PAIR.match(text, position)
         if pair is None:
-            raise DataError(f"A row of keys and values reads 'age: 22; sex: female;', got {text[place:]!r:.60} at character {place}.")
+            raise DataError(f"A row must have the form 'age: 22; sex: female;', got {text[position:]!r:.60} at character {position}.")
         title, value = (_ESCAPED.sub(r"\1", part) for part in pair.groups())
         if title not in columns:
             raise unknown_name(f"column of {spec.name!r}", title, columns)
-        found[columns[title].name] = {name: code for code, name in columns[title].values}.get(value, value)
-        place = pair.end()
-    return found
+        values[columns[title].name] = {name: code for code, name in columns[title].values}.get(value, value)
+        position = pair.end()
+    return values
 
 
 def escape_key(title: str) -> str:
-    """Put a backslash before characters that would end a title."""
+    """Escape colons and backslashes in a column title."""
     return title.replace("\\", "\\\\").replace(":", "\\:")
 
 
 def escape_values(values: pa.StringArray) -> pa.StringArray:
-    """Put a backslash before characters that would end a value."""
+    """Escape semicolons and backslashes in values."""
     return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), ";", "\\;")

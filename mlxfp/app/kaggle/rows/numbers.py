@@ -1,4 +1,4 @@
-"""Numbers as text: exact, rounded, or as a quantile of the training rows. Each distinct value of a column is written once."""
+"""Formatting of numbers as text: exact, rounded, or as quantiles of the training rows. Each distinct value is formatted once."""
 
 from typing import Literal
 
@@ -15,10 +15,11 @@ NumberStyle = Literal["raw", "round", "significant", "quantile"]
 
 @frozen
 class NumberFormat:
-    """How the numbers of a column are written: the styles are those of `fit_row_to_text`.
+    """Number format of a column. The styles are described in `fit_row_to_text`.
 
-    "raw" numbers have as few digits as possible (22, 7.25, 1e-07), and "significant" ones zeros after `digits` digits. Quantiles have
-    `bins`: the lower ends of ranges, each with the percent of training rows below it; without bins every value is written as missing.
+    "raw" writes the shortest exact digits (22, 7.25, 1e-07). "significant" replaces digits after the first `digits` digits by
+    zeros. "quantile" uses `bins`: pairs of the lower end of a range and the percentage of training rows below the range. Without
+    bins, all values are missing.
     """
 
     style: NumberStyle
@@ -26,7 +27,7 @@ class NumberFormat:
     bins: tuple[tuple[float, int], ...] = ()
 
     def write(self, column: pa.Array) -> pa.StringArray:
-        """Write each number of a column of integers, floats, decimals or booleans; null and NaN become null."""
+        """Format a column of integers, floats, decimals or booleans. Null and NaN become null."""
         numbers = decoded(column)
         if pa.types.is_null(numbers.type):
             return pa.nulls(len(numbers), pa.string())
@@ -51,23 +52,23 @@ class NumberFormat:
         ends = [*self.bins[1:], (float("inf"), 100)]
         last = len(self.bins) - 1
         names = []
-        for place, ((low, below), (high, upto)) in enumerate(zip(self.bins, ends, strict=True)):
-            inside = f"{shortest(low)} or more" if place == last else f"{shortest(low)} to {shortest(high)}"
-            bounds = "" if not last else f"below {shortest(high)}, " if not place else f"{inside}, "
+        for index, ((low, below), (high, upto)) in enumerate(zip(self.bins, ends, strict=True)):
+            inside = f"{shortest(low)} or more" if index == last else f"{shortest(low)} to {shortest(high)}"
+            bounds = "" if not last else f"below {shortest(high)}, " if not index else f"{inside}, "
             names.append(f"{bounds}quantile {below}-{upto} %")
-        places = np.searchsorted([low for low, _ in self.bins[1:]], numbers, side="right")
-        return pa.array(names).take(pa.array(places, mask=np.isnan(numbers)))
+        indices = np.searchsorted([low for low, _ in self.bins[1:]], numbers, side="right")
+        return pa.array(names).take(pa.array(indices, mask=np.isnan(numbers)))
 
 
 def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, int], ...]:
-    """Find the lower ends of `count` quantiles of numbers, float64[N], and the percent of numbers below each; NaN are left out.
+    """Return the lower ends of `count` quantiles of numbers, float64[N], each with the percentage of smaller numbers.
 
-    The ends are values of the column (the inverted distribution function: Hyndman and Fan 1996, definition 1), so they are short to write.
-    Quantiles that begin with the same number are merged.
+    NaN is ignored. The lower ends are values of the column and therefore short to write (Hyndman and Fan 1996, definition 1:
+    inverse of the distribution function). Quantiles with equal lower ends are merged.
     """
     known = np.sort(numbers[~np.isnan(numbers)])
     if not len(known):
         return ()
-    lows = [float(known[place * len(known) // count]) for place in range(count)]
-    firsts = {low: round(100 * place / count) for place, low in reversed(list(enumerate(lows)))}
+    lows = [float(known[index * len(known) // count]) for index in range(count)]
+    firsts = {low: round(100 * index / count) for index, low in reversed(list(enumerate(lows)))}
     return tuple(sorted(firsts.items()))

@@ -1,4 +1,4 @@
-"""Writing the rows of a competition as text, by its spec."""
+"""Conversion of competition rows to text, based on the spec."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
@@ -24,10 +24,10 @@ from mlxfp.support.randomness import Keys
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
-Bins = Mapping[str, tuple[tuple[float, int], ...]]  # of each column, see `find_bins`
+Bins = Mapping[str, tuple[tuple[float, int], ...]]  # lower ends and percentages per column, see `find_bins`
 
 
-def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; each is one choice of how rows read
+def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
     spec: DatasetSpec,
     rows: Dataset[Any],
     *,
@@ -38,22 +38,24 @@ def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; eac
     seed: int | None = None,
     into: str = "text",
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Find how rows are written as text, from a spec and the training rows: a stage for these and any other rows.
+    """Return a stage that writes rows as text, from a spec and the training rows.
 
-    - `form="sentence"`: a question for the kind of competition, then "The age is 22." for each column, text columns as "Name: ...". Rows
-      of a time series are in the past tense, after their time.
-    - `form="key_value"`: "age: 22;" for each column, which `read_key_values` reads back.
+    - `form="sentence"`: a question for the kind of target, then "The age is 22." per column. Text columns have the form "Name:
+      ...". Rows of a time series begin with the time and use the past tense.
+    - `form="key_value"`: "age: 22;" per column. `read_key_values` parses the text.
 
-    Columns and values have the names that the spec gives them. A missing value (null, NaN) is left out or written as "unknown", depending
-    on `missing`; a value that is `absent` by the spec is left out or written as "none". Numbers are written `"raw"`, with `digits` digits
-    after the point (`"round"`) or `"significant"` digits, or as one of `digits` quantiles (`"quantile"`), as in "40 to 50, quantile
-    50-60 %". With `seed`, the columns have another order in every row and epoch.
+    Columns and values have the names from the spec. With `missing="drop"`, missing values (null, NaN) and values declared `absent` in
+    the spec are omitted. With `missing="unknown"`, missing values are written as "unknown" and absent values as "none".
 
-    Only quantiles are learned: `rows` are then read once, in epoch 0, and their numbers held in memory. Other rows change nothing: a
-    number beyond the training rows is in the first or last quantile, an unknown category is written as it is, and a column without any
-    number in the training rows counts as missing.
+    `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals), `"significant"` (`digits` significant
+    digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). With `seed`, every row and epoch has
+    a different column order.
 
-    Building a pipeline raises `SchemaError` if its columns do not fit the spec.
+    Only quantiles are fitted: one pass over `rows`, with all numbers in memory. Numbers beyond the training rows fall into the
+    first or last quantile. Unknown categories are written unchanged. A column without numbers in the training rows counts as
+    missing.
+
+    Building a pipeline raises `SchemaError` if the columns do not fit the spec.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -73,7 +75,7 @@ def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; eac
     age: 31.5 or more, quantile 50-100 %; sex: m;
     age: unknown; sex: female;
 
-    See also: `template` for a pattern of your own; `token_budget` for what the text costs; `drop_fields`, which hides values at random.
+    See also: `template` for your own pattern; `token_budget` for the number of tokens; `drop_fields` for hiding values at random.
     """
     check_types(DatasetSpec, spec=spec)
     check_types(Dataset, rows=rows)
@@ -89,16 +91,16 @@ def fit_row_to_text(  # noqa: PLR0913  # what has a default is keyword-only; eac
     return write_rows(spec, bins, form=form, missing=missing, numbers=numbers, digits=digits, seed=seed, into=into)
 
 
-def write_rows(  # noqa: PLR0913  # those of `fit_row_to_text`
+def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
-    """Make the stage that `fit_row_to_text` returns, from its arguments and the `bins` of its quantiles, which other styles do not have."""
+    """Return the stage of `fit_row_to_text` for given quantiles in `bins`. `bins` is empty for other number styles."""
     _check_written(spec, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
-    asked = spec.task.question.format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
+    question = spec.task.question.format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
     return RowToText(
-        columns, formats, asked[:1].upper() + asked[1:], spec.time if spec.task.column == "time" else None, form, missing, seed, into
+        columns, formats, question[:1].upper() + question[1:], spec.time if spec.task.column == "time" else None, form, missing, seed, into
     )
 
 
@@ -107,15 +109,15 @@ def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None
     if digits < least:
         raise ArgumentError(f"digits must be at least {least} for numbers={numbers!r}, got {digits}.")
     if not spec.columns:
-        raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Name those that a model may see.")
+        raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Add the input columns to the spec.")
 
 
 def _in_order(spec: DatasetSpec) -> tuple[ColumnSpec, ...]:
-    """Return the columns to write; in a time series the time is first."""
+    """Return the columns to write. In a time series, the time column comes first."""
     if spec.task.column != "time" or spec.time is None:
         return spec.columns
-    own = [column for column in spec.columns if column.name == spec.time]
-    first = own[0] if own else ColumnSpec(name=spec.time, type="text")
+    listed = [column for column in spec.columns if column.name == spec.time]
+    first = listed[0] if listed else ColumnSpec(name=spec.time, type="text")
     return (first, *(column for column in spec.columns if column.name != spec.time))
 
 
@@ -137,18 +139,18 @@ def _known(chunk: RecordBatch, column: ColumnSpec) -> NDArray[np.float64]:
 
 
 def _absent(chunk: RecordBatch, column: ColumnSpec) -> pa.BooleanArray | None:
-    """Tell which values are absent by the spec."""
+    """Return a mask of the values declared absent in the spec, or None without a declaration."""
     if not column.absent:
         return None
     if column.kind.is_number:
         absent = np.isin(as_floats(chunk.column(column.name)), [float(value) for value in column.absent])
-        return pa.array(absent)  # by numpy: in Arrow, -0.0 differs from 0.0
+        return pa.array(absent)  # computed in NumPy, because -0.0 differs from 0.0 in Arrow
     return pc.is_in(spell(chunk, column.name), pa.array(column.absent))
 
 
 @frozen(repr=False)
 class RowToText(RowWise):
-    """The stage that writes rows as text; made by `fit_row_to_text`. A value that depends on the spec and the training rows only.
+    """Stage that writes rows as text. `fit_row_to_text` creates instances.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> from mlxfp.app.kaggle.specs.specs import FileSpec
@@ -159,7 +161,7 @@ class RowToText(RowWise):
     """
 
     written: tuple[ColumnSpec, ...]
-    formats: tuple[NumberFormat, ...]  # of the numbers of each column
+    formats: tuple[NumberFormat, ...]  # number format of each column
     question: str
     time: str | None
     form: Form
@@ -169,16 +171,16 @@ class RowToText(RowWise):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are written."""
+        """Names of the columns to write."""
         return tuple(column.name for column in self.written)
 
     @property
     def bins(self) -> Bins:
-        """The quantiles of each column: their lower ends, with the percent of training rows below them."""
+        """Lower ends of the quantiles of each column, with the percentage of training rows below."""
         return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:
-        """Add the column of text; raise `SchemaError` for a column that is missing, or does not have the type of the spec."""
+        """Add the text column. Raise `SchemaError` for missing columns and for types that do not fit the spec."""
         check_columns(self.columns, schema.names, "fit_row_to_text")
         for column in self.written:
             _check_type(column, schema.field(column.name).type)
@@ -186,18 +188,16 @@ class RowToText(RowWise):
 
     @property
     def traits(self) -> Traits:
-        """The columns that are read."""
         return Traits(row_wise=True, draws=self.seed is not None, columns_read=self.columns, longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Write each row into the column of text."""
         keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "fit_row_to_text", self.seed)
         return set_column(chunk, self.into, self.texts(chunk, keys))
 
     def texts(self, chunk: RecordBatch, keys: Keys | None = None) -> pa.StringArray:
-        """Write every row; with `keys`, uint64[N], the key of a row decides the order of its columns."""
+        """Return the text of every row. The row keys, uint64[N], determine the column order."""
         phrases = self.phrases(chunk)
-        names = [f"c{place}" for place in range(len(phrases))]  # a column may have any name, a field of a template may not
+        names = [f"c{index}" for index in range(len(phrases))]  # column names may be invalid as template fields
         pattern = "".join(f"{{{name}}}{'. ' if self.form == 'sentence' else '; '}" for name in names)
         written = Template(pattern.rstrip(), policy="drop").render(pa.record_batch(list(phrases.values()), names), keys=keys)
         if not self.question:
@@ -205,7 +205,7 @@ class RowToText(RowWise):
         return pc.if_else(pc.equal(written, ""), self.question, pc.binary_join_element_wise(self.question, written, " "))
 
     def phrases(self, chunk: RecordBatch) -> Mapping[str, pa.StringArray]:
-        """Write the phrase of each column in each row, null where it is left out."""
+        """Return the phrase for each column and row. Omitted phrases are null."""
         return {column.name: self._phrase(column, numbers, chunk) for column, numbers in zip(self.written, self.formats, strict=True)}
 
     def _phrase(self, column: ColumnSpec, numbers: NumberFormat, chunk: RecordBatch) -> pa.StringArray:
@@ -221,9 +221,9 @@ class RowToText(RowWise):
             texts = escape_values(texts)
         if is_unknown:
             texts = texts.fill_null("unknown")
-        return pc.binary_join_element_wise(self._lead(column), texts, "")
+        return pc.binary_join_element_wise(self._prefix(column), texts, "")
 
-    def _lead(self, column: ColumnSpec) -> str:
+    def _prefix(self, column: ColumnSpec) -> str:
         if self.form == "key_value":
             return f"{escape_key(column.title)}: "
         if column.name == self.time:
@@ -236,10 +236,11 @@ def _check_type(column: ColumnSpec, kind: pa.DataType) -> None:
     inner = value_type(kind)
     if column.kind.is_number and not is_number_like(inner):
         raise SchemaError(
-            f"The spec says that column {column.name!r} is {column.type}, and it holds {kind}. "
-            "Read it as a number, as with read_csv(schema=), or change its type in the spec."
+            f"The column {column.name!r} is {column.type} in the spec, but has the type {kind}. "
+            "Read the column as a number, for example with read_csv(schema=...), or change the type in the spec."
         )
     if pa.types.is_nested(inner) or is_binary(inner):
         raise SchemaError(
-            f"Column {column.name!r} holds {kind}, which cannot be written as text. Leave it out of the spec, or convert it with map."
+            f"The column {column.name!r} has the type {kind}, which cannot be written as text. Remove the column from the spec, or convert "
+            "the values with map."
         )

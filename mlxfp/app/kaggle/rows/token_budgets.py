@@ -1,4 +1,4 @@
-"""The number of tokens of rows, by column: known before training, so that nothing is cut off silently."""
+"""Token counts per row and column, known before training, to prevent silent truncation."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, get_args
@@ -18,13 +18,13 @@ from mlxfp.support.errors import DataError
 Overflow = Literal["refuse", "cut"]
 Counts = NDArray[np.int64]
 
-_IDS = "__tokens__"  # a name that no column of a user has
-_NAMED = 5  # columns in a message: those with the most tokens
+_IDS = "__tokens__"  # reserved column name
+_NAMED = 5  # maximum number of columns in a message, largest first
 
 
 @frozen
 class ColumnTokens:
-    """The tokens of a column: on average and at most in a row, and its share of all tokens.
+    """Token statistics of a column: mean and maximum per row, and fraction of all tokens.
 
     >>> ColumnTokens("Name", mean=12.5, longest=20, share=0.25).share
     0.25
@@ -38,7 +38,7 @@ class ColumnTokens:
 
 @frozen
 class TokenBudget:
-    """The tokens of rows: on average and at most, the share of rows above `max_length`, and the columns, those with most tokens first.
+    """Token statistics of a dataset: mean and maximum per row, fraction of rows above `max_length`, and columns sorted by tokens.
 
     >>> print(TokenBudget(rows=2, max_length=8, mean=9.0, longest=12, over=0.5))
     2 rows of 9.0 tokens on average, 12 at most; 50.0 % of them above 8
@@ -54,7 +54,8 @@ class TokenBudget:
     def __str__(self) -> str:
         over = f"{100 * self.over:.1f} % of them above {self.max_length}"
         lines = (
-            f"{each.column}: {each.mean:.1f} on average, {each.longest} at most, {100 * each.share:.1f} % of all" for each in self.columns
+            f"{column.column}: {column.mean:.1f} on average, {column.longest} at most, {100 * column.share:.1f} % of all"
+            for column in self.columns
         )
         return "\n  ".join([f"{self.rows:,} rows of {self.mean:.1f} tokens on average, {self.longest} at most; {over}", *lines])
 
@@ -62,11 +63,11 @@ class TokenBudget:
 def token_budget(
     dataset: Dataset[Any], tokenizer: Tokenizer, *, max_length: int, column: str = "text", overflow: Overflow = "refuse"
 ) -> TokenBudget:
-    """Count the tokens of every row of a column of text, special tokens included, and of every column that the text was written from.
+    """Count the tokens of every row of a text column, including special tokens.
 
-    Columns are counted if `fit_row_to_text` wrote the text: each as if it was the whole text, without special tokens. Reads the dataset
-    once, in epoch 0. Raises `DataError` if a row has more than `max_length` tokens, naming the columns with the most tokens and what to do;
-    `overflow="cut"` allows it.
+    If `fit_row_to_text` wrote the text, the result also contains counts per source column, without special tokens. Reads the
+    dataset once, in epoch 0. Raises `DataError` if a row has more than `max_length` tokens, with the largest columns and remedies.
+    `overflow="cut"` permits longer rows.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -83,7 +84,7 @@ def token_budget(
       name: 6.0 on average, 9 at most, 66.7 % of all
       age: 3.0 on average, 3 at most, 33.3 % of all
 
-    See also: `tokenize(truncation="error")`, which refuses single rows; `tokenize(stride=)`, which cuts a long row into several.
+    See also: `tokenize(truncation="error")` to reject single rows; `tokenize(stride=)` to split a long row into several rows.
     """
     check_types(Dataset, dataset=dataset)
     check_positive(max_length=max_length)
@@ -96,9 +97,9 @@ def token_budget(
         raise DataError(f"token_budget has no rows to count: {dataset!r} is empty. Give a dataset with at least one row.")
     lengths = {name: np.concatenate([counts[name] for counts in counted]) for name in counted[0]}
     rows = lengths.pop("")
-    every = max(1, sum(int(counts.sum()) for counts in lengths.values()))
+    total = max(1, sum(int(counts.sum()) for counts in lengths.values()))
     columns = [
-        ColumnTokens(name, mean=float(counts.mean()), longest=int(counts.max()), share=int(counts.sum()) / every)
+        ColumnTokens(name, mean=float(counts.mean()), longest=int(counts.max()), share=int(counts.sum()) / total)
         for name, counts in lengths.items()
     ]
     budget = TokenBudget(
@@ -114,14 +115,14 @@ def token_budget(
         named = f" The columns with the most tokens: {largest}." if largest else ""
         raise DataError(
             f"{100 * budget.over:.1f} % of {budget.rows:,} rows have more tokens than max_length={max_length}: {budget.mean:.1f} on "
-            f"average, {budget.longest} at most.{named} The rest would be cut off: raise max_length if the model has more positions, write "
-            'key_value instead of sentences, leave columns out of the spec, declare absent values, or allow it with overflow="cut".'
+            f"average, {budget.longest} at most.{named} Tokens beyond max_length would be lost. Raise max_length if the model has more "
+            'positions, use form="key_value", remove columns from the spec, declare absent values, or allow truncation with overflow="cut".'
         )
     return budget
 
 
 def _count(chunk: RecordBatch, tokenizer: Tokenizer, writer: RowToText | None) -> Iterator[tuple[str, Counts]]:
-    """Yield the numbers of tokens of each row, int64[N], under the name "", and those of each column."""
+    """Yield the token counts of each row, int64[N], under the name "", followed by the counts of each column."""
     yield "", _lengths(chunk.column(_IDS))
     if writer is not None and set(writer.columns) <= set(chunk.schema.names):
         for name, phrases in writer.phrases(chunk).items():

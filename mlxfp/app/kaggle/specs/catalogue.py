@@ -1,4 +1,4 @@
-"""The specs that are shipped as YAML files in `shipped/`, and the specs of a folder."""
+"""Specs shipped as YAML files in `shipped/`, and specs in a folder of competitions."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,19 +21,18 @@ _load_once = lru_cache(load_spec)
 
 @frozen(repr=False, eq=False)
 class ShippedSpecs(Registry[DatasetSpec]):
-    """The specs that come with mlxfp: like a `Registry`, and each file is read when its spec is first asked for.
+    """Registry of the specs shipped with mlxfp. Each spec file is read on first access.
 
-    Reading needs the extra `config`. `SPECS | {"mine": spec}` is a `Registry` of all of them.
+    Reading needs the extra `config`. `SPECS | {"mine": spec}` is a `Registry` with the shipped specs and your own spec.
 
     >>> SPECS, SPECS["titanic"].target
     (Registry of 4 data sets: disaster_tweets, house_prices, spaceship_titanic, titanic, ('Survived',))
     """
 
-    __eq__ = Mapping.__eq__  # a registry of the same specs is equal
+    __eq__ = Mapping.__eq__  # equal to any registry with the same specs
     __hash__ = None  # type: ignore[assignment]
 
     def __getitem__(self, name: str) -> DatasetSpec:
-        """Return a spec; raises `UnknownNameError` for an unknown name."""
         path: Any = super().__getitem__(name)
         return _load_once(path)
 
@@ -42,11 +41,13 @@ SPECS = ShippedSpecs("data set", {path.stem: path for path in _FOLDER.glob("*.ya
 
 
 def scan(folder: str | Path) -> Registry[DatasetSpec]:
-    r"""Find the data sets in a folder: its spec files, and the folders of competitions directly in it.
+    r"""Collect the data sets in a folder: spec files, and competition folders directly below `folder`.
 
-    The folder of a competition has a train file, and its name is that of the data set. Its spec is read from the file `spec.yaml`,
-    `spec.yml` or `spec.json` in it, or else inferred by `infer_spec`. Every YAML or JSON file in `folder` itself is read as a spec. Raises
-    `DataError` for two data sets of one name, and for a folder whose target cannot be inferred, so that nothing is skipped silently.
+    A competition folder holds a train file. The folder name is the name of the data set. The spec comes from `spec.yaml`,
+    `spec.yml` or `spec.json` in the competition folder, otherwise from `infer_spec`. Every YAML or JSON file directly in `folder`
+    is read as a spec.
+
+    Nothing is skipped silently: raises `DataError` for duplicate names, and for a competition folder without an inferable target.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -61,19 +62,19 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
     """
     check_types((str, Path), folder=folder)
     if not Path(folder).is_dir():
-        raise MissingFileError(f"There is no folder at {str(folder)!r}. Give one that holds folders of competitions, or spec files.")
-    found: dict[str, DatasetSpec] = {}
+        raise MissingFileError(f"There is no folder at {str(folder)!r}. Give a folder with competition folders or spec files.")
+    specs: dict[str, DatasetSpec] = {}
     for path in sorted(Path(folder).iterdir()):
         spec = _spec_at(path)
-        if spec is not None and spec.name in found:
+        if spec is not None and spec.name in specs:
             raise DataError(f"Two data sets in {str(folder)!r} are named {spec.name!r}; {path.name!r} is the second. Rename one of them.")
-        found |= {} if spec is None else {spec.name: spec}
-    return Registry("data set", found)
+        specs |= {} if spec is None else {spec.name: spec}
+    return Registry("data set", specs)
 
 
 @explain_call
 def find(specs: Mapping[str, DatasetSpec], *, kind: Kind) -> Registry[DatasetSpec]:
-    """Choose the data sets of one kind.
+    """Return the data sets of one kind.
 
     >>> find(SPECS, kind="regression")
     Registry of 1 data sets: house_prices
@@ -87,15 +88,15 @@ def _spec_at(path: Path) -> DatasetSpec | None:
     if path.is_file():
         return load_spec(path) if is_spec_file(path) else None
     files = sorted(path.iterdir()) if path.is_dir() else []
-    own = [file for file in files if file.stem == "spec" and is_spec_file(file)]
-    if own:
-        return load_spec(own[0])
+    spec_files = [file for file in files if file.stem == "spec" and is_spec_file(file)]
+    if spec_files:
+        return load_spec(spec_files[0])
     try:
         return infer_spec(path) if any(map(is_train_file, files)) else None
     except ValueError as error:
-        raise DataError(f"No spec can be inferred from {str(path)!r}: {error} Or write it to spec.yaml in that folder.") from error
+        raise DataError(f"No spec can be inferred from {str(path)!r}: {error} Alternatively, write spec.yaml in this folder.") from error
 
 
 def named_spec(name: str) -> DatasetSpec:
-    """Return the shipped spec of this name, or read a spec from a YAML or JSON file. An existing file has precedence."""
+    """Return a shipped spec by name, or read a spec from a YAML or JSON file. An existing file takes precedence."""
     return load_spec(name) if Path(name).is_file() or Path(name).suffix else SPECS[name]

@@ -1,4 +1,4 @@
-"""Cells of a table: as a file writes them, and as numbers."""
+"""Conversion of table cells to texts and to floats."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,32 +12,35 @@ from pyarrow import RecordBatch
 from mlxfp import Template
 from mlxfp.support.arrow_types import decoded
 
-_EXACT = 2**53  # floats above it skip integers: their last digits would be invented
+_EXACT = 2**53  # float64 represents every integer up to 2**53 exactly
 
 
 def as_floats(column: pa.Array) -> NDArray[np.float64]:
-    """Return numbers as float64[N], NaN for missing ones."""
+    """Return a numeric column as float64[N], with NaN for missing values."""
     numbers = decoded(column)
     numbers = numbers.cast(pa.int8()) if pa.types.is_boolean(numbers.type) else numbers
     return np.asarray(numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
 def shortest(value: float) -> str:
-    """Write a number exactly, with as few digits as possible; without a point where it is whole."""
+    """Return the shortest exact text of a number, without a decimal point for whole numbers."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) <= _EXACT else repr(value)
     return str(value)
 
 
 def write_distinct(numbers: pa.Array, write: Callable[[Any], str]) -> pa.StringArray:
-    """Write each distinct number once; null and NaN become null."""
+    """Format a numeric column as texts. Call `write` once per distinct number; null and NaN become null."""
     encoded = numbers.dictionary_encode()
     texts = [None if value is None or value != value else write(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
-    """Write the values of a column as a file has them: whole floats, which is what integers next to nulls become, without a point."""
+    """Return a column as texts, formatted as in a CSV file.
+
+    Whole floats have no decimal point, because integer columns with nulls often become float columns.
+    """
     column = decoded(chunk.column(name))
     if pa.types.is_floating(column.type):
         return write_distinct(column.cast(pa.float64()), shortest)
@@ -46,7 +49,7 @@ def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
 
 
 def are_numbers(texts: pa.Array) -> bool:
-    """Whether all texts of an array can be read as floats."""
+    """Return True if all texts of the array parse as floats."""
     try:
         pc.utf8_trim_whitespace(texts).cast(pa.float64())
     except pa.ArrowInvalid:
@@ -55,8 +58,8 @@ def are_numbers(texts: pa.Array) -> bool:
 
 
 def not_numbers(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the distinct texts that cannot be read as floats."""
+    """Return the distinct texts that do not parse as floats."""
     values = texts.drop_null().unique()
     if are_numbers(values):
         return values.slice(0, 0)
-    return values.filter(pa.array([not are_numbers(values.slice(place, 1)) for place in range(len(values))]))
+    return values.filter(pa.array([not are_numbers(values.slice(index, 1)) for index in range(len(values))]))

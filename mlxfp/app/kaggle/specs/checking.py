@@ -1,4 +1,4 @@
-"""Checking files against a spec: one error lists every mismatch."""
+"""Comparison of data files with a spec. A single error lists every mismatch."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Sized
@@ -14,18 +14,26 @@ from mlxfp.app.kaggle.specs.spellings import find_spelling
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import DataError, MlxfpError
 
-Cells = Mapping[str | None, pa.ChunkedArray]  # the columns of a file, as strings
+Cells = Mapping[str | None, pa.ChunkedArray]  # columns of a file, as strings
 
-_SHOWN = 5  # values in a message: enough to recognize what is wrong
+_SHOWN = 5  # maximum number of values in a message
 
 
 def check_spec(spec: DatasetSpec, path: str | Path) -> None:
-    r"""Check the files of a competition's folder against its spec; raise `DataError` that lists every mismatch.
+    r"""Check the files of a competition folder against a spec. Raise a single `DataError` with all mismatches.
 
-    Checked are: missing files, and files with another hash or number of rows; missing columns; missing or duplicate ids; targets that are
-    missing, not among the classes, or not numbers; numerical columns with cells that are not numbers; values without a name in categorical
-    columns whose values have names; the columns and the spelling of the sample, and whether its ids are those of the test file. Columns
-    that the spec does not name are ignored. Reads the files, one at a time, into memory.
+    The function reports:
+
+    - missing files, different hashes, different numbers of rows;
+    - missing columns;
+    - missing and duplicate ids;
+    - missing targets, targets outside the classes, and non-numeric targets if the target is a number;
+    - non-numeric cells in numerical columns;
+    - values without a name in categorical columns with named values;
+    - different columns or spelling in the sample file;
+    - ids present in only one of the test and sample files.
+
+    Columns without an entry in the spec are ignored. Each file is read into memory, one file at a time.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.app.kaggle.specs.specs import ColumnSpec
@@ -59,7 +67,7 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
 
 
 def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str], pa.ChunkedArray | None]:
-    """Return the problems of a file, and its ids if it has an id column."""
+    """Return the mismatches of a file, and the ids or None."""
     file = part_file(spec, part)
     if file is None:
         return [], None
@@ -71,31 +79,31 @@ def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str],
     except MlxfpError as error:
         return [f"{file.name}: {error}"], None
     cells = dict(zip(table.column_names, table.columns, strict=True))
-    found = _check_sample(spec, cells) if part == "sample" else _check_rows(spec, cells, spec.target if part == "train" else ())
-    return [f"{file.name}: {problem}" for problem in (*_file_problems(file, path, table.num_rows), *found)], cells.get(spec.id)
+    mismatches = _check_sample(spec, cells) if part == "sample" else _check_rows(spec, cells, spec.target if part == "train" else ())
+    return [f"{file.name}: {problem}" for problem in (*_file_problems(file, path, table.num_rows), *mismatches)], cells.get(spec.id)
 
 
 def _file_problems(file: FileSpec, path: Path, rows: int) -> Iterator[str]:
     if file.rows is not None and file.rows != rows:
-        yield f"it has {rows:,} rows, the spec says {file.rows:,}"
-    if file.sha256 is not None and (found := hash_file(path)) != file.sha256:
-        yield f"its sha256 is {found}, the spec says {file.sha256}"
+        yield f"the file has {rows:,} rows, but the spec has {file.rows:,}"
+    if file.sha256 is not None and (digest := hash_file(path)) != file.sha256:
+        yield f"sha256 is {digest}, but the spec has {file.sha256}"
 
 
 def _sample_problems(spec: DatasetSpec, ids: pa.ChunkedArray | None, sampled: pa.ChunkedArray | None) -> list[str]:
     if ids is None or sampled is None or spec.sample is None:
         return []
-    pairs = ((ids, sampled, "in the test file and not here"), (sampled, ids, "here and not in the test file"))
+    pairs = ((ids, sampled, "of the test file not in the sample"), (sampled, ids, "of the sample not in the test file"))
     return [
-        f"{spec.sample.name}: {_count(only, 'id')} {where}: {_shown(only.to_pylist())}"
-        for some, others, where in pairs
+        f"{spec.sample.name}: {_count(only, 'id')} {relation}: {_shown(only.to_pylist())}"
+        for some, others, relation in pairs
         if len(only := some.filter(pc.invert(pc.is_in(some, others))))
     ]
 
 
 def _check_rows(spec: DatasetSpec, cells: Cells, targets: Sequence[str]) -> Iterator[str]:
-    wanted = (spec.id, *targets, spec.group, spec.time, *(column.name for column in spec.columns))
-    missing = [name for name in dict.fromkeys(wanted) if name is not None and name not in cells]
+    required = (spec.id, *targets, spec.group, spec.time, *(column.name for column in spec.columns))
+    missing = [name for name in dict.fromkeys(required) if name is not None and name not in cells]
     if missing:
         verb = "column {} is" if len(missing) == 1 else "columns {} are"
         yield f"the {verb.format(', '.join(map(repr, missing)))} missing; the file has {', '.join(map(repr, cells))}"
@@ -104,13 +112,13 @@ def _check_rows(spec: DatasetSpec, cells: Cells, targets: Sequence[str]) -> Iter
         if name in cells:
             yield from _check_target(spec, name, cells[name])
     for column in spec.columns:
-        what = f"the {column.type} column {column.name!r}"
+        subject = f"the {column.type} column {column.name!r}"
         if column.name not in cells:
             continue
         if column.values:
-            yield from _unknown(cells[column.name], [value for value, _ in column.values], what, "not named in the spec")
+            yield from _unknown(cells[column.name], [value for value, _ in column.values], subject, "not named in the spec")
         else:
-            yield from _list(column.kind.unfit(cells[column.name]), what, f"not written as {column.kind.holds}")
+            yield from _list(column.kind.unfit(cells[column.name]), subject, f"not written as {column.kind.holds}")
 
 
 def _check_sample(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
@@ -119,7 +127,7 @@ def _check_sample(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
         return
     columns, spelled = spec.submission.columns, spec.submission.spelling
     if tuple(cells) != columns:
-        yield f"its columns are {', '.join(map(repr, cells))}, the spec says {', '.join(map(repr, columns))}"
+        yield f"the columns are {', '.join(map(repr, cells))}, but the spec has {', '.join(map(repr, columns))}"
     for name in columns:
         if name != spec.id and name in cells:
             values = cells[name].drop_null().to_pylist()
@@ -148,14 +156,14 @@ def _check_target(spec: DatasetSpec, name: str, texts: pa.ChunkedArray) -> Itera
         yield from _list(not_numbers(texts), f"the target {name!r}", "not written as numbers")
 
 
-def _unknown(texts: pa.ChunkedArray, known: Sequence[str], what: str, how: str) -> Iterator[str]:
+def _unknown(texts: pa.ChunkedArray, known: Sequence[str], subject: str, problem: str) -> Iterator[str]:
     values = texts.drop_null().unique()
-    return _list(values.filter(pc.invert(pc.is_in(values, pa.array(known)))), what, how)
+    return _list(values.filter(pc.invert(pc.is_in(values, pa.array(known)))), subject, problem)
 
 
-def _list(values: pa.Array, what: str, how: str) -> Iterator[str]:
+def _list(values: pa.Array, subject: str, problem: str) -> Iterator[str]:
     if len(values):
-        yield f"{what} has {_count(values, 'value')} {how}: {_shown(values.to_pylist())}"
+        yield f"{subject} has {_count(values, 'value')} {problem}: {_shown(values.to_pylist())}"
 
 
 def _count(values: Sized, noun: str) -> str:

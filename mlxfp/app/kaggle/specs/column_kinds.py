@@ -1,6 +1,6 @@
-"""The kinds of columns: each is one entry of `COLUMN_KINDS`, and all that depends on the type of a column asks its entry.
+"""Column types of a spec. `COLUMN_KINDS` holds all type-specific behaviour, with one entry per type.
 
-A further kind is a further name in `ColumnType` and a further entry in the table.
+To add a type, extend `ColumnType` and `COLUMN_KINDS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers
 
 ColumnType = Literal["text", "categorical", "numerical"]
-Cells = NDArray[Any]  # of strings, as a file has them; "" is a missing value
+Cells = NDArray[Any]  # strings as in a CSV file; "" is a missing value
 
-_CATEGORIES = 20  # so many distinct texts are categories, whatever the number of rows, if rows share them
-_SHARE = 0.05  # and so are distinct texts that are fewer than this share of the rows
-_MADE_CATEGORIES = 4  # of a synthetic column whose values have no names
+_CATEGORIES = 20  # texts with at most 20 distinct values are categories, if each value has two rows on average
+_SHARE = 0.05  # texts in long columns are also categories if at most 5 % of the rows have distinct values
+_SYNTHETIC_CATEGORIES = 4  # number of categories of a synthetic column without named values
 _WORDS = (
     *("amber", "birch", "cedar", "delta", "ember", "fern", "grove", "harbor", "island", "juniper", "kettle", "lantern"),
     *("meadow", "north", "orchard", "pebble", "quartz", "river", "south", "timber", "upland", "valley", "willow", "yellow"),
@@ -27,7 +27,7 @@ _WORDS = (
 
 @frozen
 class SyntheticColumn:
-    """The cells of a synthetic column, and their effect on the target: float64[N], 0 for a cell without effect."""
+    """Cells of a synthetic column and their effects on the target (float64[N], 0 means no effect)."""
 
     cells: Cells
     signal: NDArray[np.float64]
@@ -35,16 +35,15 @@ class SyntheticColumn:
 
 @frozen
 class ColumnKind:
-    """What depends on the type of a column.
+    """Type-specific behaviour of a column.
 
-    - `is_number`: its cells are read as float64, may be scaled, and have quantiles; the cells of other kinds are read as strings.
-    - `has_names`: a spec may give names to its values.
-    - `phrase`: what stands before a value in a sentence, of `{title}`, `{Title}` and `{verb}`.
-    - `holds`: what its cells are, for errors.
-    - `recognizes(known, others)`: whether a column of a train file is of this kind, by its cells that are not missing, and those of the
-      test file.
-    - `unfit(cells)`: the distinct cells that a column of this kind cannot hold.
-    - `synthesize(codes, count, random)`: random cells, among `codes` if there are some.
+    - `is_number`: read cells as float64, which may be scaled and have quantiles. Other types are read as strings.
+    - `has_names`: a spec may name the values of the column.
+    - `phrase`: text before a value in a sentence, a template with `{title}`, `{Title}` and `{verb}`.
+    - `holds`: plural noun for the cells, used in error messages.
+    - `recognizes(known, others)`: return True if a column has this type. Arguments: the non-missing cells of the train and the test file.
+    - `unfit(cells)`: return the distinct cells that are invalid for this type.
+    - `synthesize(codes, count, random)`: return `count` random cells, drawn from `codes` unless `codes` is empty.
     """
 
     name: ColumnType
@@ -58,12 +57,12 @@ class ColumnKind:
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The type that the column is read as."""
+        """Arrow type of the column after reading."""
         return pa.float64() if self.is_number else pa.string()
 
 
 def standardize(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Move numbers to a mean of 0 and a standard deviation of 1, or 0 if they are equal."""
+    """Scale numbers to a mean of 0 and a standard deviation of 1. Constant input becomes all zeros."""
     centered = np.asarray(values - values.mean(), np.float64)
     return centered / (centered.std() or 1)
 
@@ -81,14 +80,14 @@ def _synthetic_texts(codes: Sequence[str], count: int, random: np.random.Generat
 
 
 def _synthetic_categories(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:
-    codes = codes or random.choice(_WORDS, _MADE_CATEGORIES, replace=False).tolist()
+    codes = codes or random.choice(_WORDS, _SYNTHETIC_CATEGORIES, replace=False).tolist()
     chosen = random.integers(len(codes), size=count)
     return SyntheticColumn(np.array(codes, object)[chosen], random.permutation(standardize(np.arange(len(codes))))[chosen])
 
 
 def _synthetic_numbers(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:
     values = random.standard_normal(count)
-    size = int(random.integers(4))  # about 3, 30, 300 or 3000
+    size = int(random.integers(4))  # for typical values of 3, 30, 300 or 3000
     return SyntheticColumn(np.array([f"{value:.{0 if size else 2}f}" for value in 3 * 10**size * np.exp(values / 2)], object), values)
 
 
@@ -112,5 +111,5 @@ _KINDS = (
         synthesize=_synthetic_numbers,
     ),
 )
-# From the widest kind to the narrowest: a column is taken for the last one that recognizes it.
+# From the widest to the narrowest type: inference takes the last type that recognizes the column.
 COLUMN_KINDS: Mapping[ColumnType, ColumnKind] = {kind.name: kind for kind in _KINDS}

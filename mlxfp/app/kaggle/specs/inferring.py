@@ -1,4 +1,4 @@
-"""Inferring a spec from the files of a competition."""
+"""Inference of a spec from the files of a competition."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,38 +14,44 @@ from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
 from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, TargetCells, TaskKind
 from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
-from mlxfp.app.kaggle.specs.spellings import find_spelling
+from mlxfp.app.kaggle.specs.spellings import NUMBER, find_spelling
 from mlxfp.support.checks import check_text, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES
 from mlxfp.support.progress import Progress
 
-_SHOWN = 9  # names of files in a message
+_SHOWN = 9  # maximum number of file names in a message
+_CLASSES = 20  # a target with at most 20 distinct cells may be classes
+_FEW_TEXTS = 0.1  # maximum fraction of texts in a target of numbers
 _TRUTH = "(?i)^(true|false)$"
-Files = tuple[Path, Path | None, Path | None]  # of train, test and sample rows
+Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
 
 _DATE = r"^\d{4}-\d{2}-\d{2}"
 
 
 def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -> DatasetSpec:
-    r"""Propose a spec for the folder of a competition, or for one file with labels: CSV, or Parquet or JSON lines by suffix.
+    r"""Propose a spec for the folder of a competition, or for a single labelled file (CSV, Parquet or JSON lines, by suffix).
 
-    A folder has a train file, and perhaps a test and a sample file (`train.csv`, `test.csv`, `sample_submission.csv`; any name with
-    "submission" in it, of several the one with "sample"). The following is inferred:
+    A folder holds a train file and optionally a test file and a sample file: `train.csv`, `test.csv`, `sample_submission.csv`. A
+    sample file may have any name containing "submission". If several files match, a name containing "sample" takes precedence. The
+    function infers:
 
-    - the id: the first column of the sample, or a column named id, if its values in the train file are unique;
-    - the target, unless `target` names it: the columns of the sample other than the id; without a sample, the column that only the train
-      file has;
-    - the kind, from the values of the target: binary if there are two; multiclass if they are texts, or at most 20 consecutive whole
-      numbers from 0 or 1 on (in a target of texts, None, NA and the like are classes, and only an empty cell is missing); other numbers are
-      regression, or a time series if there is a column of dates and all dates of the test file are later than those of the train file;
-      several targets of 0 and 1 are multilabel;
-    - the columns, by their cells: see `ColumnKind`; columns without any value are left out;
+    - the id: the first column of the sample, or a column named id, if the values in the train file are unique;
+    - the target, unless `target` is given: the columns of the sample except the id. Without a sample file, the only column of the
+      train file missing from the test file;
+    - the kind, from the target values:
+      - binary: two distinct values;
+      - multiclass: texts, or at most 20 consecutive integers starting at 0 or 1. In a text target, None, NA and similar texts are
+        classes, and only an empty cell is missing;
+      - multilabel: several targets with values 0 and 1;
+      - time series: other numbers, if all dates of the test file are later than the dates of the train file;
+      - regression: all other numbers;
+    - the columns and their types, from the cells. Columns without any value are omitted;
     - the hash and the number of rows of each file.
 
-    An ordinal scale, a ranking, groups, names of values and the metric cannot be inferred: set them with `attrs.evolve`. Reads the files
-    into memory. Raises `MissingFileError` without a train file, `DataError` for one without rows, `ArgumentError` if the
-    target cannot be inferred.
+    Ordinal targets, rankings, groups, names of values and the metric cannot be inferred: set them with `attrs.evolve`. All files
+    are read into memory. Raises `MissingFileError` without a train file, `DataError` for a train file without rows, and
+    `ArgumentError` if the target cannot be inferred.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -60,13 +66,13 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     files = find_files(path)
     cells = _without_index(read_cells(files[0]))
     if not cells.num_rows:
-        raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
+        raise DataError(f"{str(files[0])!r} has column names but no rows. Give a file with training rows.")
     test, sample = (None if file is None else _without_index(read_strings(file)) for file in files[1:])
     return _spec_of(path, files, (cells, test, sample), target)
 
 
 def _without_index(table: pa.Table) -> pa.Table:
-    """Return a table without the index that pandas writes into Parquet files."""
+    """Drop the index columns that pandas writes to Parquet files."""
     return table.select([name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)])
 
 
@@ -74,10 +80,13 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
     cells, test, sample = tables
     assert cells is not None
     names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in tables], target)
-    train = _with_classes(as_strings(files[0], cells), names, cells)
-    found = _id(train, () if sample is None else sample.column_names[:1], names)
+    train = as_strings(files[0], cells)
+    for name in names:
+        _check_numbers(files[0], train, name)
+    train = _with_classes(train, names, cells)
+    id_column = _id(train, () if sample is None else sample.column_names[:1], names)
     with Progress(f"look at {files[0].name}", unit="columns", total=lambda: train.num_columns) as progress:
-        columns = tuple(progress.over(_columns(train, test, {*names, found})))
+        columns = tuple(progress.over(_columns(train, test, {*names, id_column})))
     texts = [column.name for column in columns if not column.kind.is_number]
     time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
     kind = _kind(str(files[0]), train, names, time)
@@ -88,7 +97,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         train=_file(files[0], train),
         test=None if files[1] is None else _file(files[1], test),
         sample=None if files[2] is None else _file(files[2], sample),
-        id=found,
+        id=id_column,
         target=names,
         classes=classes,
         time=time,
@@ -98,13 +107,34 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
     )
 
 
+def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
+    """Raise `DataError` for a target of numbers with a few cells that are not, and for a target of formatted numbers."""
+    known = train[name].drop_null()
+    plain = pc.match_substring_regex(known, f"^{NUMBER}$")
+    others = len(known) - (pc.sum(plain).as_py() or 0)
+    if not others or len(known.unique()) <= _CLASSES or (others > _FEW_TEXTS * len(known) and not _are_formatted(known)):
+        return
+    numbers = pc.match_substring_regex(train[name], f"^{NUMBER}$")
+    index = pc.index(numbers, pa.scalar(False)).as_py()  # noqa: FBT003  # a value to search
+    breaks = sum(pc.sum(pc.count_substring(column.slice(0, index), "\n")).as_py() or 0 for column in train.columns)
+    raise DataError(
+        f"{others:,} of {len(known):,} cells of the target {name!r} are not plain numbers: {train[name][index].as_py()!r}, in line "
+        f"{index + 2 + breaks} of {str(path)!r}. Write numbers such as 1003.96, leave the cell empty, or declare the classes in a spec."
+    )
+
+
+def _are_formatted(texts: pa.ChunkedArray) -> bool:
+    """Return True for numbers with currency signs, percent signs, commas between digits, and question marks."""
+    return bool(pc.all(pc.match_substring_regex(texts, r"^\s*([-+]?[$€£¥]?\s*[-+]?\d[\d.,\s]*\s*[%$€£¥]?|\?)\s*$")).as_py())
+
+
 def is_train_file(path: Path) -> bool:
-    """Whether a file is the train file of a competition's folder, by its name."""
+    """Return True if the file name is `train` followed by a supported suffix."""
     return path.name.lower() in {f"train{suffix}" for suffix in SUFFIXES}
 
 
 def find_files(path: str | Path) -> Files:
-    """Find the train, test and sample files; raises `MissingFileError` without a train file."""
+    """Return the paths of the train, test and sample files. Raise `MissingFileError` without a train file."""
     check_types((str, Path), path=path)
     if Path(path).is_file():
         return Path(path), None, None
@@ -115,16 +145,16 @@ def find_files(path: str | Path) -> Files:
     train = next(filter(is_train_file, files), None)
     if train is None:
         shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
-        present = ", ".join(shown if files else ["no file of a competition", *shown])
+        present = ", ".join(shown if files else ["no CSV, Parquet or JSON lines file", *shown])
         raise MissingFileError(
-            f"There is no train.csv in {str(path)!r}: it has {present}. Give the folder that holds it, unpacked, or "
-            "a file. It may be train.parquet or train.jsonl instead; a spec may use other file names."
+            f"There is no train.csv in {str(path)!r}. The folder contains {present}. Give the unpacked folder with "
+            "train.csv, train.parquet or train.jsonl, or the path of a file. For other file names, write a spec."
         )
     tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in SUFFIXES}]
     samples = [file for file in files if "submission" in file.name.lower()]
-    if len(samples) > 1:  # some may be the user's own submissions
+    if len(samples) > 1:  # some files may be submissions of the user
         samples = [file for file in samples if "sample" in file.name.lower()]
-    # "sample_submission (1).csv" is a second download; a longer name is a variant of the shortest
+    # Prefer the shortest name: "sample_submission (1).csv" is a repeated download, and other longer names are variants.
     return train, next(iter(tests), None), min(samples, key=lambda file: len(file.name), default=None)
 
 
@@ -133,7 +163,7 @@ def _file(path: Path, table: pa.Table) -> FileSpec:
 
 
 def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> pa.Table:
-    """Return the train rows with targets of texts as they are written: None and NA are classes, and only an empty cell is missing."""
+    """Restore the original texts of text targets: None and NA are classes, and only an empty cell is missing."""
     for name in targets:
         known = train[name].drop_null()
         if not len(known) or (not are_numbers(known) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
@@ -167,9 +197,9 @@ def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequen
     train, test, sample = columns
     if target is not None:
         names = (target,) if isinstance(target, str) else tuple(target)
-        check_text(**{f"target {place}": name for place, name in enumerate(names)})
+        check_text(**{f"target {index}": name for index, name in enumerate(names)})
         if not names:
-            raise ArgumentError("target names no column. Name one, or leave target out for it to be inferred.")
+            raise ArgumentError("target is empty. Give the name of a column, or omit target to infer the target.")
         for name in names:
             if name not in train:
                 raise unknown_name(f"column of {path}", name, train)
@@ -179,24 +209,26 @@ def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequen
     only = tuple(name for name in train if name not in test)
     if test and len(only) == 1:
         return only
-    why = f"{len(only)} columns are in it and not in the test file" if test else "there is no test file to compare it with"
+    why = f"the test file lacks {len(only)} columns of the train file" if test else "there is no test file for comparison"
     raise ArgumentError(
-        f"The target in {path!r} cannot be inferred: {why}. Name it with target=, or in a spec; columns: {', '.join(map(repr, only))}."
+        f"The target in {path!r} cannot be inferred: {why}. Pass target=, or write a spec. Candidates: {', '.join(map(repr, only))}."
     )
 
 
 def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -> TaskKind:
     kinds = [rows[name].drop_null().unique() for name in names]
     least = 2 if len(kinds) == 1 else 1
-    constant = next(((name, len(found)) for name, found in zip(names, kinds, strict=True) if len(found) < least), None)
+    constant = next(((name, len(distinct)) for name, distinct in zip(names, kinds, strict=True) if len(distinct) < least), None)
     if constant is not None:
         raise ArgumentError(
-            f"The target {constant[0]!r} in {path!r} has {constant[1]} different values: there is nothing to learn. Name another one."
+            f"The target {constant[0]!r} in {path!r} has {constant[1]} distinct values: there is nothing to learn. Choose another target."
         )
     cells = TargetCells(kinds, numbers=all(map(are_numbers, kinds)), dated=time is not None)
-    kind = next((each for each in TASK_KINDS.values() if each.recognizes(cells)), None)
+    kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
     if kind is None:
-        raise ArgumentError(f"Several targets must be 0 and 1, or numbers, and those in {path!r} are not: {', '.join(names)}. Choose one.")
+        raise ArgumentError(
+            f"Several targets must all be 0 and 1, or all be numbers. Neither is true for {', '.join(names)} in {path!r}. Choose one."
+        )
     return kind
 
 
@@ -213,6 +245,6 @@ def _submission(sample: pa.Table, targets: tuple[str, ...]) -> SubmissionSpec:
 
 
 def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
-    """Whether both are dates, all train dates before all test dates. ISO dates sort as text."""
+    """Return True if both columns hold only ISO dates and all train dates precede all test dates. ISO dates sort as text."""
     dated = all(len(part) and not part.null_count and pc.all(pc.match_substring_regex(part, _DATE)).as_py() for part in (train, test))
     return dated and pc.max(train).as_py() < pc.min(test).as_py()

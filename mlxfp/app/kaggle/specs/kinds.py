@@ -1,6 +1,6 @@
-"""The kinds of targets: each is one entry of `TASK_KINDS`, and all that depends on the kind of a target asks its entry.
+"""Kinds of targets. `TASK_KINDS` holds all kind-specific behaviour, with one entry per kind.
 
-A further kind is a further name in `Kind` and a further entry in the table.
+To add a kind, extend `Kind` and `TASK_KINDS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,39 +12,40 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 Kind = Literal["binary", "multiclass", "multilabel", "regression", "ordinal", "ranking", "time_series"]
-Answer = Literal["class", "labels", "value"]  # of a row: one class of several, any number of labels, or numbers
+Answer = Literal["class", "labels", "value"]  # answer of a model per row: a single class, any number of labels, or numbers
 
-_FEW = 20  # up to so many consecutive whole numbers, from 0 or 1 on, are classes; more are amounts
+_FEW = 20  # at most 20 consecutive integers from 0 or 1 are classes; more values are quantities
 _STRATA = 10
-# The metrics are those of `METRICS`; this table imports no MLX, as those of metrics do.
+# Names only: the metrics themselves are in `METRICS`. This module stays free of MLX imports.
 _OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc")
 _OF_RANKS = ("map_at_3", "map_at_5")
 _OF_VALUES = ("rmse", "mae", "r2", "rmsle", "spearman")
 
 
 class TargetCells(NamedTuple):
-    """The targets of a train file whose kind is inferred: the distinct cells of each, and facts about them."""
+    """Distinct target cells of a train file, one array per target, for inferring the kind."""
 
     distinct: Sequence[pa.Array]
-    numbers: bool  # all cells are numbers
-    dated: bool  # the test rows are later than the train rows
+    numbers: bool  # True if all cells are numbers
+    dated: bool  # True if the test rows are later than the train rows
 
     @property
     def one(self) -> pa.Array | None:
-        """The distinct cells of the only target; None for several targets."""
+        """Distinct cells of the only target; None for several targets."""
         return self.distinct[0] if len(self.distinct) == 1 else None
 
 
 @frozen
 class TaskKind:
-    """Everything that depends on the kind of a target.
+    """Kind-specific behaviour of a target.
 
-    - `answer`: the answer of a model for a row. Loss, output layer and probabilities follow from the answer (`tasks.objective`).
-    - `metrics`: the names of the metrics that fit, the usual metric first.
-    - `question`: the text before the sentences of a row, of `{0}`, the words of the targets.
-    - `two_classes`: exactly two classes are known, for each target.
-    - `column`: the role of a column that the spec must name.
-    - `recognizes(cells)`: whether the targets of a train file are of this kind. The first kind that recognizes the targets is inferred.
+    - `answer`: the answer of a model per row. Loss, output layer and probabilities follow from the answer (`tasks.objective`).
+    - `metrics`: names of the suitable metrics, the usual metric first.
+    - `question`: text before the sentences of a row. `{0}` stands for the target names.
+    - `two_classes`: True if each target has exactly two classes.
+    - `column`: required column role in the spec, "time" or "group", or None.
+    - `recognizes(cells)`: return True if the targets of a train file have this kind. Inference takes the first kind that returns
+      True.
 
     >>> TASK_KINDS["ordinal"].one_class, TASK_KINDS["multilabel"].one_class, TASK_KINDS["regression"].metrics[0]
     (True, False, 'rmse')
@@ -60,36 +61,36 @@ class TaskKind:
 
     @property
     def has_classes(self) -> bool:
-        """True if targets are classes, false if targets are numbers."""
+        """True if targets are classes, False if targets are numbers."""
         return self.answer != "value"
 
     @property
     def one_class(self) -> bool:
-        """True if each row has one class of several."""
+        """True if each row has exactly one class."""
         return self.answer == "class"
 
     @property
     def is_decision(self) -> bool:
-        """True if each row has one class of exactly two: a threshold decides."""
+        """True for binary targets: a threshold decides between two classes."""
         return self.one_class and self.two_classes
 
     @property
     def class_counts(self) -> tuple[int, int | None]:
-        """The smallest and the largest number of classes; None is unbounded."""
+        """Smallest and largest number of classes. None means unbounded."""
         return (2, 2 if self.two_classes else None) if self.has_classes else (0, 0)
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The type that targets are read as."""
+        """Arrow type of the targets after reading."""
         return pa.string() if self.has_classes else pa.float64()
 
     @property
     def grouped_folds(self) -> str:
-        """The method of folds for rows with groups."""
+        """Name of the fold method for rows with groups."""
         return "stratified_grouped" if self.has_classes else "grouped"
 
     def strata(self, targets: NDArray[np.float64]) -> NDArray[Any]:
-        """Return the stratum of each row for stratified folds: the class, the number of labels, or the tenth of the value."""
+        """Return the stratum of each row for stratified folds: the class, the number of labels, or the decile of the value."""
         if self.has_classes:
             return targets if targets.ndim == 1 else targets.sum(axis=1)
         values = targets if targets.ndim == 1 else targets[:, 0]
@@ -97,7 +98,7 @@ class TaskKind:
         return np.searchsorted(known[[tenth * len(known) // _STRATA for tenth in range(1, _STRATA)]], values, side="right")
 
     def unfit_metric(self, metric: str) -> str | None:
-        """Return a sentence if a metric cannot score targets of this kind, with the metrics that can; None if the metric fits.
+        """Return None if the metric can score targets of this kind. Otherwise return an error sentence with the suitable metrics.
 
         >>> TASK_KINDS["regression"].unfit_metric("accuracy")
         'accuracy is a metric for binary, multiclass, multilabel or ordinal targets, got regression. Choose mae, ...'
@@ -112,7 +113,7 @@ def _either(names: Sequence[str]) -> str:
 
 
 def _count_up(texts: pa.Array) -> bool:
-    """Return true for few consecutive whole numbers from 0 or 1 on."""
+    """Return True for at most 20 consecutive integers starting at 0 or 1."""
     return any(set(texts.to_pylist()) == {str(first + index) for index in range(min(len(texts), _FEW))} for first in (0, 1))
 
 

@@ -1,6 +1,7 @@
-"""Reading the files of a competition, with the types of its spec."""
+"""Reading the files of a competition with the column types of a spec."""
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from hashlib import file_digest
 from itertools import chain
@@ -24,32 +25,32 @@ from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 Part = Literal["train", "test", "sample"]
 PARTS: tuple[Part, ...] = ("train", "test", "sample")
 
-# Files whose values have types of their own, by suffix; all others are CSV.
+# Readers of typed formats, by suffix. All other suffixes are read as CSV.
 TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
     ".parquet": read_parquet,
     **dict.fromkeys(with_compressions(".jsonl", ".ndjson"), read_jsonl),
 }
 SUFFIXES = (*with_compressions(".csv"), *TYPED)
 _OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
-_LINES = 20  # of a file with another delimiter that are looked at for numbers with a comma
+_LINES = 20  # number of lines searched for decimal commas
 _DECIMAL = re.compile(r"\s*-?\d+,\d+\s*")
 _DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
 def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> Dataset[Example]:
-    r"""Read a file of a competition's folder, lazily: its train, test or sample file, with the types of the spec.
+    r"""Read the train, test or sample file of a competition lazily, with the types of the spec.
 
-    Numerical columns are float64, text and categorical columns strings, exactly as in the file: the class 3 is "3", and an id keeps its
-    leading zeros. Targets are strings if they are classes, else float64; all columns of the sample are strings. Columns that the spec does
-    not name are read with inferred types.
+    Numerical columns are float64. Text and categorical columns are strings, exactly as in the file: class 3 is "3", and ids keep
+    leading zeros. Targets are strings if the targets are classes, otherwise float64. All columns of the sample file are strings.
+    Columns without an entry in the spec have inferred types.
 
-    Missing values are those of pandas (an empty cell, NA, None, null, nan and others), unless the spec says that such a text is a value: a
-    class of a target, a named value of a column, or one in `absent`.
+    Missing values are the null texts of pandas: an empty cell, NA, None, null, nan and others. A null text is a value if the spec
+    lists the text as a class of the target, a named value of the column, or an absent value of the column.
 
-    Files are CSV, or Parquet or JSON lines by suffix: their numbers and truth values are read as CSV would write them (3, 0.5, True), and
-    only null and NaN are missing.
+    The suffix selects the format: CSV, Parquet or JSON lines. Numbers and truth values in Parquet and JSON lines become the texts
+    that CSV would contain (3, 0.5, True), and only null and NaN are missing.
 
-    Raises `MissingFileError` if the file is missing, and `DataError` for a file of another format.
+    Raises `MissingFileError` if the file is missing, and `DataError` for other file formats.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.app.kaggle.specs.specs import ColumnSpec
@@ -66,93 +67,100 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     check_choice(PARTS, part=part)
     file = part_file(spec, part)
     if file is None:
-        raise ArgumentError(
-            f"The spec of {spec.name!r} names no {part} file. Name it with {part}=FileSpec(name=...), or read another part."
-        )
-    found = folder_of(path) / file.name
-    if not found.is_file():
-        raise MissingFileError(f"There is no {part} file at {str(found)!r}. Give the folder that holds the files of {spec.name!r}.")
+        raise ArgumentError(f"The spec of {spec.name!r} names no {part} file. Add {part}=FileSpec(name=...), or read another part.")
+    source = folder_of(path) / file.name
+    if not source.is_file():
+        raise MissingFileError(f"There is no {part} file at {str(source)!r}. Give the folder that holds the files of {spec.name!r}.")
     if part == "sample":
-        typed = typed_reader(found)
+        typed = typed_reader(source)
         if typed is not None:
-            return _as_texts(typed(found))
-        return read_csv(found, schema=dict.fromkeys(column_names(found), pa.string()), null_values=[""])
-    types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(found)
+            return _as_texts(typed(source))
+        return read_csv(source, schema=dict.fromkeys(column_names(source), pa.string()), null_values=[""])
+    types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(source)
     if typed is not None:
-        return with_types(spec, typed(found), part=part)
-    check_commas(found)
+        return with_types(spec, typed(source), part=part)
+    check_commas(source)
     if not kept:
-        return read_csv(found, schema=types)
+        return read_csv(source, schema=types)
     values = {value for texts in kept.values() for value in texts}
-    texts = read_csv(found, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
-    made: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
-    return made
+    texts = read_csv(source, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
+    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
+    return rows
 
 
 def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Dataset[Example]:
-    """Return rows of any types with those of a spec: texts as CSV would write the values, and floats; only null and NaN are missing."""
+    """Cast rows of any types to the types of a spec. Values become the texts that CSV would contain. Only null and NaN are missing."""
     types, names = _types(spec, part), schema(rows).names
     unknown = next((name for name in types if name not in names), None)
     if unknown is not None:
         raise unknown_name(f"column of {rows.parts[0]!r}", unknown, names)
-    made: Dataset[Example] = _Typed(tuple(types.items()), None)(rows)
-    return made
+    result: Dataset[Example] = _Typed(tuple(types.items()), None)(rows)
+    return result
 
 
 def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
-    """Return the types of the columns that a spec names."""
+    """Return the Arrow types of all columns in the spec."""
     types = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
     types |= dict.fromkeys(spec.target if part == "train" else (), spec.task.arrow_type)
     return types | {column.name: column.kind.arrow_type for column in spec.columns}
 
 
 def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
-    """Return, by column, the texts that mean "missing" in other columns and that the spec declares as values here: a class None, say."""
+    """Return null texts that the spec declares as values, by column. Example: a class named None."""
     declared = dict.fromkeys(spec.target, spec.classes) | {
         column.name: (*(value for value, _ in column.values), *column.absent) for column in spec.columns if not column.kind.is_number
     }
-    found = {name: {*values} & {*NULL_VALUES} for name, values in declared.items()}
-    return {name: tuple(sorted(values)) for name, values in found.items() if values}
+    null_texts = {name: {*values} & {*NULL_VALUES} for name, values in declared.items()}
+    return {name: tuple(sorted(values)) for name, values in null_texts.items() if values}
 
 
 def part_file(spec: DatasetSpec, part: Part) -> FileSpec | None:
-    """Return the file of a part, if the spec names one."""
+    """Return the file of a part, or None if the spec names no such file."""
     return {"train": spec.train, "test": spec.test, "sample": spec.sample}[part]
 
 
 def folder_of(path: str | Path) -> Path:
-    """Return a folder itself, and the folder of a file."""
+    """Return the path of a folder unchanged. For a file, return the parent folder."""
     return Path(path).parent if Path(path).is_file() else Path(path)
 
 
 def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
-    """Read a file whole, every column as strings, null where a value is missing; in some columns null texts may be `kept`."""
+    """Read a complete file with every column as strings, and null for missing values.
+
+    `kept` maps column names to null texts (such as "NA") that stay values.
+    """
     return as_strings(path, read_cells(path), kept)
 
 
 def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
-    """Return the cells of a file with null where a value is missing."""
+    """Replace null texts in the cells of a CSV file by null. Other formats have real nulls already."""
     if typed_reader(path) is not None:
         return table
     return pa.table({name: without_missing(table[name], (kept or {}).get(name, ())) for name in table.column_names}, table.schema)
 
 
 def check_commas(path: Path) -> None:
-    """Raise `DataError` for a file with another delimiter, which would be read as one column or not at all."""
-    lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+    """Raise `DataError` for a file with a delimiter other than the comma.
+
+    CSV readers would parse such a file as a single column, or fail.
+    """
+    try:
+        lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+    except DataError:
+        return  # another encoding
     header = lines[0] if lines else ""
     other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines[:2])), None)
     if other is not None and header and "," not in header:
         decimal = ", decimal=','" if any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(other) for line in lines[1:]))) else ""
         raise DataError(
-            f"The columns of a competition's files are separated by commas, and {str(path)!r} looks like one with {_DELIMITERS[other]}: it "
-            f"begins with {header[:60]!r}. Convert it: pandas.read_csv({path.name!r}, sep={other!r}{decimal})"
+            f"Competition files must be separated by commas, but {str(path)!r} seems to use {_DELIMITERS[other]}: the file "
+            f"begins with {header[:60]!r}. Convert the file: pandas.read_csv({path.name!r}, sep={other!r}{decimal})"
             f".to_csv({path.name!r}, index=False)."
         )
 
 
 def read_cells(path: Path) -> pa.Table:
-    """Read a file whole, every column as strings; an empty cell of a CSV file is an empty string."""
+    """Read a complete file with every column as strings. Empty cells of a CSV file become empty strings."""
     typed, names = typed_reader(path), column_names(path)
     if typed is not None:
         return to_table(_as_texts(typed(path)))
@@ -160,48 +168,50 @@ def read_cells(path: Path) -> pa.Table:
 
 
 def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
-    """Replace the texts that mean "missing" by null, except those that are `kept`."""
+    """Replace null texts such as NA by null, except the texts in `kept`."""
     missing = pa.array([value for value in NULL_VALUES if value not in kept], pa.string())
     return pc.if_else(pc.is_in(texts, missing), pa.scalar(None, pa.string()), texts)
 
 
 def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """Read the names of the columns of a file and then its rows, all as texts; a missing value is empty."""
+    """Read a file as text tuples: first the column names, then the rows. Missing values are empty strings."""
     table = read_cells(path)
     columns = [["" if cell is None else cell for cell in column.to_pylist()] for column in table.columns]
     return [tuple(table.column_names), *zip(*columns, strict=True)]
 
 
 def column_names(path: Path) -> list[str]:
-    """Read the names of a file's columns."""
+    """Return the column names of a file."""
     typed = typed_reader(path)
     if typed is None:
         check_commas(path)
-    return list(schema((typed or read_csv)(path)).names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a file without rows, whose types are not known
+        return list(schema((typed or read_csv)(path)).names)
 
 
 def typed_reader(path: Path) -> Callable[..., Dataset[Example]] | None:
-    """Return the reader of a file whose values have types of their own, None for CSV; raises `DataError` for other tables."""
+    """Return the reader for Parquet or JSON lines, None for CSV. Raise `DataError` for other table formats."""
     name = path.name.lower()
     if name.endswith(_OTHERS):
         raise DataError(
-            f"The files of a competition are CSV, Parquet or JSON lines, got {str(path)!r}. Convert it with pandas, for example to "
-            f"{path.stem}.parquet, and name that file in the spec."
+            f"The files of a competition are CSV, Parquet or JSON lines, got {str(path)!r}. Convert the file with pandas, for example to "
+            f"{path.stem}.parquet, and name the new file in the spec."
         )
     return next((read for suffix, read in TYPED.items() if name.endswith(suffix)), None)
 
 
 def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes in hexadecimal digits."""
+    """Return the SHA-256 hash of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
 @frozen(repr=False)
 class _Typed(RowWise):
-    """Cast columns to strings or floats; texts that mean "missing" become null, except those that are `kept` in a column.
+    """Cast columns to strings or floats. Null texts such as NA become null, except the texts in `kept` for the column.
 
-    With None in place of `kept`, the file has its own nulls, and no text means "missing".
+    `kept=None` means that the file format has real nulls: no text is replaced.
     """
 
     types: tuple[tuple[str, pa.DataType], ...]
@@ -234,8 +244,8 @@ def _to_floats(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.Doubl
     try:
         return trimmed.cast(pa.float64())
     except pa.ArrowInvalid:
-        place = next(place for place in range(len(trimmed)) if not are_numbers(trimmed.slice(place, 1)))
+        index = next(index for index in range(len(trimmed)) if not are_numbers(trimmed.slice(index, 1)))
     raise DataError(
-        f"A value does not fit the column {name!r} of numbers: got {texts[place].as_py()!r} in source row "
-        f"{int(source_rows(chunk)[place])}. Correct the value, or change the type of the column in the spec."
+        f"The numerical column {name!r} contains {texts[index].as_py()!r} in source row "
+        f"{int(source_rows(chunk)[index])}. Correct the value, or change the type of the column in the spec."
     )

@@ -1,4 +1,4 @@
-"""Specs as files, YAML 1.2 or JSON by suffix, to read, edit and share."""
+"""Reading and writing specs as YAML 1.2 or JSON files. The suffix selects the format."""
 
 import json
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def save_spec(spec: DatasetSpec, path: str | Path) -> None:
-    """Write a spec to a file; `load_spec` reads it back. An existing file is replaced.
+    """Write a spec to a file, for `load_spec`. An existing file is replaced.
 
-    The suffix decides the format: `.yaml`, `.yml` or `.json`. Raises `ConfigError` for another suffix.
+    The suffix selects the format: `.yaml`, `.yml` or `.json`. Raises `ConfigError` for another suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
@@ -40,8 +40,8 @@ def save_spec(spec: DatasetSpec, path: str | Path) -> None:
 def load_spec(path: str | Path) -> DatasetSpec:
     r"""Read a spec from a YAML or JSON file.
 
-    Raises `MissingFileError`, and `ConfigError` with every mistake in the file, its place and line: an unknown or duplicate key, a value
-    of another type, facts that contradict each other.
+    Raises `MissingFileError` for a missing file. Raises a single `ConfigError` with all mistakes in the file and their line
+    numbers: unknown or duplicate keys, wrong types, and contradictory fields.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -51,13 +51,13 @@ def load_spec(path: str | Path) -> DatasetSpec:
     mlxfp.support.errors.ConfigError: 3 mistakes in ...
       kind (line 2): expected 'binary' or ... (did you mean 'binary'?), got 'binry'
       train.rows (line 3): expected an integer, got 3.5
-      metric: a value is needed and there is none
+      metric: a value is required
     """
     return _read(path, DatasetSpec)
 
 
 def save_specs(specs: Mapping[str, DatasetSpec], path: str | Path) -> None:
-    """Write a registry of specs to one file; `load_specs` reads it back.
+    """Write a registry of specs to a single file, for `load_specs`.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
@@ -71,7 +71,7 @@ def save_specs(specs: Mapping[str, DatasetSpec], path: str | Path) -> None:
 
 
 def load_specs(path: str | Path) -> Registry[DatasetSpec]:
-    r"""Read a registry of specs from a YAML or JSON file of names with specs. Raises what `load_spec` raises.
+    r"""Read a registry of specs from a YAML or JSON file with a mapping from names to specs. Raises the same errors as `load_spec`.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
@@ -84,12 +84,12 @@ def load_specs(path: str | Path) -> Registry[DatasetSpec]:
 
 
 def is_spec_file(path: Path) -> bool:
-    """Whether a file may hold a spec, by its suffix."""
+    """Return True if the suffix is `.yaml`, `.yml` or `.json`."""
     return path.suffix in _SUFFIXES
 
 
 def _to_tree(value: Any) -> dict[str, Any]:
-    """Return a spec as plain values, without those that are defaults."""
+    """Convert a spec to plain values. Default values are omitted."""
 
     def serialize(_: Any, field: Any, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -113,5 +113,5 @@ def _read(path: str | Path, kind: type[T]) -> T:
 def _suffix(path: str | Path) -> str:
     check_types((str, Path), path=path)
     if not is_spec_file(Path(path)):
-        raise ConfigError(f"A spec is a file in YAML or JSON, got {str(path)!r}. Let its name end in {', '.join(_SUFFIXES)}.")
+        raise ConfigError(f"A spec file must be YAML or JSON, got {str(path)!r}. Use one of the suffixes {', '.join(_SUFFIXES)}.")
     return Path(path).suffix

@@ -1,4 +1,4 @@
-"""Specs: facts about the files, the columns and the target of a competition, as values without any data."""
+"""Data set specs: immutable descriptions of the files, columns and target of a competition, without any data."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=
 
 
 def humanize(name: str) -> str:
-    """Split the name of a column into words."""
+    """Split a column name into words."""
     words = [word for word in _BREAK.split(name) if word]
     return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
 
@@ -30,7 +30,7 @@ def _to_texts(values: Any) -> tuple[str, ...]:
     if isinstance(values, str):
         raise ArgumentTypeError(f"Several texts must be a list, got the string {values!r}. Write [{values!r}].")
     check_types((list, tuple), texts=values)
-    check_text(**{f"text {place}": value for place, value in enumerate(values)})
+    check_text(**{f"text {index}": value for index, value in enumerate(values)})
     return tuple(values)
 
 
@@ -44,13 +44,13 @@ def _to_pairs(values: Any) -> tuple[tuple[str, str], ...]:
 
 def _to_columns(columns: Any) -> tuple["ColumnSpec", ...]:
     check_types((list, tuple), columns=columns)
-    check_types(ColumnSpec, **{f"column {place}": column for place, column in enumerate(columns)})
+    check_types(ColumnSpec, **{f"column {index}": column for index, column in enumerate(columns)})
     return tuple(columns)
 
 
 @frozen(kw_only=True)
 class FileSpec:
-    """A file in the folder of a competition: its name, and its hash and number of rows where they are known.
+    """Name of a file in a competition folder, with optional hash and number of rows.
 
     >>> FileSpec(name="train.csv", rows=891)
     FileSpec(name='train.csv', sha256=None, rows=891)
@@ -69,11 +69,11 @@ class FileSpec:
 
 @frozen(kw_only=True)
 class ColumnSpec:
-    """A column that a model may see: its type, its title, and names for its values.
+    """Type, title and named values of an input column.
 
-    `values` gives names to the values of a categorical column, which are written as in the file. `absent` are values that mean that there
-    is nothing, such as 0 for the area of a pool of a house without one: a row written as text leaves them out, or says "none". A value in
-    `values` or `absent` is never read as missing, even if it is None or NA: see `read_part`.
+    `values` maps the values of a categorical column, as in the file, to names. `absent` lists values that mean "none", such as a
+    pool area of 0 for a house without a pool. Rows written as text omit absent values or say "none". Values in `values` or `absent`
+    are never read as missing, even if the text is None or NA: see `read_part`.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())
@@ -91,10 +91,14 @@ class ColumnSpec:
         if not self.name or not self.title:
             raise ArgumentError(f"A column needs a name and a title, got name={self.name!r}, title={self.title!r}.")
         if self.values and not self.kind.has_names:
-            raise ArgumentError(f"Column {self.name!r} names its values and is {self.type}. Make it categorical, or leave values out.")
+            raise ArgumentError(
+                f"Column {self.name!r} is {self.type}, but only categorical columns can have values. Set type='categorical' or omit values."
+            )
         unfit = self.kind.unfit(pa.array(self.absent, pa.string())).to_pylist()
         if unfit:
-            raise ArgumentError(f"Column {self.name!r} holds {self.kind.holds}, and absent has {unfit[0]!r}. Leave it out.")
+            raise ArgumentError(
+                f"Column {self.name!r} holds {self.kind.holds}, but absent contains {unfit[0]!r}. Remove {unfit[0]!r} from absent."
+            )
         check_unique(
             {
                 f"values of column {self.name!r}": [value for value, _ in self.values],
@@ -104,13 +108,13 @@ class ColumnSpec:
 
     @property
     def kind(self) -> ColumnKind:
-        """The entry of `COLUMN_KINDS` that says how columns of this type are read, checked and written."""
+        """Entry of `COLUMN_KINDS` with the reader, checks and text format of this column type."""
         return COLUMN_KINDS[self.type]
 
 
 @frozen(kw_only=True)
 class SubmissionSpec:
-    """The format of a submission: its columns in order, the id first, and the spelling of predictions.
+    """Format of a submission: the columns in order (id first), and the spelling of predictions.
 
     >>> SubmissionSpec(columns=["PassengerId", "Survived"], spelling="integer").columns
     ('PassengerId', 'Survived')
@@ -126,15 +130,17 @@ class SubmissionSpec:
 
 @frozen(kw_only=True)
 class DatasetSpec:
-    """The facts of a competition's data set.
+    """Description of the data set of a competition.
 
-    `target` names the columns to predict: several for `multilabel`, and for a `regression` of several numbers. `classes` are the values of
-    the targets as the file writes them; their places are the numbers of the classes: two classes for binary and multilabel, in ascending
-    order for ordinal. `columns` are those that a model may see; other columns of the files are ignored. Rows with the same value in the
-    column `group` belong together; the column `time` says when a row was recorded. `metric` is one of `METRICS` that fits the kind; a
-    metric of your own is an argument of `score`, and not in a spec.
+    - `target`: the columns to predict. Only `multilabel` and `regression` allow several.
+    - `classes`: the values of the target, spelled as in the file. The position in `classes` is the class number. Binary and
+      multilabel targets have two classes. Classes of an ordinal target are in ascending order.
+    - `columns`: the input columns of a model. All other columns are ignored.
+    - `group`: the column with group keys. Rows with equal keys belong together.
+    - `time`: the column with the time of each row.
+    - `metric`: a name in `METRICS` suitable for the kind. Pass a custom metric to `score` instead.
 
-    Raises `UnknownNameError` for an unknown kind or metric, and `ArgumentError` for facts that contradict each other.
+    Raises `UnknownNameError` for an unknown kind or metric, and `ArgumentError` for contradictory fields.
 
     >>> spec = DatasetSpec(
     ...     name="cats",
@@ -178,12 +184,12 @@ class DatasetSpec:
 
     @property
     def task(self) -> TaskKind:
-        """The entry of `TASK_KINDS` that says how targets of this kind are read, learned, scored and written."""
+        """Entry of `TASK_KINDS` with the loss, metrics and output format for this kind."""
         return TASK_KINDS[self.kind]
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of a model's outputs: the classes if each row has one class, otherwise the targets."""
+        """Names of the model outputs: the classes if each row has exactly one class, otherwise the targets."""
         return self.classes if self.task.one_class else self.target
 
     def _problems(self) -> Iterator[str]:
@@ -191,14 +197,14 @@ class DatasetSpec:
         task, count = self.task, len(self.classes)
         least, most = task.class_counts
         if not self.target:
-            yield "it has no target. Name the column to predict."
+            yield "target is empty. Give the name of the column to predict."
         if hidden:
-            yield f"columns has {', '.join(map(repr, hidden))}, and a model must not see the id or the target. Leave it out."
+            yield f"a model must not see the id or the target. Remove {', '.join(map(repr, hidden))} from columns."
         if task.column is not None and getattr(self, task.column) is None:
-            yield f"{self.kind} needs {task.column}, the name of a column."
+            yield f"kind={self.kind!r} needs the name of a column in {task.column!r}."
         if task.one_class and len(self.target) > 1:
-            yield f"{self.kind} has one target, got {len(self.target)}. Choose another kind, or one of them."
+            yield f"kind={self.kind!r} allows only one target, got {len(self.target)}. Choose another kind, or keep one target."
         if count < least or (most is not None and count > most):
-            yield f"{self.kind} has {least if least == most else f'at least {least}'} classes, got {count}."
+            yield f"kind={self.kind!r} needs {least if least == most else f'at least {least}'} classes, got {count}. Correct classes."
         if unfit := task.unfit_metric(self.metric):
             yield f"{unfit}."

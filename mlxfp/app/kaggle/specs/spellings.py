@@ -1,4 +1,4 @@
-"""How predictions are spelled in a submission: recognizing, checking and writing cells."""
+"""Spelling of predictions in a submission: recognition, checks and formatting of cells."""
 
 import re
 from collections.abc import Collection
@@ -11,7 +11,7 @@ Spelling = Literal["integer", "boolean", "number", "text"]
 
 _TRUTHS = (("True", "False"), ("true", "false"), ("TRUE", "FALSE"))
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
-NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"  # for RE2, too
+NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"  # RE2 must compile this pattern, too: no lookaround
 _NUMBER = re.compile(NUMBER, re.ASCII)
 _MISSING = {"", "nan", "none", "null", "na", "inf", "-inf", "infinity", "-infinity"}
 _NAMES_OF_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
@@ -23,25 +23,26 @@ def _is_number(cell: str) -> bool:
 
 @frozen
 class CellSpelling:
-    """The spelling of one column of a submission; made by `find_spelling`."""
+    """Spelling of a submission column, such as "1" or "True", created by `find_spelling`."""
 
     name: Spelling
     truths: tuple[str, str] = _TRUTHS[0]
 
     def fits(self, cell: str) -> bool:
-        """Whether a cell is spelled in this way."""
+        """Return True if the cell has this spelling."""
         if self.name == "boolean":
             return cell in self.truths
         return self.name == "text" or (_WHOLE.fullmatch(cell) is not None if self.name == "integer" else _is_number(cell))
 
     def is_missing(self, cell: str) -> bool:
-        """Whether a cell has no prediction: it is empty, or no finite number where the column is not text."""
+        """Return True for an empty cell. Texts such as nan, null and inf also count as missing, except in text columns."""
         return not cell.strip() if self.name == "text" else cell.strip().lower() in _MISSING
 
     def write(self, value: Any) -> str:
-        """Write a prediction. The name of a class stays as it is if it fits, else the number or truth value that it names is written.
+        """Return a prediction as text in this spelling.
 
-        A value that cannot be written in this spelling is written as it is: `fits` tells.
+        A class name with this spelling stays unchanged. Other class names that denote a number or a truth value are converted: "yes"
+        becomes "1" in an integer column. Values that cannot be converted stay unchanged and do not pass `fits`.
         """
         if isinstance(value, str):
             return value if self.fits(value) else self._translate(value)
@@ -59,13 +60,17 @@ class CellSpelling:
         return name if truth is None else str(int(truth))
 
     def __str__(self) -> str:
-        wanted = {"integer": "whole numbers", "boolean": f"spelled {' or '.join(self.truths)}", "number": "numbers", "text": "text"}
-        return wanted[self.name]
+        descriptions = {"integer": "whole numbers", "boolean": f"spelled {' or '.join(self.truths)}", "number": "numbers", "text": "text"}
+        return descriptions[self.name]
 
 
 def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
-    """Find the narrowest spelling that all cells fit, "text" if there are none; or the one of this `name`, as these cells spell it."""
+    """Return the narrowest spelling of all cells, "text" if there are no cells.
+
+    If `name` is given, return the spelling with this name. The cells then determine only the texts of truth values, such as "true"
+    or "TRUE".
+    """
     truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])
-    spellings = [CellSpelling(each, truths) for each in get_args(Spelling)]  # from the narrowest to the widest
-    found = next(each for each in spellings if all(map(each.fits, cells))) if cells else spellings[-1]
-    return found if name is None else CellSpelling(name, truths)
+    spellings = [CellSpelling(spelling, truths) for spelling in get_args(Spelling)]  # from the narrowest to the widest
+    narrowest = next(spelling for spelling in spellings if all(map(spelling.fits, cells))) if cells else spellings[-1]
+    return narrowest if name is None else CellSpelling(name, truths)

@@ -1,4 +1,4 @@
-"""Synthetic files with the columns of a spec, to try out what will run on the real ones."""
+"""Synthetic data files with the columns of a spec, for testing code before the real files are available."""
 
 import json
 import re
@@ -21,27 +21,33 @@ from mlxfp.support.checks import check_integer, check_positive, check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.randomness import fold_in, generator
 
-_MISSING, _ABSENT = 0.1, 0.25  # shares of the cells of a column
-_GROUP = 5  # rows of a group
-_NOISE = 0.3  # the learnable part has a standard deviation of 1: a linear model is right far more often than not, and not always
+_MISSING, _ABSENT = 0.1, 0.25  # fractions of missing and absent cells per column
+_GROUP = 5  # rows per group
+_NOISE = 0.3  # relative to a signal with a standard deviation of 1: a linear model is right in most rows, but not in all
 _FIRST_DAY = np.datetime64("2020-01-01")
-_NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # without quotes a reader may strip it
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # some readers strip unquoted spaces
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, test_rows: int = 200, seed: int = 0) -> DatasetSpec:
-    """Write the files that a spec names with synthetic rows, and return the spec of these files, with their hashes and numbers of rows.
+    """Write synthetic files for a spec. Return the spec with the hashes and row counts of these files.
 
-    The rows have the columns of the spec: numbers above zero, categories (the named values, or a few words), texts of a few words, and, in
-    a quarter of the cells, a value that the spec calls absent; a tenth of the cells is missing. Ids, groups, times and targets are never
-    missing. Groups have 5 rows, none of them in both files; each row has a day of its own, and those of the test file are later. Named
-    values of an id, group or time column are kept. Targets depend on the other columns, most on the first ones, so that a model can learn
-    them: classes of equal size by a logistic model, or numbers above zero. The sample has the ids of the test rows. Only files that the
-    spec names are written, in the format of their suffix: CSV, Parquet or JSON lines.
+    The function writes every file named in the spec. The suffix selects the format: CSV, Parquet or JSON lines. The columns hold:
 
-    The same seed writes the same bytes, and a file that exists with these bytes stays untouched. Nothing is overwritten: raises
-    `ArgumentError` for an existing file with other contents, for names that lie outside `folder` or are duplicates, and for fewer rows
-    than classes.
+    - numerical: numbers above zero;
+    - categorical: the named values of the column, or 4 random words;
+    - text: 2 to 5 random words;
+    - id, group and time: unless the spec names the values, consecutive ids, groups of 5 rows, and a different day per row. No group
+      is in both files. All days of the test file are later than all days of the train file;
+    - target: classes of equal size, drawn with a logistic model, or numbers above zero. Targets depend on the other columns, mostly
+      on the first columns, and are therefore learnable.
+
+    One tenth of the cells is missing. A quarter of the cells holds the first absent value of the column, if the spec declares
+    absent values. Ids, groups, times and targets are never missing. The sample file holds the ids of the test rows.
+
+    The same seed always writes the same bytes. Existing files with identical bytes stay untouched. Raises `ArgumentError` for an
+    existing file with different contents, for duplicate file names, for file names outside `folder`, and for fewer rows than
+    classes.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
@@ -64,22 +70,24 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
         raise ArgumentError(f"rows must be at least {len(spec.classes)}, one for each class of {spec.name!r}, got rows={rows}.")
     files = {part: file for part in PARTS if (file := part_file(spec, part)) is not None}
     paths = _paths([file.name for file in files.values()], Path(folder))
-    made = _SyntheticRows(spec, rows, test_rows, seed)
+    synthetic = _SyntheticRows(spec, rows, test_rows, seed)
     numbers = [column.name for column in spec.columns if column.kind.is_number]
     numbers += () if spec.task.has_classes else spec.target
-    written = {part: _to_bytes(made.table(part), file.name, numbers if part != "sample" else ()) for part, file in files.items()}
+    written = {part: _to_bytes(synthetic.table(part), file.name, numbers if part != "sample" else ()) for part, file in files.items()}
     new = [(path, data) for path, data in zip(paths, written.values(), strict=True) if not _exists(path, data)]
     for path, data in new:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     counts = {"train": rows, "test": test_rows, "sample": test_rows}
-    found = {part: FileSpec(name=files[part].name, sha256=sha256(data).hexdigest(), rows=counts[part]) for part, data in written.items()}
-    return evolve(spec, train=found["train"], test=found.get("test"), sample=found.get("sample"))
+    file_specs = {
+        part: FileSpec(name=files[part].name, sha256=sha256(data).hexdigest(), rows=counts[part]) for part, data in written.items()
+    }
+    return evolve(spec, train=file_specs["train"], test=file_specs.get("test"), sample=file_specs.get("sample"))
 
 
 @frozen
 class _SyntheticRows:
-    """The rows of the train file, followed by those of the test file."""
+    """Rows of the train file, followed by the rows of the test file."""
 
     spec: DatasetSpec
     rows: int
@@ -87,24 +95,23 @@ class _SyntheticRows:
     seed: int
 
     def table(self, part: Part) -> dict[str, Cells]:
-        """Return the columns of a file."""
         spec = self.spec
-        here = slice(self.rows) if part == "train" else slice(self.rows, None)
-        shown = {column.name: self.column(column) for column in spec.columns}
+        rows = slice(self.rows) if part == "train" else slice(self.rows, None)
+        inputs = {column.name: self.column(column) for column in spec.columns}
         ids = [] if spec.id is None else [spec.id]
-        keys = {name: cells[here] for name, cells in self.keys()}
+        keys = {name: cells[rows] for name, cells in self.keys()}
         if part == "sample":
             return self.sample({name: keys[name] for name in ids})
-        cells = {name: column.cells[here] for name, column in shown.items()} | keys
+        cells = {name: column.cells[rows] for name, column in inputs.items()} | keys
         if part == "train":
-            signals = [column.signal[here] for column in shown.values()]
-            for place, name in enumerate(spec.target):  # each depends most on another column
+            signals = [column.signal[rows] for column in inputs.values()]
+            for index, name in enumerate(spec.target):  # rotate the signals: every target depends most on a different column
                 if name != spec.id:
-                    cells[name] = self.target(name, (*signals[place:], *signals[:place]))
+                    cells[name] = self.target(name, (*signals[index:], *signals[:index]))
         return {name: cells[name] for name in dict.fromkeys([*ids, *cells])}
 
     def keys(self) -> Iterator[tuple[str, Cells]]:
-        """Yield the columns time, group and id, except those whose values have names."""
+        """Yield the time, group and id columns. Columns with named values are omitted."""
         spec = self.spec
         named = {column.name for column in spec.columns if column.values}
         numeric = {column.name for column in spec.columns if column.kind.is_number}
@@ -116,27 +123,27 @@ class _SyntheticRows:
                 yield name, np.array([str(value) for value in values], object)
 
     def column(self, column: ColumnSpec) -> SyntheticColumn:
-        """Make a column that a model may see."""
+        """Return the random cells of an input column."""
         random, count = generator(fold_in(self.seed, "column", column.name)), self.rows + self.test_rows
         if column.name == self.spec.time and not column.values:
-            return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # its cells come from `keys`: its signal is a trend
-        made = column.kind.synthesize([code for code, _ in column.values], count, random)
+            return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # `keys` makes the cells, `signal` is a linear trend
+        cells = column.kind.synthesize([code for code, _ in column.values], count, random)
         if column.name in (self.spec.group, self.spec.time):
-            return made
+            return cells
         if column.absent and not column.values:
-            made = _replace(made, random.random(count) < _ABSENT, column.absent[0])
-        return _replace(made, random.random(count) < _MISSING, "")
+            cells = _replace(cells, random.random(count) < _ABSENT, column.absent[0])
+        return _replace(cells, random.random(count) < _MISSING, "")
 
     def target(self, name: str, signals: Sequence[NDArray[np.float64]]) -> Cells:
-        shown = sum((signal / place for place, signal in enumerate(signals, 1)), start=np.zeros(self.rows))
-        score = standardize(shown) + _NOISE * generator(fold_in(self.seed, "target", name)).logistic(size=self.rows)
+        weighted = sum((signal / rank for rank, signal in enumerate(signals, 1)), start=np.zeros(self.rows))
+        score = standardize(weighted) + _NOISE * generator(fold_in(self.seed, "target", name)).logistic(size=self.rows)
         if not self.spec.task.has_classes:
             return np.array([f"{value:.2f}" for value in 100 * np.exp(score / 2)], object)
         ranks = score.argsort().argsort()
         return np.array(self.spec.classes, object)[ranks * len(self.spec.classes) // self.rows]
 
     def sample(self, ids: Mapping[str, Cells]) -> dict[str, Cells]:
-        """Make the sample: the same prediction in every row, in the spelling of the spec."""
+        """Return the columns of the sample file, with the same placeholder prediction in every row."""
         spec, submission = self.spec, self.spec.submission
         names = (*ids, *spec.target) if submission is None else submission.columns
         spelling = "text" if submission is None else submission.spelling
@@ -145,29 +152,34 @@ class _SyntheticRows:
         return {name: ids.get(name, np.full(self.test_rows, guess, object)) for name in names}
 
 
-def _replace(column: SyntheticColumn, places: NDArray[np.bool_], cell: str) -> SyntheticColumn:
-    return SyntheticColumn(np.where(places, cell, column.cells), np.where(places, 0, column.signal))
+def _replace(column: SyntheticColumn, selected: NDArray[np.bool_], cell: str) -> SyntheticColumn:
+    return SyntheticColumn(np.where(selected, cell, column.cells), np.where(selected, 0, column.signal))
 
 
 def _paths(names: Sequence[str], folder: Path) -> list[Path]:
     paths = [folder / name for name in names]
-    for place, (name, path) in enumerate(zip(names, paths, strict=True)):
+    for index, (name, path) in enumerate(zip(names, paths, strict=True)):
         if ".." in path.parts[len(folder.parts) :] or Path(name).is_absolute():
-            raise ArgumentError(f"Synthetic files stay in their folder, and the spec names a file {name!r} outside. Rename it in the spec.")
-        if path in paths[:place]:
-            raise ArgumentError(f"Each part needs a file of its own, and {name!r} is a duplicate in the spec. Rename one of them.")
+            raise ArgumentError(f"The spec names a file outside the folder: {name!r}. Use a relative name without '..' in the spec.")
+        if path in paths[:index]:
+            raise ArgumentError(f"The spec uses the file name {name!r} twice. Give train, test and sample different file names.")
     return paths
 
 
 def _exists(path: Path, data: bytes) -> bool:
-    """Tell whether a file exists; raises `ArgumentError` if it has other contents."""
+    """Return True if the file exists with this content. Raise `ArgumentError` if the existing content differs."""
     if path.exists() and (not path.is_file() or path.read_bytes() != data):
-        raise ArgumentError(f"Synthetic files never replace an existing file, and there is one at {str(path)!r}. Give an empty folder.")
+        raise ArgumentError(
+            f"{str(path)!r} exists with different content, and synthetic files never replace files. Choose an empty folder."
+        )
     return path.exists()
 
 
 def _to_bytes(columns: Mapping[str, Cells], name: str, numbers: Collection[str]) -> bytes:
-    """Write a file in the format of its suffix; columns of `numbers` are numbers where the format has some."""
+    """Encode a file in the format of its suffix.
+
+    Columns in `numbers` become floats in Parquet and JSON lines. CSV stores text only.
+    """
     if typed_reader(Path(name)) is None:
         return _compressed(_csv(columns), name)
     values = {key: [(float(cell) if key in numbers else cell) if cell else None for cell in cells] for key, cells in columns.items()}

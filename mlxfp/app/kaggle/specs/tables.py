@@ -1,4 +1,4 @@
-"""A column of a dataset as one NumPy array, for folds, labels and submissions."""
+"""Dataset columns as NumPy arrays, for folds, labels and submissions."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from mlxfp.support.arrow_types import decoded
 
 
 def column_values(rows: Dataset[Any], column: str) -> NDArray[Any]:
-    """Read one column as a NumPy array [N]. A missing number is NaN, a missing string or category is None.
+    """Read one column into a NumPy array [N]. Missing numbers become NaN, missing strings and categories become None.
 
     Raises `SchemaError` for a missing column.
 
@@ -23,5 +23,8 @@ def column_values(rows: Dataset[Any], column: str) -> NDArray[Any]:
 
 
 def plain_array(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Return a column as a NumPy array [N]. Dictionaries are decoded first: NumPy would read the code of a missing value as a category."""
+    """Return a column as a NumPy array [N].
+
+    Dictionaries are decoded first. Otherwise NumPy would read the code of a missing value as a category.
+    """
     return np.asarray(decoded(column.combine_chunks()).to_numpy(zero_copy_only=False))

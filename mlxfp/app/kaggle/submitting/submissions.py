@@ -1,4 +1,4 @@
-"""Submissions: files that a competition accepts, and lists of what is wrong with others."""
+"""Creation and checks of submission files."""
 
 import csv
 import os
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 @frozen(repr=False)
 class Submission:
-    r"""A CSV file to submit, as a value: the header, and the rows as texts; made by `submission`.
+    r"""Submission as a value: CSV header and rows of texts. `submission` creates instances.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -38,15 +38,15 @@ class Submission:
     rows: tuple[tuple[str, ...], ...]
 
     def write(self, path: PathLike) -> None:
-        """Write it as CSV. An older file is replaced when the new one is complete."""
+        """Write a CSV file. An existing file is replaced only after the new file is complete."""
         text = StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
         write_whole(Path(path), text.getvalue().encode())
 
     def column(self, name: str) -> tuple[str, ...]:
         """Return the cells of one column."""
-        place = self.header.index(name)
-        return tuple(row[place] for row in self.rows)
+        index = self.header.index(name)
+        return tuple(row[index] for row in self.rows)
 
     def __repr__(self) -> str:
         return f"Submission({', '.join(self.header)}: {len(self.rows):,} rows)"
@@ -55,14 +55,14 @@ class Submission:
 def submission(
     predictions: Mapping[str, ArrayLike], *, test: PathLike, sample: PathLike, spelling: Mapping[str, Spelling] | None = None
 ) -> Submission:
-    r"""Make a submission from predictions: one array [N] for each column other than the id, in the order of the rows of the test file.
+    r"""Create a submission from predictions: one array [N] per column except the id, in row order of the test file.
 
-    The ids are read from the test file as text, so they do not change. The columns, their order and the spelling of values are those of
-    the sample: whole numbers ("1", never "1.0"), its spelling of true and false, numbers, or text. Predictions that are text, such as
-    names of classes, stay as they are ("007") if they fit the sample; else the number or truth value that they name is written. `spelling`
-    overrides the spelling by column, such as {"Survived": "number"} where the sample has 0 and probabilities are wanted.
+    Ids are copied from the test file as text. The sample determines the columns, their order and the spelling of values: whole
+    numbers ("1", not "1.0"), truth values, other numbers, or text. Text predictions such as class names ("007") stay unchanged if
+    they match this spelling. Otherwise the number or truth value with this name is written. `spelling` overrides the spelling per
+    column. For example, use {"Survived": "number"} to submit probabilities although the sample contains 0.
 
-    Raises `DataError` with every problem in its message: see `check_submission`.
+    Raises a single `DataError` with all problems: see `check_submission`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def submission(
     >>> made.rows
     (('007', '1'), ('008', '0'))
 
-    See also: `submit`, which uploads the file.
+    See also: `submit`, for uploading the file.
     """
     check_types(Mapping, predictions=predictions)
     model, rows = _read(sample), _read(test)
@@ -93,19 +93,20 @@ def submission(
         for column, array in arrays.items()
         if array.shape != (len(ids),)
     ]
-    _refuse(problems, sample)
+    _raise_problems(problems, sample)
     spellings = _spellings(model, spelling)
     written = [map(spellings[column].write, arrays[column].tolist()) for column in columns]
-    made = Submission(model.header, tuple(zip(ids, *written, strict=True)))
-    _refuse([*_problems(made, model, spellings)], sample)
-    return made
+    result = Submission(model.header, tuple(zip(ids, *written, strict=True)))
+    _raise_problems([*_problems(result, model, spellings)], sample)
+    return result
 
 
 def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str, Spelling] | None = None) -> tuple[str, ...]:
-    r"""List everything that is wrong with a file, compared with the sample; nothing if it can be submitted.
+    r"""Return all differences between a file and the sample that would prevent a submission. The result is empty for a valid file.
 
-    Compared are the header; missing, unknown and duplicate ids, lost leading zeros and added decimals in ids; the number of rows; empty,
-    infinite and NaN values; whole numbers written as 1.0; and the spelling of true and false. The order of rows does not matter.
+    The function compares the header, the ids (missing, unknown, duplicate, without leading zeros, with added decimals), the number
+    of rows, the values (empty, infinite, NaN), whole numbers written as 1.0, and the spelling of truth values. The order of rows
+    does not matter.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -113,7 +114,7 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
     ...     _ = mine.write_text("id,label\n7,1.0\n"), sample.write_text("id,label\n007,0\n008,1\n")
     ...     for problem in check_submission(mine, sample=sample):
     ...         print(problem)
-    1 rows where the sample has 2
+    1 rows, but the sample has 2
     2 ids of the sample are missing: 007, 008
     1 ids are not in the sample: 7 (leading zeros are lost: read ids as text)
     'label': 1 values are not whole numbers as in the sample: 1.0 in row 1
@@ -126,16 +127,13 @@ def _read(path: PathLike) -> Submission:
     if not Path(path).is_file():
         raise MissingFileError(f"There is no file at {os.fspath(path)!r}. Give the path of a CSV file with a header.")
     header, *rows = read_rows(Path(path)) or [()]
-    for place, row in enumerate(rows, 1):
-        if len(row) != len(header):
-            raise DataError(f"Row {place} of {os.fspath(path)!r} has {len(row)} values, and the header {len(header)}. Is it a CSV file?")
     if not rows:
         raise DataError(f"{os.fspath(path)!r} has no rows. Give a CSV file with a header.")
     return Submission(header, tuple(rows))
 
 
 def _spellings(model: Submission, given: Mapping[str, Spelling] | None) -> dict[str, CellSpelling]:
-    """Return the spelling of each column of values: that of the sample, or the one that is given."""
+    """Return the spelling of each value column: `given`, otherwise the spelling of the sample."""
     given = given or {}
     for column, name in given.items():
         check_choice(model.header[1:], **{"column of the sample": column})
@@ -145,9 +143,9 @@ def _spellings(model: Submission, given: Mapping[str, Spelling] | None) -> dict[
 
 def _problems(checked: Submission, model: Submission, spellings: Mapping[str, CellSpelling]) -> Iterator[str]:
     if checked.header != model.header:
-        yield f"the header is {','.join(checked.header)} where the sample has {','.join(model.header)}"
+        yield f"the header is {','.join(checked.header)}, but the sample has {','.join(model.header)}"
     if len(checked.rows) != len(model.rows):
-        yield f"{len(checked.rows)} rows where the sample has {len(model.rows)}"
+        yield f"{len(checked.rows)} rows, but the sample has {len(model.rows)}"
     name = model.header[0]
     if name in checked.header:
         yield from _id_problems(checked.column(name), model.column(name))
@@ -157,36 +155,36 @@ def _problems(checked: Submission, model: Submission, spellings: Mapping[str, Ce
 
 
 def _value_problems(name: str, cells: tuple[str, ...], spelling: CellSpelling) -> Iterator[str]:
-    missing = [place for place, cell in enumerate(cells) if spelling.is_missing(cell)]
-    odd = [place for place, cell in enumerate(cells) if not spelling.is_missing(cell) and not spelling.fits(cell)]
-    for places, what in ((missing, "missing or infinite"), (odd, f"not {spelling} as in the sample")):
-        if places:
-            yield f"{name!r}: {len(places)} values are {what}: {cells[places[0]] or 'nothing'} in row {places[0] + 1}"
+    missing = [index for index, cell in enumerate(cells) if spelling.is_missing(cell)]
+    misspelled = [index for index, cell in enumerate(cells) if not spelling.is_missing(cell) and not spelling.fits(cell)]
+    for indices, problem in ((missing, "missing or infinite"), (misspelled, f"not {spelling} as in the sample")):
+        if indices:
+            yield f"{name!r}: {len(indices)} values are {problem}: {cells[indices[0]] or 'an empty cell'} in row {indices[0] + 1}"
 
 
-def _id_problems(ids: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[str]:
-    duplicates = [each for each, count in Counter(ids).items() if count > 1]
+def _id_problems(ids: tuple[str, ...], expected: tuple[str, ...]) -> Iterator[str]:
+    duplicates = [value for value, count in Counter(ids).items() if count > 1]
     if duplicates:
-        yield f"{len(duplicates)} ids are duplicates: {_some(duplicates)}"
-    known, given = set(wanted), set(ids)
-    missing, extra = [each for each in wanted if each not in given], [each for each in ids if each not in known]
+        yield f"{len(duplicates)} ids are duplicates: {_listed(duplicates)}"
+    known, given = set(expected), set(ids)
+    missing, extra = [value for value in expected if value not in given], [value for value in ids if value not in known]
     if missing:
-        yield f"{len(missing)} ids of the sample are missing: {_some(missing)}"
+        yield f"{len(missing)} ids of the sample are missing: {_listed(missing)}"
     if extra:
-        bare = {each.lstrip("0") for each in missing}
+        stripped = {value.lstrip("0") for value in missing}
         hint = ""
-        if any(each.removesuffix(".0") in known for each in extra):
+        if any(value.removesuffix(".0") in known for value in extra):
             hint = " (ids became decimals: read ids as text)"
-        elif any(each in bare for each in extra):
+        elif any(value in stripped for value in extra):
             hint = " (leading zeros are lost: read ids as text)"
-        yield f"{len(extra)} ids are not in the sample: {_some(extra)}{hint}"
+        yield f"{len(extra)} ids are not in the sample: {_listed(extra)}{hint}"
 
 
-def _some(values: list[str]) -> str:
+def _listed(values: list[str]) -> str:
     return ", ".join(values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
 
 
-def _refuse(problems: list[str], sample: PathLike) -> None:
+def _raise_problems(problems: list[str], sample: PathLike) -> None:
     if problems:
         listed = "".join(f"\n- {problem}" for problem in problems)
         raise DataError(f"The submission does not fit the sample {os.fspath(sample)!r}:{listed}")

@@ -1,4 +1,4 @@
-"""Uploading a submission with Kaggle's own client, on an explicit yes; the outcome is a value."""
+"""Upload of a submission through the official Kaggle client, only with explicit consent."""
 
 import os
 from collections.abc import Mapping
@@ -15,16 +15,22 @@ from mlxfp.support.progress import Progress, shows_bars
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
 
-_LARGE = 1 << 23  # bytes that take about two seconds at 30 Mbit/s: below, the bar would flash up
+_LARGE = 1 << 23  # bytes; smaller uploads take less than two seconds at 30 Mbit/s and need no progress bar
 
 
 @frozen
 class Verdict:
-    """The outcome of an upload; made by `submit`.
+    """Outcome of an upload. `submit` creates instances.
 
-    `status` is "not sent" (there was no yes), "failed" (it did not arrive), "pending" (it arrived, and was not scored in the given time),
-    "complete" (with the public `score`, if the competition shows one) or "error" (the competition could not score it). `message` gives
-    the reason.
+    Values of `status`:
+
+    - "not sent": called with `yes=False`;
+    - "failed": the upload did not arrive;
+    - "pending": the upload arrived, but was not scored within `wait` seconds;
+    - "complete": scored. `score` is the public score, or None if the competition hides scores;
+    - "error": the competition could not score the file.
+
+    `message` contains the reason.
 
     >>> Verdict("complete", "scored 0.78", score=0.78).score
     0.78
@@ -35,27 +41,27 @@ class Verdict:
     score: float | None = None
 
 
-_CURES = {
-    400: "Kaggle refuses the file or the request: check the file with check_submission, and the name {name!r}, the end of {page}.",
-    401: "Kaggle does not know the credentials: make a new token at https://www.kaggle.com/settings/api.",
-    403: "Accept the rules first, at {page}/rules; the competition may also be over.",
-    404: "No competition is called {name!r}: give the end of its address, {page}.",
-    429: "The limit of submissions is reached: {page}/submissions says when there is a new one.",
+_REMEDIES = {
+    400: "Kaggle rejected the upload. Check the file with check_submission, and the competition name {name!r}, the last part of {page}.",
+    401: "Kaggle does not accept the credentials. Create a new token at https://www.kaggle.com/settings/api.",
+    403: "Accept the rules first, at {page}/rules. The competition may also have ended.",
+    404: "There is no competition {name!r}. Give the last part of the competition's address, {page}.",
+    429: "The submission limit is reached. {page}/submissions shows the time of the next submission.",
 }
 
 
 class Client(Protocol):
-    """The methods of `kaggle.api.kaggle_api_extended.KaggleApi` that `submit` calls."""
+    """Methods of `kaggle.api.kaggle_api_extended.KaggleApi` used by `submit`."""
 
-    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:  # noqa: FBT001  # the signature is Kaggle's
-        """Upload a file and return an object with a `ref` and a `message`."""
+    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:  # noqa: FBT001  # signature of the Kaggle client
+        """Upload a file. Return an object with the attributes `ref` and `message`."""
 
     def competition_submissions(self, competition: str) -> Any:
-        """List submissions, newest first: each has `ref`, `status`, `public_score` and `error_description`."""
+        """Return the submissions, newest first, with the attributes `ref`, `status`, `public_score` and `error_description`."""
 
 
 @explain_call
-def submit(  # noqa: PLR0913  # each is a plain word of what is done
+def submit(  # noqa: PLR0913  # one argument per option
     path: str | os.PathLike[str],
     competition: str,
     *,
@@ -65,23 +71,24 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     wait: float = 300.0,
     poll: float = 5.0,
 ) -> Verdict:
-    """Upload a file to a competition if `yes`, and wait up to `wait` seconds for its score, asking every `poll` seconds.
+    """Upload a file to a competition if `yes` is True, and wait for the score.
 
-    Failures of the upload are in the verdict, with what to do, and not raised: no network, no credentials, an unknown competition, its
-    limit of submissions, a file that it cannot score. An upload whose connection breaks is tried again once, if the list of submissions
-    shows that nothing has arrived: nothing is submitted twice. Raises `MissingFileError` and `ArgumentError` for mistakes in the call.
+    The function polls every `poll` seconds, for at most `wait` seconds. Upload failures are returned as a `Verdict` with a remedy:
+    no network, no credentials, unknown competition, submission limit reached, invalid file. If the connection breaks, the upload is
+    repeated once, but only if the list of submissions contains no new entry. Nothing is submitted twice. Raises `MissingFileError`
+    and `ArgumentError` for invalid arguments.
 
-    Without a `client` it uses Kaggle's own (the package kaggle), which finds credentials as `credentials_in` does. The package is imported
-    only then, because importing it signs in.
+    Without `client`, the function uses the official client (package kaggle), with credentials as in `credentials_in`. The package
+    is imported only in this case, because the import signs in.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "submission.csv")
     ...     _ = path.write_text("PassengerId,Survived")
     ...     submit(path, "titanic", message="first", yes=False)
-    Verdict(status='not sent', message='submission.csv was not sent to titanic: that takes yes=True.', score=None)
+    Verdict(status='not sent', message='submission.csv was not sent to titanic: pass yes=True to send.', score=None)
 
-    See also: `check_submission`, which should come first.
+    See also: `check_submission`, for checks before the upload.
     """
     check_text(competition=competition, message=message)
     check_types(bool, yes=yes)
@@ -90,7 +97,7 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     if not competition or wait < 0 or poll <= 0:
         raise ArgumentError(f"submit needs a competition, wait >= 0 and poll > 0, got {competition!r}, wait={wait} and poll={poll}.")
     if not yes:
-        return Verdict("not sent", f"{Path(path).name} was not sent to {competition}: that takes yes=True.")
+        return Verdict("not sent", f"{Path(path).name} was not sent to {competition}: pass yes=True to send.")
     if client is None and credentials_in(os.environ, Path.home()) is None:
         return Verdict("failed", "There are no credentials. Set KAGGLE_API_TOKEN, or see https://www.kaggle.com/settings/api.")
     try:
@@ -100,8 +107,8 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
             client = official
         before = _refs(client, competition)
         reply = _upload(client, path, message, competition, before)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises all errors of the network, and exits without credentials
-        return Verdict("failed", f"The upload failed: {_reason(error)}. {_cure(error, competition)}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises any network error, and exits without credentials
+        return Verdict("failed", f"The upload failed: {_reason(error)}. {_remedy(error, competition)}")
     ref = getattr(reply, "ref", None)
     if not ref:
         return Verdict("failed", f"The upload was refused: {getattr(reply, 'message', reply)}")
@@ -109,29 +116,40 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
 
 
 def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
-    """Return where Kaggle's client finds credentials, without reading them: the first place in its order, or None.
+    """Return the location of the credentials for the Kaggle client, without reading them. Return None without credentials.
 
-    The order: the variable KAGGLE_API_TOKEN, a token or the path of one; `access_token` in the folder .kaggle of `home`; KAGGLE_USERNAME
-    with KAGGLE_KEY; `kaggle.json` in KAGGLE_CONFIG_DIR, or else in .kaggle or .config/kaggle; `credentials.json` of `kaggle auth login`.
+    Locations in order of precedence:
+
+    - the variable KAGGLE_API_TOKEN, with a token or the path of a token file;
+    - `access_token` in the folder .kaggle of `home`;
+    - the variables KAGGLE_USERNAME and KAGGLE_KEY;
+    - `kaggle.json` in KAGGLE_CONFIG_DIR, otherwise in .kaggle or .config/kaggle;
+    - `credentials.json`, written by `kaggle auth login`.
 
     >>> credentials_in({"KAGGLE_USERNAME": "ada", "KAGGLE_KEY": "..."}, Path("nowhere"))
     'KAGGLE_USERNAME and KAGGLE_KEY'
     """
     if environ.get("KAGGLE_API_TOKEN"):
         return "KAGGLE_API_TOKEN"
-    own, folder = home / ".kaggle", environ.get("KAGGLE_CONFIG_DIR")
-    folders = [Path(folder)] if folder else [own, Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"]
+    kaggle_folder, folder = home / ".kaggle", environ.get("KAGGLE_CONFIG_DIR")
+    folders = [Path(folder)] if folder else [kaggle_folder, Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"]
     named = bool(environ.get("KAGGLE_USERNAME") and environ.get("KAGGLE_KEY"))
-    places = (
-        *((str(path), path.is_file()) for path in (own / "access_token", own / "access_token.txt")),
+    locations = (
+        *((str(path), path.is_file()) for path in (kaggle_folder / "access_token", kaggle_folder / "access_token.txt")),
         ("KAGGLE_USERNAME and KAGGLE_KEY", named),
-        *((str(path), path.is_file()) for path in (*(each / "kaggle.json" for each in folders), own / "credentials.json")),
+        *(
+            (str(path), path.is_file())
+            for path in (*(directory / "kaggle.json" for directory in folders), kaggle_folder / "credentials.json")
+        ),
     )
-    return next((place for place, there in places if there), None)
+    return next((location for location, exists in locations if exists), None)
 
 
 def _upload(client: Client, path: str | os.PathLike[str], message: str, competition: str, before: set[Any] | None) -> Any:
-    """Upload a file; if the connection breaks, find out whether it arrived, and else try again. The client draws a bar for a large file."""
+    """Upload a file. After a broken connection, repeat the upload only if the first attempt did not arrive.
+
+    The Kaggle client shows a progress bar for large files.
+    """
     quiet = Path(path).stat().st_size < _LARGE or not shows_bars()
     try:
         return client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
@@ -150,48 +168,50 @@ class _Arrived:
 
 
 def _refs(client: Client, competition: str) -> set[Any] | None:
-    """Return the references of all submissions, None if they cannot be asked for."""
+    """Return the references of all submissions, or None after an error."""
     try:
-        return {each.ref for each in client.competition_submissions(competition) or () if each is not None}
-    except (Exception, SystemExit):  # noqa: BLE001  # the upload will tell what is wrong
+        return {entry.ref for entry in client.competition_submissions(competition) or () if entry is not None}
+    except (Exception, SystemExit):  # noqa: BLE001  # the upload will report the error
         return None
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the status of the server's reply, None if there was none."""
+    """Return the HTTP status code of an error, or None without a response."""
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
-def _cure(error: BaseException, competition: str) -> str:
+def _remedy(error: BaseException, competition: str) -> str:
     page = f"https://www.kaggle.com/competitions/{competition}"
     status = _status(error)
-    if status in _CURES:
-        return _CURES[status].format(page=page, name=competition)
+    if status in _REMEDIES:
+        return _REMEDIES[status].format(page=page, name=competition)
     if isinstance(error, SystemExit):
-        return _CURES[401]
+        return _REMEDIES[401]
     if status is None and isinstance(error, OSError):
-        return f"Look at {page}/submissions whether it arrived, before you send it again."
+        return f"Check {page}/submissions before sending again, because the file may have arrived."
     return f"See {page}."
 
 
 def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float) -> Verdict:
-    end, trouble = monotonic() + wait, "It has not been scored yet."
+    end, reason = monotonic() + wait, "There is no score yet."
     with Progress("wait for the score", unit="s", total=lambda: round(wait)) as progress:
         while True:
             try:
-                found = next(
-                    (each for each in client.competition_submissions(competition) or () if each is not None and each.ref == ref), None
+                match = next(
+                    (entry for entry in client.competition_submissions(competition) or () if entry is not None and entry.ref == ref), None
                 )
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # the file has arrived, and the network may be back at the next try
-                found, trouble = None, f"Its score could not be asked for: {_reason(error)}"
-            status = "PENDING" if found is None else str(getattr(found.status, "name", found.status)).upper()
-            if found is not None and status == "COMPLETE":
-                score = _number(found.public_score)
-                return Verdict("complete", "It was accepted." if score is None else f"It scored {score:g}.", score)
-            if found is not None and status == "ERROR":
-                return Verdict("error", f"It could not be scored: {getattr(found, 'error_description', None) or 'no reason was given'}")
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # the file has arrived, and the next attempt may succeed
+                match, reason = None, f"The score could not be requested: {_reason(error)}"
+            status = "PENDING" if match is None else str(getattr(match.status, "name", match.status)).upper()
+            if match is not None and status == "COMPLETE":
+                score = _number(match.public_score)
+                return Verdict("complete", "The submission was accepted." if score is None else f"The score is {score:g}.", score)
+            if match is not None and status == "ERROR":
+                return Verdict(
+                    "error", f"The submission could not be scored: {getattr(match, 'error_description', None) or 'no reason was given'}"
+                )
             if monotonic() + poll > end:
-                return Verdict("pending", f"Submission {ref} of {competition} has arrived. {trouble}")
+                return Verdict("pending", f"Submission {ref} of {competition} has arrived. {reason}")
             sleep(poll)
             progress.update(round(poll))
 
@@ -199,10 +219,10 @@ def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float
 def _number(score: Any) -> float | None:
     try:
         return float(score)
-    except (TypeError, ValueError):  # without a public score it is None or an empty string
+    except (TypeError, ValueError):  # without a public score, the value is None or an empty string
         return None
 
 
 def _reason(error: BaseException) -> str:
-    reason = getattr(getattr(error, "response", None), "text", "")  # the reason of the server, such as rules that were not accepted
+    reason = getattr(getattr(error, "response", None), "text", "")  # explanation of the server, for example unaccepted rules
     return f"{type(error).__name__}: {error}" + (f": {reason:.300}" if reason else "")

@@ -1,4 +1,4 @@
-"""Cross-validation: it alone calls `fit`, so that no model is ever scored on rows that it was fitted on."""
+"""Cross-validation. Only this module calls `fit`, so models are never scored on their own training rows."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ Stopping = Literal["none", "inner", "validation"]
 
 @frozen
 class Validated:
-    """A fold that has been run: the fitted model, and its predictions of the validation rows."""
+    """Fitted model of one fold, with the predictions for the validation rows."""
 
     model: Predict
     predictions: FoldPredictions
@@ -33,7 +33,7 @@ class Validated:
 
 @frozen
 class CrossValidation:
-    """The out-of-fold predictions of all folds, and the fitted models in the order of the folds; made by `cross_validate`.
+    """Out-of-fold predictions and fitted models, in fold order. `cross_validate` creates instances.
 
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> from mlxfp.app.kaggle.validation.folds import custom
@@ -48,14 +48,14 @@ class CrossValidation:
     models: tuple[Predict, ...] = field(repr=False)
 
     def predict(self, rows: Dataset[Any]) -> tuple[Numbers, ...]:
-        """Predict new rows, such as those of the test file, with each model: one array [N] or [N, C] a model.
+        """Predict new rows, such as a test file, with every model. Return one array [N] or [N, C] per model.
 
-        See also: `ensembles`, which combine several predictions.
+        See also: `ensembles`, for combining several predictions.
         """
         return tuple(finite_numbers("Predictions", model(rows)) for model in self.models)
 
 
-def cross_validate(  # noqa: PLR0913  # each is one choice of how folds are run
+def cross_validate(  # noqa: PLR0913  # one argument per option
     folds: Folds,
     rows: Dataset[Any],
     fit: Fit,
@@ -65,19 +65,22 @@ def cross_validate(  # noqa: PLR0913  # each is one choice of how folds are run
     share: float = 0.1,
     together: bool = False,
 ) -> CrossValidation:
-    """Fit on the training rows of every fold, and predict the validation rows.
+    """Fit a model on the training rows of every fold, and predict the validation rows.
 
-    `fit(parts)` takes the training rows as `parts.train`, and returns a function from rows to predictions: [n] values, or probabilities of
-    class 1, or [n, C] probabilities. Everything that is learned belongs to that function: vocabulary, scales, bins, medians and encodings
-    as well as weights. The rows to predict do not have the columns of `target`, like those of a test file.
+    `fit(parts)` receives the training rows as `parts.train` and returns a function from rows to predictions: values [n],
+    probabilities of class 1 [n], or probabilities [n, C]. Learn everything inside `fit`: weights, but also vocabulary, scales,
+    bins, medians and encodings. Rows for prediction lack the `target` columns, like a test file.
 
-    `stopping` says which rows `parts.valid` has, for early stopping: "none"; "inner", a share of the training rows, which are removed from
-    them (groups stay whole, times in order); or "validation", the validation rows themselves, which makes the score too good.
+    `stopping` selects the rows of `parts.valid` for early stopping:
 
-    `together=True` trains all folds in one program, if `fit` has a method `together`, such as those of `small_fit`.
+    - "none": no rows;
+    - "inner": a `share` of the training rows, removed from `parts.train`. Groups stay whole, times stay in order;
+    - "validation": the validation rows. The score is then too optimistic.
 
-    `rows` needs random access; `target` holds numbers (classes from 0 on), or names several columns of numbers, such as labels that are
-    each 0 or 1: then predictions are [n, T]. Errors inside `fit` gain a note that names the fold.
+    `together=True` trains all folds in one program. `fit` needs a method `together`, as provided by `small_fit`.
+
+    `rows` needs random access. `target` names a column with numbers (classes count from 0), or several columns, such as labels with
+    values 0 and 1. Predictions for several columns are [n, T]. Errors inside `fit` gain a note with the fold.
 
     >>> import numpy as np
     >>> from mlxfp.data.sources.in_memory import from_table
@@ -92,28 +95,30 @@ def cross_validate(  # noqa: PLR0913  # each is one choice of how folds are run
     >>> round(score(run.oof, METRICS["rmse"]).overall, 6), len(run.models)
     (0.0, 4)
 
-    See also: `validate_fold`, for one fold at a time; `pseudo_label`, which makes a `fit` from two others.
+    See also: `validate_fold`, for a single fold; `pseudo_label`, for a `fit` with a teacher and a student.
     """
     check_types(bool, together=together)
     check_rows(folds, rows, target)
     targets = target_numbers(rows, target)
     if together:
         if not hasattr(fit, "together"):
-            raise ArgumentTypeError(f"together=True needs a fit with a method `together`, as small_fit makes, got {fit!r:.60}.")
+            raise ArgumentTypeError(f"together=True needs a fit with a method `together`, such as small_fit(...), got {fit!r:.60}.")
         models = tuple(fit.together([parts_of(fold, rows, stopping, share) for fold in folds]))
         predictions = [fold_predictions(fold, model(unseen(fold, rows, target))) for fold, model in zip(folds, models, strict=True)]
         return CrossValidation(out_of_fold(folds, targets, predictions), models)
-    every = list(folds)
-    with Progress("folds", unit="fold", total=lambda: len(every), lines=True) as progress:
+    all_folds = list(folds)
+    with Progress("folds", unit="fold", total=lambda: len(all_folds), lines=True) as progress:
         run = partial(validate_fold, rows=rows, fit=fit, target=target, stopping=stopping, share=share)
-        done = [run(fold) for fold in progress.over(every)]
-    return CrossValidation(out_of_fold(folds, targets, [each.predictions for each in done]), tuple(each.model for each in done))
+        results = [run(fold) for fold in progress.over(all_folds)]
+    return CrossValidation(
+        out_of_fold(folds, targets, [result.predictions for result in results]), tuple(result.model for result in results)
+    )
 
 
-def validate_fold(  # noqa: PLR0913  # each is one choice of how folds are run
+def validate_fold(  # noqa: PLR0913  # one argument per option
     fold: Fold, rows: Dataset[Any], fit: Fit, *, target: Names, stopping: Stopping = "none", share: float = 0.1
 ) -> Validated:
-    """Run one fold, as `cross_validate` does; `out_of_fold` combines the predictions of folds that ran at different times.
+    """Fit and predict a single fold, as in `cross_validate`. `out_of_fold` combines the predictions of separately run folds.
 
     >>> import numpy as np
     >>> from mlxfp.data.sources.in_memory import from_table
@@ -139,11 +144,11 @@ def validate_fold(  # noqa: PLR0913  # each is one choice of how folds are run
 
 
 def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
-    """Predict every view of the rows and average: probabilities or values, [N] or [N, C].
+    """Return a model that predicts several views of the rows and averages the predictions, [N] or [N, C].
 
-    A view is a stage that keeps the rows and their order: `template(form, seed=0)`, `template(form, seed=1)`, ... write the columns in
-    different orders; `map` does anything else. To score it, let `fit` return the augmented model. Raises `ArgumentError` if views differ in
-    their number of rows.
+    A view is a stage that keeps the number and order of rows. For example, `template(form, seed=0)` and `template(form, seed=1)`
+    write the columns in different orders; `map` makes any other view. To score the augmented model, return it from `fit`. Raises
+    `ArgumentError` if the views differ in their number of rows.
 
     >>> from mlxfp.data.rows.map_filter import map
     >>> from mlxfp.data.sources.in_memory import from_table
@@ -155,23 +160,25 @@ def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
     check_callable(model=model)
     if not views:
         raise ArgumentError("test_time_augmentation needs at least one view, got none.")
-    for place, view in enumerate(views):
-        check_callable(**{f"views[{place}]": view})
+    for index, view in enumerate(views):
+        check_callable(**{f"views[{index}]": view})
     return partial(_mean_of_views, model, tuple(views))
 
 
-test_time_augmentation.__test__ = False  # type: ignore[attr-defined]  # else pytest collects it as a test where it is imported
+test_time_augmentation.__test__ = False  # type: ignore[attr-defined]  # pytest would collect the imported function as a test
 
 
 def _mean_of_views(model: Predict, views: Sequence[View], rows: Dataset[Any]) -> Numbers:
-    each = [finite_numbers(f"Predictions of view {place}", model(view(rows))) for place, view in enumerate(views)]
-    if len({array.shape for array in each}) > 1:
-        raise ArgumentError(f"Views must keep the rows, got predictions of {[list(array.shape) for array in each]}.")
-    return np.asarray(np.mean(each, axis=0))
+    predictions = [finite_numbers(f"Predictions of view {index}", model(view(rows))) for index, view in enumerate(views)]
+    if len({array.shape for array in predictions}) > 1:
+        raise ArgumentError(
+            f"Views must keep the number of rows, got predictions with the shapes {[list(array.shape) for array in predictions]}."
+        )
+    return np.asarray(np.mean(predictions, axis=0))
 
 
 def parts_of(fold: Fold, rows: Dataset[Any], stopping: Stopping, share: float) -> Splits:
-    """Return the rows that a fold trains on, and those for early stopping."""
+    """Return the rows of a fold for training and for early stopping."""
     check_choice(("none", "inner", "validation"), stopping=stopping)
     if stopping == "none":
         return Splits(select(fold.train)(rows))
@@ -185,23 +192,23 @@ def unseen(fold: Fold, rows: Dataset[Any], target: Names) -> Dataset[Any]:
 
 
 def check_rows(folds: Folds, rows: Dataset[Any], target: Names) -> None:
-    """Raise unless the rows have random access and the target, and are as many as those of the folds."""
+    """Raise unless `rows` has random access, the target columns, and the number of rows of the folds."""
     check_types(Folds, folds=folds)
     check_types(Dataset, rows=rows)
     check_columns(names_of(target), schema(rows).names, "cross_validate")
     count = length(rows)
     if count is None:
-        raise ArgumentError(f"Folds select rows by number, and {rows!r} can only be read in order. Hold it in memory: pipe(rows, load()).")
+        raise ArgumentError(f"Folds need random access to rows, but {rows!r} is sequential. Load the rows into memory: pipe(rows, load()).")
     if count != folds.size:
-        raise ArgumentError(f"The folds are of {folds.size} rows, and there are {count} in {rows!r}. Make folds of these rows.")
+        raise ArgumentError(f"The folds have {folds.size} rows, but {rows!r} has {count} rows. Create the folds from these rows.")
 
 
 def names_of(target: Names) -> list[str]:
-    """Return the columns of a target as a list."""
+    """Return the names of the target columns as a list."""
     return [target] if isinstance(target, str) else list(target)
 
 
 def target_numbers(rows: Dataset[Any], target: Names) -> Numbers:
-    """Read the numbers to predict, float64[N], or [N, T] for several columns; raises `DataError` for missing ones."""
+    """Read the target columns as float64[N], or [N, T] for several columns. Raise `DataError` for missing values."""
     columns = [finite_numbers(f"The target {name!r}", column_values(rows, name)) for name in names_of(target)]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)

@@ -1,4 +1,4 @@
-"""Folds as values: which rows validate in which fold, which rows stay together, and a fingerprint that predictions refer to."""
+"""Immutable assignments of rows to folds: random, stratified, grouped or ordered in time."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,12 +17,12 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.randomness import fold_in, generator
 
 Indices = NDArray[np.int64]
-_SHOWN = 5  # classes in a warning
+_SHOWN = 5  # maximum number of classes in a warning
 
 
 @frozen(eq=False, repr=False)
 class Fold:
-    """One fold: the rows to train on and those to validate with, int64 numbers in ascending order.
+    """Training rows and validation rows of one fold, as ascending int64 row indices.
 
     >>> fold = next(iter(kfold(4, count=2, seed=0)))
     >>> sorted([*fold.train, *fold.valid]) == [0, 1, 2, 3]
@@ -35,20 +35,24 @@ class Fold:
 
     @property
     def valid(self) -> Indices:
-        """The rows to validate with."""
+        """Indices of the validation rows."""
         return np.flatnonzero(self.folds.assignments[self.repeat] == self.number)
 
     @property
     def train(self) -> Indices:
-        """The rows to train on: all others; for folds in time, those of earlier times, without the groups that validate."""
+        """Indices of the training rows.
+
+        These are all rows outside the validation rows. Folds in time keep only earlier rows, and exclude groups of the validation rows.
+        """
         assigned = self.folds.assignments[self.repeat]
         rows = np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
         return self.folds.apart(rows, self.valid)
 
     def inner(self, share: float, *, seed: int) -> tuple[Indices, Indices]:
-        """Split the training rows into rows to train on and rows for early stopping, at least one unit each.
+        """Split the training rows into rows for training and rows for early stopping. Both parts hold at least one unit.
 
-        A unit is a group or a single row, and stays whole. A random `share` of the units is for early stopping; in folds in time, the last.
+        A unit is a group or a single row. Units are never split. `share` is the fraction of units for early stopping: random units, or
+        the last units for folds in time.
 
         >>> train, stopping = next(iter(kfold(10, count=2, seed=0))).inner(0.2, seed=0)
         >>> len(train), len(stopping)
@@ -60,14 +64,14 @@ class Fold:
         units = self.folds.units[rows]
         known = np.unique(units)
         if len(known) < 2:
-            raise ArgumentError(f"{self!r} trains on one group only, which cannot be split. Leave early stopping out, or use more groups.")
+            raise ArgumentError(f"The training rows of {self!r} have only one group. Disable early stopping, or use more groups.")
         if not self.folds.forward:
             known = generator(fold_in(0, "inner", seed, self.repeat, self.number)).permutation(known)
         size = min(max(1, round(share * len(known))), len(known) - 1)
         stops = np.isin(units, known[-size:])
         train = self.folds.apart(rows[~stops], rows[stops])
         if not len(train):
-            raise ArgumentError(f"The last rows that {self!r} trains on have all groups, and none is left to train on. Use more groups.")
+            raise ArgumentError(f"{self!r} has no training rows: the rows for early stopping contain all groups. Use more groups.")
         return train, rows[stops]
 
     def __repr__(self) -> str:
@@ -77,11 +81,12 @@ class Fold:
 
 @frozen(repr=False)
 class Folds:
-    """Rows assigned to folds; made by the functions of this module. Iterating yields every `Fold`, repeat by repeat.
+    """Assignment of rows to folds, created by the functions of this module. Iteration yields every `Fold`, one repeat after the other.
 
-    `assignments` is int64[R, N]: the fold that a row validates in, in each repeat; -1 where it only trains. `units` is int64[N]: rows with
-    the same number stay together. With `forward`, a fold trains only on rows of folds with lower numbers; `groups`, int64[N], if there are
-    some, are in the training rows or in the validation rows of a fold, and never in both.
+    - `assignments`: int64[R, N], the validation fold of each row per repeat. Rows with -1 never validate.
+    - `units`: int64[N]. Rows with equal numbers stay together.
+    - `forward`: each fold trains only on rows of folds with lower numbers.
+    - `groups`: optional group numbers, int64[N]. No group is in both the training rows and the validation rows of a fold.
 
     >>> folds = kfold(6, count=3, seed=0)
     >>> folds, len(list(folds)), folds.fingerprint == kfold(6, count=3, seed=0).fingerprint
@@ -95,27 +100,27 @@ class Folds:
     groups: Indices | None = field(default=None, kw_only=True, converter=optional(read_only), eq=fingerprint)
 
     def apart(self, rows: Indices, others: Indices) -> Indices:
-        """Return the rows whose group is in none of the others."""
+        """Return the rows whose group does not occur in `others`."""
         return rows if self.groups is None else rows[~np.isin(self.groups[rows], self.groups[others])]
 
     @property
     def repeats(self) -> int:
-        """The number of repeats."""
+        """Number of repeats."""
         return int(self.assignments.shape[0])
 
     @property
     def count(self) -> int:
-        """The number of folds in a repeat."""
+        """Number of folds per repeat."""
         return int(self.assignments.max()) + 1
 
     @property
     def size(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return int(self.assignments.shape[1])
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits that identify the assignments: equal for equal assignments, whichever function made them."""
+        """Hash of the assignments, 32 hexadecimal digits. Equal assignments have equal fingerprints, regardless of the fold method."""
         return fingerprint((self.assignments, self.forward, *(() if self.groups is None else (self.groups,))))
 
     def __iter__(self) -> Iterator[Fold]:
@@ -128,7 +133,7 @@ class Folds:
 
 @explain_call
 def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
-    """Assign `size` rows at random to `count` folds whose sizes differ by at most one, `repeats` times.
+    """Assign `size` rows at random to `count` folds, `repeats` times. Fold sizes differ by at most one row.
 
     >>> kfold(7, count=3, seed=0).assignments.tolist()
     [[2, 1, 0, 1, 0, 2, 2]]
@@ -141,10 +146,10 @@ def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
 
 @explain_call
 def stratified(labels: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
-    """Assign rows so that the number of rows of each class differs by at most one between folds, and so do the sizes of folds.
+    """Assign rows to folds of nearly equal size with nearly equal class counts (differences of at most one row).
 
-    `labels` are the classes, [N]. For numbers to predict, cut them into bins first, or use `kfold`. Warns of classes with fewer rows than
-    folds: a fold cannot validate or train on what it does not have.
+    `labels` are classes, [N]. For numeric targets, pass bins or use `kfold`. Warns about classes with fewer rows than folds,
+    because some folds then cannot train on or validate the class.
 
     >>> [fold.valid.tolist() for fold in stratified([0, 0, 1, 1], count=2, seed=0)]
     [[1, 2], [0, 3]]
@@ -154,7 +159,7 @@ def stratified(labels: ArrayLike, *, count: int, seed: int, repeats: int = 1) ->
 
 @explain_call
 def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
-    """Assign whole groups to folds of about the same size: largest groups first.
+    """Assign whole groups to folds of similar size, largest groups first.
 
     >>> {fold.number: len(fold.valid) for fold in grouped(["a", "a", "b", "c", "a", "b"], count=2, seed=0)}
     {0: 3, 1: 3}
@@ -166,10 +171,10 @@ def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Fo
 
 @explain_call
 def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
-    """Assign whole groups to folds so that the shares of classes are as even as the groups allow.
+    """Assign whole groups to folds with class fractions as even as the groups allow.
 
-    Groups with the most uneven classes go first, each to the fold that leaves the least variance (as scikit-learn's StratifiedGroupKFold).
-    Warns of classes that some folds lack.
+    Groups with the most uneven classes come first. Each group goes to the fold with the smallest resulting variance, as in the
+    StratifiedGroupKFold of scikit-learn. Warns about classes missing from some folds.
 
     >>> folds = stratified_grouped([0, 1, 0, 1], ["a", "a", "b", "b"], count=2, seed=0)
     >>> sorted(sorted(fold.valid.tolist()) for fold in folds)
@@ -180,12 +185,13 @@ def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed
 
 @explain_call
 def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Folds:
-    """Make folds that look ahead in time: rows are cut into `count` + 1 periods, and each but the first validates after all before it.
+    """Split rows into `count` + 1 consecutive periods. Each period except the first validates a model trained on all earlier periods.
 
-    The periods have about the same size; rows of the same time are in the same period. The first period never validates, so it has no
-    out-of-fold predictions. `times` are numbers, dates or other values that sort, [N]. With `groups`, [N], earlier rows of a group that
-    validates are not trained on in that fold. Where groups are of all times, such as shops with a row a day, this leaves a fold none, and
-    `ArgumentError` is raised: later times and new groups cannot both be tested with rows of the same groups at all times.
+    Periods have similar sizes, and rows with equal times share a period. The first period never validates and therefore has no
+    out-of-fold predictions. `times`, [N], are numbers, dates or other sortable values.
+
+    `groups`, [N], removes earlier rows of validation groups from the training rows of a fold. Raises `ArgumentError` if this
+    removes all training rows, for example if every shop has a row per day. Omit `groups` or use `grouped` in this case.
 
     >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in time([2021, 2019, 2020, 2020], count=2)]
     [([1], [2, 3]), ([1, 2, 3], [0])]
@@ -196,30 +202,30 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     check_positive(count=count)
     kinds = int(units.max()) + 1
     if kinds <= count:
-        raise ArgumentError(f"time needs more different times than folds, got {kinds} for count={count}. Use fewer folds.")
-    ends = np.cumsum(np.bincount(units))  # rows up to each time
+        raise ArgumentError(f"time needs more distinct times than folds, got {kinds} for count={count}. Use fewer folds.")
+    ends = np.cumsum(np.bincount(units))  # cumulative row counts by time
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
-    for place in range(count):  # at least one time in each period, before and after
-        cuts[place] = min(max(cuts[place], cuts[place - 1] + 1 if place else 0), kinds - 1 - (count - place))
+    for index in range(count):  # every period needs at least one time
+        cuts[index] = min(max(cuts[index], cuts[index - 1] + 1 if index else 0), kinds - 1 - (count - index))
     codes = None if groups is None else _codes("groups", groups)
     if codes is not None and len(codes) != len(units):
-        raise ArgumentError(f"groups need one value a row, got {len(codes)} for {len(units)} rows.")
-    made = Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True, groups=codes)
-    bare = next((fold for fold in made if not len(fold.train)), None)
-    if bare is not None:
+        raise ArgumentError(f"groups need one value per row, got {len(codes)} for {len(units)} rows.")
+    folds = Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True, groups=codes)
+    empty_fold = next((fold for fold in folds if not len(fold.train)), None)
+    if empty_fold is not None:
         raise ArgumentError(
-            f"In {bare!r} every group of earlier rows validates too, so none is left to train on. If the rows to predict have groups of "
-            "the training rows, make folds by time alone (in a spec, leave group out); if they have new groups, make folds by group alone "
-            "(validation.method=grouped). With fewer folds, periods are longer."
+            f"{empty_fold!r} has no training rows: every group of earlier rows is also a validation group. If the test rows have groups of "
+            "the training rows, make folds by time alone (remove group from the spec). If the test rows have new groups, make folds by "
+            "group alone (validation.method=grouped). Fewer folds also help, because periods are then longer."
         )
-    return made
+    return folds
 
 
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
-    """Use given folds: for each row the number of the fold that it validates in, from 0 on; -1 if it only trains.
+    """Use your own fold assignments: the validation fold of each row, counted from 0. Rows with -1 only train.
 
-    `assignments` is [N], or [R, N] for R repeats; `groups`, [N], stay whole in inner splits. Raises `ArgumentError` if a fold has no rows
-    or no rows to train on, or if a group is in several folds.
+    `assignments` is [N], or [R, N] for R repeats. `groups`, [N], stay whole in inner splits. Raises `ArgumentError` for a fold
+    without rows or without training rows, and for a group in several folds.
 
     >>> [fold.valid.tolist() for fold in custom([1, 0, 0, -1])]
     [[1, 2], [0]]
@@ -229,24 +235,29 @@ def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
         raise ArgumentTypeError(f"assignments must be whole numbers, [N] or [R, N], got {array.dtype}{list(array.shape)}: {array!r:.60}.")
     units = np.arange(array.shape[1]) if groups is None else _codes("groups", groups)
     if len(units) != array.shape[1]:
-        raise ArgumentError(f"groups need one value a row, got {len(units)} for {array.shape[1]} rows.")
+        raise ArgumentError(f"groups need one value per row, got {len(units)} for {array.shape[1]} rows.")
     for assigned in array:
-        found = np.unique(assigned)
-        if found[found >= 0].tolist() != list(range(array.max() + 1)) or found[0] < -1 or array.max() < 0:
-            raise ArgumentError(f"assignments must have every number from 0 to the highest, or -1 for no fold, got {found.tolist()}.")
-        if len(found) < 2:
+        numbers = np.unique(assigned)
+        if numbers[numbers >= 0].tolist() != list(range(array.max() + 1)) or numbers[0] < -1 or array.max() < 0:
+            raise ArgumentError(
+                f"assignments must contain every fold number from 0 to the highest (-1 means no fold), got {numbers.tolist()}."
+            )
+        if len(numbers) < 2:
             raise ArgumentError("assignments must leave rows to train on, got all rows in fold 0. Use at least two folds.")
         pairs = np.unique(np.stack([units, assigned]), axis=1)[0]
         if len(pairs) > len(np.unique(units)):
             split = pairs[:-1][pairs[1:] == pairs[:-1]][0]
-            raise ArgumentError(f"A group must be in one fold, got group {np.asarray(groups)[units == split][0]} in several.")
+            raise ArgumentError(
+                f"Each group must be in exactly one fold, got group {np.asarray(groups)[units == split][0]} in several folds."
+            )
     return Folds("custom", array, units)
 
 
 def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> Indices:
-    """Return a number for each row of a dataset, int64[N], the same for equal rows: groups that keep a row and its copies in one fold.
+    """Return a group number for each row of a dataset, int64[N]. Equal rows have equal numbers.
 
-    `columns` are compared, all by default: leave out the id. Reads the rows.
+    The groups keep copies of a row in the same fold. `columns` are compared, by default all columns. Exclude the id, because ids
+    make all rows different. Reads all rows.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> duplicates(from_examples([{"id": 1, "x": 5}, {"id": 2, "x": 6}, {"id": 3, "x": 5}]), columns=["x"]).tolist()
@@ -260,60 +271,60 @@ def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> I
 
 
 def missing_classes(folds: Folds, labels: ArrayLike, names: Sequence[str] | None = None) -> str | None:
-    """Say which classes some folds lack, and what to do; None if all folds train on and validate with all classes.
+    """Return a message about classes missing from some folds, with a remedy.
 
-    `labels` are the classes, [N]; with `names`, they are numbers of these names.
+    The result is None if every fold trains on and validates all classes. `labels` are classes, [N]. If `names` is given, `labels`
+    are indices into `names`.
     """
     kinds, codes, rows = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
-    every = list(folds)
+    all_folds = list(folds)
     trained, validated = (
         np.sum([np.bincount(codes[part], minlength=len(kinds)) > 0 for part in parts], axis=0)
-        for parts in ([fold.train for fold in every], [fold.valid for fold in every])
+        for parts in ([fold.train for fold in all_folds], [fold.valid for fold in all_folds])
     )
-    lacking = np.flatnonzero((trained < len(every)) | (validated < len(every)))
+    lacking = np.flatnonzero((trained < len(all_folds)) | (validated < len(all_folds)))
     if not len(lacking):
         return None
-    shown = [repr(kinds[place].item() if names is None else names[int(kinds[place])]) for place in lacking[:_SHOWN]]
-    said = [
-        f"{name} ({count:,} row{'s' if count > 1 else ''}) is trained on in {trained[place]} and validated in {validated[place]}"
-        for name, place, count in zip(shown, lacking, rows[lacking], strict=False)
+    shown = [repr(kinds[index].item() if names is None else names[int(kinds[index])]) for index in lacking[:_SHOWN]]
+    details = [
+        f"{name} ({count:,} row{'s' if count > 1 else ''}) is trained in {trained[index]} and validated in {validated[index]} folds"
+        for name, index, count in zip(shown, lacking, rows[lacking], strict=False)
     ]
     more = f"; and {len(lacking) - _SHOWN:,} more classes" if len(lacking) > _SHOWN else ""
     return (
-        f"Some of the {len(every)} folds lack a class: {'; '.join(said)}{more}. A model cannot learn a class that it does not see, and "
-        "metrics such as roc_auc are undefined on rows of one class. Use fewer folds or more rows, or make one class of the rare ones."
+        f"Some of the {len(all_folds)} folds lack a class: {'; '.join(details)}{more}. A model cannot learn a class without training rows, "
+        "and metrics such as roc_auc need validation rows of several classes. Use fewer folds, use more rows, or merge rare classes."
     )
 
 
 def _with_classes(folds: Folds, labels: ArrayLike) -> Folds:
-    """Return folds, after a warning if some of them lack a class."""
-    said = missing_classes(folds, labels)
-    if said is not None:
-        warnings.warn(said, UserWarning, stacklevel=4)
+    message = missing_classes(folds, labels)
+    if message is not None:
+        warnings.warn(message, UserWarning, stacklevel=4)
     return folds
 
 
-def assign(  # noqa: PLR0913  # the arguments of the functions above
+def assign(  # noqa: PLR0913  # union of the arguments of all fold methods
     method: str, labels: ArrayLike | None, groups: ArrayLike | None, *, count: int, seed: int, repeats: int
 ) -> Folds:
-    """Assign rows to folds: even in every class of `labels`, if there are any, and groups whole."""
+    """Assign rows to folds. Each class in `labels` is spread evenly over the folds, and groups stay whole."""
     units = None if groups is None else _codes("groups", groups)
     classes = np.zeros(0 if units is None else len(units), np.int64) if labels is None else _codes("labels", labels)
     if units is not None and len(classes) != len(units):
-        raise ArgumentError(f"labels and groups need one value a row, got {len(classes)} and {len(units)}.")
+        raise ArgumentError(f"labels and groups need one value per row, got {len(classes)} and {len(units)}.")
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
-    what, deal = ("rows", _deal) if units is None else ("groups", _deal_groups)
+    unit_name, assign_units = ("rows", _assign_rows) if units is None else ("groups", _assign_groups)
     units = np.arange(len(classes)) if units is None else units
     kinds = len(np.unique(units))
     if not 2 <= count <= kinds:
-        raise ArgumentError(f"{method} needs at least 2 folds, and at most one for each of the {kinds} {what}, got count={count}.")
+        raise ArgumentError(f"{method} needs at least 2 folds and at most {kinds}, the number of {unit_name}, got count={count}.")
     chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
-    return Folds(method, np.stack([deal(classes, units, count, chance) for chance in chances]), units)
+    return Folds(method, np.stack([assign_units(classes, units, count, chance) for chance in chances]), units)
 
 
-def _deal(classes: Indices, _: Indices, count: int, chance: np.random.Generator) -> Indices:
-    """Shuffle, sort by class, and deal rows to the folds in turn: every class and every fold is even."""
+def _assign_rows(classes: Indices, _: Indices, count: int, chance: np.random.Generator) -> Indices:
+    """Shuffle the rows, sort them by class, and assign rows to folds in turn. Folds then have even sizes and even class counts."""
     order = chance.permutation(len(classes))
     order = order[np.argsort(classes[order], kind="stable")]
     assigned = np.empty(len(classes), np.int64)
@@ -321,25 +332,25 @@ def _deal(classes: Indices, _: Indices, count: int, chance: np.random.Generator)
     return assigned
 
 
-def _deal_groups(classes: Indices, groups: Indices, count: int, chance: np.random.Generator) -> Indices:
-    table = np.zeros((groups.max() + 1, classes.max() + 1))  # rows of each group, by class
+def _assign_groups(classes: Indices, groups: Indices, count: int, chance: np.random.Generator) -> Indices:
+    table = np.zeros((groups.max() + 1, classes.max() + 1))  # row counts, [group, class]
     np.add.at(table, (groups, classes), 1)
     order = chance.permutation(len(table))
     order = order[np.lexsort((-table[order].sum(axis=1), -table[order].std(axis=1)))]
     totals, filled, assigned = table.sum(axis=0), np.zeros((count, table.shape[1])), np.empty(len(table), np.int64)
-    for group in order:  # an empty fold is always the most even choice, so no fold stays empty
-        trials = filled + np.eye(count)[:, :, None] * table[group]  # [fold that gets the group, fold, class]
+    for group in order:  # an empty fold is always the most even choice: no fold stays empty
+        trials = filled + np.eye(count)[:, :, None] * table[group]  # [receiving fold, fold, class]
         uneven = (trials / totals).std(axis=1).mean(axis=1)
-        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # of equally even folds, the smallest
+        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # ties go to the smallest fold
         filled[assigned[group]] += table[group]
     return assigned[groups]
 
 
 def _codes(name: str, values: ArrayLike) -> Indices:
-    """Return values as the numbers of their distinct values in sorted order, [N]."""
+    """Return the index of each value among the sorted distinct values, [N]."""
     array = np.asarray(values)
     if array.ndim != 1 or not array.size:
-        raise ArgumentTypeError(f"{name} must be one value a row, [N], got {array.dtype}{list(array.shape)}.")
+        raise ArgumentTypeError(f"{name} must be one value per row, [N], got {array.dtype}{list(array.shape)}.")
     missing = array != array if array.dtype.kind in "fmM" else np.array([value is None or value != value for value in array.tolist()])
     if missing.any():
         raise ArgumentError(
@@ -348,4 +359,4 @@ def _codes(name: str, values: ArrayLike) -> Indices:
     try:
         return np.unique(array, return_inverse=True)[1].astype(np.int64)
     except TypeError:
-        raise ArgumentTypeError(f"{name} must be values of one type that sort, got {array!r:.60}.") from None
+        raise ArgumentTypeError(f"{name} must be sortable values of one type, got {array!r:.60}.") from None

@@ -1,4 +1,4 @@
-"""Out-of-fold predictions: each row predicted by a model that was not trained on it; scores and comparisons of runs."""
+"""Out-of-fold predictions, with scores and comparisons of runs. No model predicts its own training rows."""
 
 from collections.abc import Iterable
 from math import isnan
@@ -15,14 +15,14 @@ from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 from mlxfp.support.optional import optional
 
-_FOLDS = 50  # that a notebook shows
+_FOLDS = 50  # maximum number of folds in a notebook view
 
 
 @frozen(repr=False)
 class FoldPredictions:
-    """The predictions of one fold's model for the validation rows of the fold, in their order; made by `fold_predictions`.
+    """Predictions of one fold for its validation rows, in row order. `fold_predictions` creates instances.
 
-    `folds` is the fingerprint of the folds, `predictions` float64[n] or [n, C].
+    `folds` is the fingerprint of the folds. `predictions` is float64[n] or [n, C].
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> [fold_predictions(fold, [0.2, 0.4]).predictions.tolist() for fold in custom([0, 0, 1, 1])]
@@ -40,10 +40,10 @@ class FoldPredictions:
 
 @frozen(repr=False)
 class OutOfFold:
-    """The predictions of all folds, with the folds and the targets; made by `out_of_fold`.
+    """Predictions of all folds, with the folds and targets. `out_of_fold` creates instances.
 
-    `targets` is float64[N], or [N, T] for several columns; `predictions` is float64[R, N] or [R, N, C] for R repeats, NaN in rows that
-    never validate.
+    `targets` is float64[N], or [N, T] for several columns. `predictions` is float64[R, N] or [R, N, C] for R repeats, with NaN in
+    rows that never validate.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> folds = custom([0, 1])
@@ -57,7 +57,7 @@ class OutOfFold:
     predictions: Numbers = field(converter=read_only, eq=fingerprint)
 
     def of(self, fold: Fold) -> tuple[Numbers, Numbers]:
-        """Return the targets and predictions of the validation rows of one fold."""
+        """Return the targets and predictions for the validation rows of one fold."""
         return self.targets[fold.valid], self.predictions[fold.repeat][fold.valid]
 
     def __repr__(self) -> str:
@@ -65,20 +65,20 @@ class OutOfFold:
 
 
 def fold_predictions(fold: Fold, predictions: ArrayLike) -> FoldPredictions:
-    """Check the predictions of the rows `fold.valid`, [n] or [n, C], and label them with their fold."""
+    """Check predictions, [n] or [n, C], for the validation rows of a fold. Return the predictions with the fold number."""
     array = finite_numbers(f"The predictions of {fold!r}", predictions)
     if not is_shaped(array, len(fold.valid)):
         raise ArgumentError(
-            f"The predictions of {fold!r} must be [n], or [n, C] for 2 classes or more, for its {len(fold.valid)} rows, "
+            f"The predictions of {fold!r} must be [n], or [n, C] for 2 or more classes, with n={len(fold.valid)} rows, "
             f"got {list(array.shape)}."
         )
     return FoldPredictions(fold.folds.fingerprint, fold.repeat, fold.number, array)
 
 
 def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPredictions]) -> OutOfFold:
-    """Combine the predictions of all folds, each row in its place.
+    """Combine the predictions of all folds into arrays in row order.
 
-    Raises `ArgumentError` for predictions of other folds, for duplicate or missing folds, and where shapes differ.
+    Raises `ArgumentError` for predictions of other folds, for duplicate or missing folds, and for unequal shapes.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> folds = custom([0, 1, 0, -1])
@@ -94,18 +94,20 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
     for part in parts:
         if part.folds != folds.fingerprint:
             raise ArgumentError(
-                f"{part!r} belongs to other folds, {part.folds}, not to these, {folds.fingerprint}. Predictions of different folds "
-                "cannot be mixed: one model has trained on the validation rows of another."
+                f"{part!r} belongs to other folds: got {part.folds}, expected {folds.fingerprint}. Predict with the same folds. "
+                "Otherwise a model has trained on the validation rows of another model."
             )
         if (part.repeat, part.number) in known:
-            raise ArgumentError(f"{part!r} is a duplicate. Every row is predicted once in a repeat.")
+            raise ArgumentError(f"{part!r} is a duplicate. Pass the predictions of each fold only once per repeat.")
         known[part.repeat, part.number] = part.predictions
     missing = [repr(fold) for fold in folds if (fold.repeat, fold.number) not in known]
     if missing:
-        raise ArgumentError(f"There are no predictions of {', '.join(missing)}. Run them too.")
+        raise ArgumentError(f"There are no predictions of {', '.join(missing)}. Run the missing folds first.")
     shapes = {array.shape[1:] for array in known.values()}
     if len(shapes) > 1:
-        raise ArgumentError(f"The predictions of all folds must have one shape, got {', '.join(str(['n', *shape]) for shape in shapes)}.")
+        raise ArgumentError(
+            f"The predictions of all folds must have the same shape, got {', '.join(str(['n', *shape]) for shape in shapes)}."
+        )
     predictions = np.full((folds.repeats, folds.size, *shapes.pop()), np.nan)
     for fold in folds:
         predictions[fold.repeat, fold.valid] = known[fold.repeat, fold.number]
@@ -114,9 +116,9 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
 
 @frozen
 class Score:
-    """A metric of out-of-fold predictions: in each fold, and overall; made by `score`.
+    """Metric values of out-of-fold predictions, per fold and overall. `score` creates instances.
 
-    A fold where the metric is undefined, such as roc_auc of rows of one class, is NaN, and left out of mean and standard deviation.
+    An undefined metric is NaN, for example roc_auc in a fold with only one class. Mean and standard deviation ignore NaN.
 
     >>> Score("accuracy", (0.75, 0.85), 0.8)
     accuracy 0.8000, in folds 0.8000 +- 0.0707
@@ -128,12 +130,12 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """The mean over folds; NaN if no fold has a score."""
+        """Mean over folds; NaN without any score."""
         return float(np.mean(known)) if (known := self._known) else float("nan")
 
     @property
     def sd(self) -> float:
-        """The sample standard deviation over folds; NaN for one fold."""
+        """Sample standard deviation over folds; NaN for a single fold."""
         return float(np.std(known, ddof=1)) if len(known := self._known) > 1 else float("nan")
 
     @property
@@ -145,7 +147,7 @@ class Score:
         return f"{self.metric} {self.overall:.4f}{folds}"
 
     def _repr_html_(self) -> str:
-        """Show the folds in a notebook, as bars from zero."""
+        """Render the scores as HTML bars for notebooks, one bar per fold."""
         longest = max(map(abs, self._known), default=0.0) or 1.0
         bars = ("" if isnan(value) else share_bar(abs(value) / longest) for value in self.folds[:_FOLDS])
         rows = list(zip(range(1, _FOLDS + 1), self.folds, bars, strict=False))
@@ -156,9 +158,9 @@ class Score:
 
 
 def score(oof: OutOfFold, metric: Metric) -> Score:
-    """Score out-of-fold predictions: in each fold, and over all validation rows (with repeats, the mean over them).
+    """Score out-of-fold predictions in each fold, and over all validation rows.
 
-    Raises `DataError` if the metric is undefined over all rows.
+    With repeats, the overall score is the mean over repeats. Raises `DataError` if the metric is undefined over all rows.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
@@ -186,7 +188,7 @@ def _in_fold(metric: Metric, oof: OutOfFold, fold: Fold) -> float:
 
 @frozen
 class Comparison:
-    """How much better one run is than another, in the metric's units: mean and standard deviation over folds, and an interval.
+    """Score difference between two runs in units of the metric: mean, standard deviation over folds, and a 95 % interval.
 
     >>> Comparison("accuracy", (0.02, 0.0), 0.01, 0.014, -0.1, 0.12)
     accuracy better by 0.0100 (95 %: -0.1000 to +0.1200), SD 0.0140 over 2 folds
@@ -206,11 +208,11 @@ class Comparison:
 
 
 def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
-    """Compare two runs fold by fold; positive differences mean that `run` is better.
+    """Compare two runs fold by fold. Positive differences mean that `run` is better.
 
-    The interval is the 95 % interval of Student's t, with the variance corrected for training rows that folds share (Nadeau and Bengio,
-    "Inference for the Generalization Error", 2003): without the correction it is far too narrow. More repeats make it narrower.
-    Raises `ArgumentError` unless both runs have the same folds and targets.
+    The result contains the 95 % interval of Student's t. Folds share training rows, so the variance is corrected after Nadeau and
+    Bengio, "Inference for the Generalization Error", 2003; the uncorrected interval is far too narrow. More repeats narrow the
+    interval. Raises `ArgumentError` unless both runs have the same folds and targets.
 
     >>> from mlxfp.app.kaggle.validation.folds import kfold
     >>> from mlxfp.app.kaggle.validation.scoring import METRICS
@@ -228,14 +230,14 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
 
 
 def compare_scores(run: Score, baseline: Score, metric: Metric, folds: Folds) -> Comparison:
-    """Compare the scores of two runs in the same folds, as `compare` does."""
+    """Compare the scores of two runs on the same folds. See `compare`."""
     sign = 1 if metric.greater_is_better else -1
     differences = np.subtract(run.folds, baseline.folds) * sign
     count = len(differences)
     if np.isnan(differences).any():
-        place = int(np.argmax(np.isnan(differences)))
+        index = int(np.argmax(np.isnan(differences)))
         raise DataError(
-            f"{metric.name} is undefined on fold {place + 1}, so it cannot compare the runs. Choose another metric, or stratify."
+            f"{metric.name} is undefined on fold {index + 1}: the runs cannot be compared. Choose another metric, or use stratified folds."
         )
     if count < 2:
         raise DataError("A comparison needs at least two folds, got one. Use more folds.")
@@ -247,14 +249,17 @@ def compare_scores(run: Score, baseline: Score, metric: Metric, folds: Folds) ->
 
 
 def check_same(oofs: Iterable[OutOfFold]) -> None:
-    """Raise `ArgumentError` unless folds and targets are the same: else one model has trained on the validation rows of another."""
+    """Raise `ArgumentError` unless all predictions have the same folds and targets.
+
+    With different folds, one model would have trained on validation rows of the other model.
+    """
     first, *others = oofs
     for other in others:
         if other.folds.fingerprint != first.folds.fingerprint:
             raise ArgumentError(
-                f"Out-of-fold predictions are of different folds: {first.folds!r} ({first.folds.fingerprint}) and {other.folds!r} "
-                f"({other.folds.fingerprint}). Run both with the same folds."
+                f"The out-of-fold predictions have different folds: {first.folds!r} ({first.folds.fingerprint}) and {other.folds!r} "
+                f"({other.folds.fingerprint}). Use the same folds for both runs."
             )
         if not np.array_equal(first.targets, other.targets):
             row = int(np.argmax(first.targets != other.targets))
-            raise ArgumentError(f"Out-of-fold predictions are of different targets, first in row {row}. Run both on the same rows.")
+            raise ArgumentError(f"The out-of-fold predictions have different targets, first in row {row}. Use the same rows for both runs.")

@@ -1,4 +1,4 @@
-"""Pseudo-labels: in each fold a teacher, fitted on its training rows, labels further rows for a student."""
+"""Pseudo-labels: in each fold, a teacher fitted on the training rows labels additional rows for a student."""
 
 from functools import partial
 from typing import Any
@@ -18,11 +18,11 @@ from mlxfp.support.errors import ArgumentError
 
 @frozen
 class Confidence:
-    """Which rows get a pseudo-label: those whose likeliest class has at least the probability `threshold`, within limits.
+    """Rule for selecting pseudo-labels: rows with a probability of at least `threshold` for the likeliest class, within limits.
 
-    At least the share `least` of the rows is chosen, the most confident ones if too few reach the threshold, and at most the share `most`.
-    No class gets more of these rows than its share among the labelled rows, so that a frequent class cannot displace the others. (Threshold
-    and limits are those of AutoGluon.)
+    The rule selects at least the fraction `least` of the rows, and at most the fraction `most`. If too few rows reach the
+    threshold, the most confident rows are selected. Each class is limited to its fraction among the labelled rows, because a
+    frequent class could otherwise displace the other classes. Threshold and limits follow AutoGluon.
 
     >>> Confidence().choose([[0.99, 0.01], [0.4, 0.6], [0.97, 0.03], [0.02, 0.98], [0.01, 0.99]], [0, 1, 1])
     (array([0, 3, 4]), array([0, 1, 1]))
@@ -40,16 +40,16 @@ class Confidence:
             )
 
     def choose(self, probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the numbers of the chosen rows, ascending, and their classes, int64[n] each.
+        """Return the ascending indices of the selected rows and their classes, both int64[n].
 
-        `probabilities` are [N] of class 1 or [N, C]; `labels` are those of the labelled rows.
+        `probabilities` is [N] for class 1, or [N, C]. `labels` are the classes of the labelled rows.
         """
         chances = finite_numbers("The teacher's predictions", probabilities)
         if chances.ndim == 1:
             chances = np.stack([1 - chances, chances], axis=1)
         if chances.min(initial=0) < 0 or chances.max(initial=1) > 1:
             raise ArgumentError(
-                f"Pseudo-labels need probabilities, got predictions from {chances.min():g} to {chances.max():g}. Values have no confidence."
+                f"Pseudo-labels need probabilities, got predictions from {chances.min():g} to {chances.max():g}. Use a classifier."
             )
         sure, classes = chances.max(axis=1), chances.argmax(axis=1)
         size = int(np.clip((sure >= self.threshold).sum(), np.ceil(self.least * len(sure)), np.floor(self.most * len(sure))))
@@ -57,20 +57,21 @@ class Confidence:
         quotas = np.round(size * np.bincount(known, minlength=chances.shape[1]) / len(known)).astype(np.int64)
         order = np.argsort(-sure, kind="stable")
         within = np.concatenate([order[classes[order] == kind][:quota] for kind, quota in enumerate(quotas)])
-        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # quotas are rounded, and may add up to more
+        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # the rounded quotas may add up to more than `size`
         chosen = np.sort(surest)
         return chosen, classes[chosen]
 
 
-def pseudo_label(  # noqa: PLR0913  # each is one choice of how rows are labelled
+def pseudo_label(  # noqa: PLR0913  # one argument per option
     teacher: Fit, student: Fit, unlabelled: Dataset[Any], *, target: str, confidence: Confidence | None = None, weight: float = 1.0
 ) -> Fit:
-    """Make a `fit` that trains a student on labelled rows and on rows that a teacher labels with confidence.
+    """Return a `fit` that trains a student on labelled rows and on confident pseudo-labels of a teacher.
 
-    In each fold the teacher is fitted on the training rows of the fold, and labels `unlabelled` rows for the student of that fold only, so
-    no validation label is ever used. Pseudo-labelled rows are only trained on: they are in no fold, and not among the rows for early
-    stopping. The student's rows have a column `weight`: 1 for labelled rows, `weight` for the others. `unlabelled` has the columns of the
-    training rows; its column `target`, if it has one, is ignored. Rows are held in memory. Lee, "Pseudo-Label", 2013.
+    In each fold, the teacher is fitted on the training rows and labels `unlabelled` rows for the student of the same fold.
+    Validation labels are therefore never used. Pseudo-labelled rows are only training rows: they belong to no fold, and are not
+    used for early stopping. The student's rows have a column `weight`: 1 for labelled rows, `weight` for pseudo-labelled rows.
+    `unlabelled` has the columns of the training rows; a column `target` is ignored. All rows are kept in memory. Lee,
+    "Pseudo-Label", 2013.
 
     >>> from mlxfp.app.kaggle.specs.tables import column_values
     >>> from mlxfp.app.kaggle.validation.folds import custom
@@ -85,26 +86,26 @@ def pseudo_label(  # noqa: PLR0913  # each is one choice of how rows are labelle
     >>> cross_validate(custom([0, 0, 1, 1]), rows, fit, target="y").oof.predictions.tolist()
     [[4.5, 4.5, 4.5, 4.5]]
 
-    See also: `cross_validate`, which calls it.
+    See also: `cross_validate`, for running the returned `fit`.
     """
     check_callable(teacher=teacher, student=student)
     check_types(Dataset, unlabelled=unlabelled)
     check_text(target=target)
     if not weight > 0:
         raise ArgumentError(f"weight must be above 0, got weight={weight!r}.")
-    bare = drop_columns([target])(unlabelled) if target in schema(unlabelled).names else unlabelled
-    return partial(_fit_both, teacher, student, bare, target, confidence or Confidence(), float(weight))
+    without_target = drop_columns([target])(unlabelled) if target in schema(unlabelled).names else unlabelled
+    return partial(_fit_both, teacher, student, without_target, target, confidence or Confidence(), float(weight))
 
 
-def _fit_both(  # noqa: PLR0913, PLR0917  # those of `pseudo_label`
+def _fit_both(  # noqa: PLR0913, PLR0917  # arguments of `pseudo_label`
     teacher: Fit, student: Fit, unlabelled: Dataset[Any], target: str, confidence: Confidence, weight: float, parts: Splits
 ) -> Predict:
     train = to_table(parts.train)
     check_columns([name for name in train.column_names if name != target], schema(unlabelled).names, "pseudo_label")
     taught = teacher(parts)
-    check_callable(**{"what teacher returns": taught})  # a model given as a fit returns predictions here
+    check_callable(**{"what teacher returns": taught})  # a fitted model passed as `teacher` would return predictions here
     rows, labels = confidence.choose(taught(unlabelled), plain_array(train.column(target)))
     added = to_table(unlabelled).take(pa.array(rows)).append_column(target, pa.array(labels))
     weights = pa.array(np.repeat([1.0, weight], [len(train), len(added)]))
-    both = pa.concat_tables([train, added.select(train.column_names)], promote_options="permissive").append_column("weight", weights)
-    return student(Splits(from_table(both), valid=parts.valid))
+    combined = pa.concat_tables([train, added.select(train.column_names)], promote_options="permissive").append_column("weight", weights)
+    return student(Splits(from_table(combined), valid=parts.valid))

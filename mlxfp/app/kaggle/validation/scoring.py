@@ -1,7 +1,7 @@
-"""The metrics of competitions: each is one entry of `METRICS`, and all that depends on the metric asks its entry.
+"""Competition metrics. `METRICS` holds all metric-specific behaviour, with one entry per metric.
 
-On the host a metric is computed on whole arrays in float64, as competitions do. `mlxfp.evaluation.metrics` has the forms that measure
-batches on the device while a model runs.
+Metrics are computed on the host from whole arrays in float64, as in competitions. `mlxfp.evaluation.metrics` computes metrics
+per batch on the device.
 """
 
 from collections.abc import Callable
@@ -27,15 +27,16 @@ Errors = Literal["squared", "absolute", "logarithmic"]
 
 @frozen
 class Metric:
-    """A metric of competitions; calling it with targets and predictions gives a number.
+    """Competition metric. Calling the metric with targets and predictions returns a number.
 
-    - `kaggle`: Kaggle's name for it.
-    - `needs`: what it compares: "labels" (class numbers), "probabilities" ([N] of class 1, or [N, C]) or "values".
-    - `function`: targets float64[N] and predictions to a number, on the host.
-    - `device`: its form for batches on the device, if it has one: (logits, labels), of roc_auc (scores, labels), of values (values,
-      targets) to totals that `mlxfp.metrics.merge` merges.
-    - `ranks`: "rows" if only the order of the rows' predictions matters, "classes" if only that of the classes in each row.
-    - `errors`: which errors of values a model should learn to make small.
+    - `kaggle`: name of the metric on Kaggle.
+    - `needs`: expected predictions: "labels" (class numbers), "probabilities" ([N] for class 1, or [N, C]) or "values".
+    - `function`: maps float64[N] targets and predictions to a number, on the host.
+    - `device`: optional batch form on the device, `(logits, labels) -> totals`. The first argument is scores for roc_auc, and
+      values for metrics of values. `mlxfp.metrics.merge` merges the totals.
+    - `ranks`: "rows" if only the order of the predictions of all rows matters, "classes" if only the order of the classes per row
+      matters.
+    - `errors`: kind of error that a regression loss should minimise for this metric.
 
     >>> METRICS["rmse"].greater_is_better, METRICS["qwk"].needs, METRICS["qwk"].kaggle
     (False, 'labels', 'Quadratic Weighted Kappa')
@@ -51,10 +52,10 @@ class Metric:
     errors: Errors = field(kw_only=True, default="squared")
 
     def __call__(self, targets: ArrayLike, predictions: ArrayLike) -> float:
-        """Score predictions [N] or [N, C] against targets [N]; for several targets [N, T] and predictions [N, T], return the mean.
+        """Score predictions [N] or [N, C] against targets [N]. For targets [N, T] and predictions [N, T], return the mean over targets.
 
-        A metric of labels also takes probabilities, and uses the likeliest class of each row (see `labels_of`). Raises `ArgumentError` for
-        arrays of shapes that do not fit, and `DataError` for NaN and where the metric is undefined.
+        Metrics of labels also accept probabilities, and score the likeliest class per row (see `labels_of`). Raises `ArgumentError` for
+        unsuitable shapes, and `DataError` for NaN or an undefined metric.
 
         >>> METRICS["accuracy"]([0, 1, 1], [0.2, 0.7, 0.4]), METRICS["accuracy"]([0, 1, 1], [0, 1, 0])
         (0.666..., 0.666...)
@@ -62,7 +63,7 @@ class Metric:
         truth = finite_numbers(f"The targets of {self.name}", targets)
         guesses = finite_numbers(f"The predictions for {self.name}", predictions)
         if truth.ndim == 2 and truth.shape == guesses.shape and truth.shape[1] > 1:
-            return float(np.mean([self(truth[:, place], guesses[:, place]) for place in range(truth.shape[1])]))
+            return float(np.mean([self(truth[:, column], guesses[:, column]) for column in range(truth.shape[1])]))
         if truth.ndim != 1 or not len(truth) or not is_shaped(guesses, len(truth)):
             raise ArgumentError(
                 f"{self.name} needs targets [N] and predictions [N], or [N, C] for 2 classes or more, got {list(truth.shape)} and "
@@ -75,22 +76,22 @@ class Metric:
         return float(self.function(truth, guesses))
 
     def measure(self, outputs: Any, labels: Any) -> Any:
-        """Measure a batch on the device: return totals, see `device`. Raises `ArgumentError` if the metric has no form for batches."""
+        """Measure a batch on the device and return totals (see `device`). Raise `ArgumentError` for a metric without a batch form."""
         if self.device is None:
-            raise ArgumentError(f"{self.name} needs all predictions at once, and cannot be measured by batches. Call it with arrays.")
+            raise ArgumentError(f"{self.name} needs all predictions at once, not batches. Call the metric with arrays of all rows.")
         return self.device(outputs, labels)
 
     def better(self, a: float, b: float) -> bool:
-        """Tell whether `a` is a better score than `b`."""
+        """Return True if score `a` is better than score `b`."""
         return a > b if self.greater_is_better else a < b
 
 
 def finite_numbers(name: str, values: ArrayLike) -> Numbers:
-    """Return an array of finite float64; raises `ArgumentTypeError` for other values and `DataError` for NaN and infinity."""
+    """Convert to float64. Raise `ArgumentTypeError` for values other than numbers, and `DataError` for NaN and infinity."""
     try:
         array = np.asarray(values).astype(np.float64)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{name} must be numbers, got {values!r:.60}. Give classes numbers from 0 on.") from None
+        raise ArgumentTypeError(f"{name} must be numbers, got {values!r:.60}. Encode classes as 0, 1, 2 and so on.") from None
     if not np.isfinite(array).all():
         row = np.argwhere(~np.isfinite(array))[0][0]
         raise DataError(f"{name} must be finite, got {array[row]} in row {row}.")
@@ -98,21 +99,24 @@ def finite_numbers(name: str, values: ArrayLike) -> Numbers:
 
 
 def read_only(values: Any) -> NDArray[Any]:
-    """Copy numbers to a float64 or int64 array that cannot be written to: a value that changes has another fingerprint."""
+    """Copy numbers to a read-only float64 or int64 array. Writes would invalidate the fingerprint of the folds or predictions."""
     copied = np.array(values, np.int64 if np.asarray(values).dtype.kind == "i" else np.float64)
     copied.setflags(write=False)
     return copied
 
 
 def is_shaped(predictions: Numbers, count: int) -> bool:
-    """Tell whether predictions are [count], or [count, C] for two classes or more: in [count, 1], class 0 would be the likeliest."""
+    """Return True for predictions [count], or [count, C] with at least two classes.
+
+    The shape [count, 1] is rejected: its argmax would always be class 0.
+    """
     return predictions.shape == (count,) or (predictions.ndim == 2 and len(predictions) == count and predictions.shape[1] > 1)
 
 
 def labels_of(predictions: ArrayLike) -> Numbers:
-    """Turn predictions into labels [N]: the likeliest class of [N, C]; for [N], class 1 where its probability is above one half.
+    """Convert predictions to labels [N]: the likeliest class for [N, C], or class 1 for probabilities [N] above 0.5.
 
-    Whole numbers are labels already, and do not change. Raises `ArgumentError` for other values outside 0 and 1.
+    Whole numbers are labels already and stay unchanged. Raises `ArgumentError` for other values outside the range from 0 to 1.
 
     >>> labels_of([[0.2, 0.8], [0.5, 0.5]]).tolist(), labels_of([0.4, 0.6]).tolist(), labels_of([3, 1]).tolist()
     ([1.0, 0.0], [0.0, 1.0], [3.0, 1.0])
@@ -130,9 +134,10 @@ def labels_of(predictions: ArrayLike) -> Numbers:
 
 
 def map_at(count: int) -> Metric:
-    """Make the mean average precision at `count`, for one right class a row: 1 / its rank among the predicted classes, 0 beyond `count`.
+    """Return the metric "mean average precision at `count`" for one correct class per row.
 
-    Classes of equal probability rank in the order of their numbers. It needs probabilities [N, C].
+    Each row scores 1 / rank of the correct class among the predicted classes, or 0 for ranks above `count`. Ties rank by class
+    number. The metric needs probabilities [N, C].
 
     >>> map_at(2)([2, 0, 1], [[0.1, 0.2, 0.7], [0.3, 0.6, 0.1], [0.4, 0.1, 0.5]])
     0.5
@@ -154,7 +159,10 @@ def _sklearn(name: str, targets: Numbers, guesses: Numbers, **options: Any) -> f
 
 
 def _roc_auc(targets: Numbers, scores: Numbers) -> float:
-    """Area under the curve; for several classes the mean of each against the rest, by their share (sklearn's weighted one-vs-rest)."""
+    """Compute the area under the ROC curve.
+
+    For several classes, average one-vs-rest areas weighted by class frequency, as in scikit-learn.
+    """
     if scores.ndim == 1 or scores.shape[1] == 2:
         return Ranking(scores if scores.ndim == 1 else scores[:, 1], targets, np.ones(len(targets))).value("roc_auc")
     kinds, counts = np.unique(_classes(targets, scores), return_counts=True)
@@ -163,28 +171,32 @@ def _roc_auc(targets: Numbers, scores: Numbers) -> float:
 
 
 def _log_loss(targets: Numbers, probabilities: Numbers) -> float:
-    """Mean of -log of the right class's probability; Kaggle scales rows to sum to 1 and keeps away from 0 and 1 by 1e-15."""
+    """Compute the mean negative log probability of the correct class.
+
+    As on Kaggle, rows are scaled to sum to 1, and probabilities are clipped by 1e-15.
+    """
     if probabilities.min() < 0 or (probabilities.ndim == 1 and probabilities.max() > 1):
         raise DataError(f"log_loss needs probabilities, got values from {probabilities.min():g} to {probabilities.max():g}.")
-    both = np.stack([1 - probabilities, probabilities], axis=1) if probabilities.ndim == 1 else probabilities
-    truth = _classes(targets, both)
-    sums = both.sum(axis=1)
+    table = np.stack([1 - probabilities, probabilities], axis=1) if probabilities.ndim == 1 else probabilities
+    truth = _classes(targets, table)
+    sums = table.sum(axis=1)
     if (sums == 0).any():
         raise DataError(f"log_loss needs probabilities that add up to 1, got a row of zeros: row {int(np.argmin(sums))}.")
-    right = both[np.arange(len(truth)), truth] / sums
+    right = table[np.arange(len(truth)), truth] / sums
     return float(-np.log(np.clip(right, 1e-15, 1 - 1e-15)).mean())
 
 
 def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
     if average == "binary" and not np.isin(np.concatenate([targets, labels]), (0, 1)).all():
-        raise ArgumentError("f1 is that of class 1 of two, 0 and 1, got other labels. Take f1_macro or f1_micro.")
+        raise ArgumentError("f1 needs the labels 0 and 1, got other labels. Use f1_macro or f1_micro.")
     return _sklearn("f1_score", targets, labels, average=average, zero_division=0.0)
 
 
 def _qwk(targets: Numbers, labels: Numbers) -> float:
     if len(np.unique(np.concatenate([targets, labels]))) == 1:
-        return 1.0  # full agreement on one label; the formula would divide by zero
-    kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)  # a label that is absent keeps its place
+        return 1.0  # full agreement on a single label; the formula would divide by zero
+    # Labels without rows keep their position, because weights depend on the distance between labels.
+    kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)
     return _sklearn("cohen_kappa_score", targets, labels, labels=kinds, weights="quadratic")
 
 
@@ -195,25 +207,25 @@ def _rmse(targets: Numbers, values: Numbers) -> float:
 def _rmsle(targets: Numbers, values: Numbers) -> float:
     low = min(targets.min(), values.min())
     if low <= -1:
-        raise DataError(f"rmsle takes logarithms of 1 + value, got a value of {low:g}. Cut predictions off at 0.")
+        raise DataError(f"rmsle needs values above -1, got a value of {low:g}. Clip predictions at 0.")
     return _rmse(np.log1p(targets), np.log1p(values))
 
 
 def _spearman(targets: Numbers, values: Numbers) -> float:
     for name, array in (("targets", targets), ("predictions", values)):
         if (array == array[0]).all():
-            raise DataError(f"spearman compares orders, and all {len(array)} {name} are equal to {array[0]:g}.")
+            raise DataError(f"spearman is undefined: all {len(array)} {name} are equal to {array[0]:g}. Use rmse or mae.")
     return float(optional("scipy.stats", extra="kaggle", needed_by="The metric spearman").spearmanr(targets, values).statistic)
 
 
 def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
-    """Return targets as class numbers that are columns of the probabilities."""
+    """Return targets as class numbers. Raise `ArgumentError` for class numbers without a column in `probabilities`."""
     if probabilities.ndim != 2:
         raise ArgumentError(f"Probabilities of every class are needed, [N, C], got {list(probabilities.shape)}.")
     classes = targets.astype(np.int64)
     if (classes != targets).any() or classes.min() < 0 or classes.max() >= probabilities.shape[1]:
         raise ArgumentError(
-            f"Targets must be class numbers from 0 to {probabilities.shape[1] - 1}, for as many columns of probabilities, "
+            f"Targets must be class numbers from 0 to {probabilities.shape[1] - 1}, one per column of probabilities, "
             f"got {targets.min():g} to {targets.max():g}."
         )
     return classes

@@ -1,4 +1,4 @@
-"""Columns that a person should look at before a score is believed: constants, identifiers, leaks, and numbers among which are texts."""
+"""Warnings about suspicious columns: constants, identifiers, target leaks, and number columns spoiled by a few texts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,59 +16,71 @@ from mlxfp.app.kaggle.specs.spellings import NUMBER
 from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
 
-_FEWEST = 50  # rows: fewer are different, or tell the target, by chance
-_MOST = 50_000  # rows that are looked at, evenly spaced: enough to see what holds for all of them
-_CLASSES = 100  # more are not looked at: a number for each row and class would take gigabytes
-_ALONE = 0.95  # of the texts of a column, different from all others: identifiers where some rows are duplicates
-_SPOILT = 0.1  # of the cells of a column are texts, at most, and the others numbers: then a few decide how all are read
-_LEAK = 0.99  # of the errors of a constant that a column alone avoids
+_FEWEST = 50  # minimum number of rows; below, chance produces warnings
+_MOST = 50_000  # maximum number of examined rows, evenly spaced
+_CLASSES = 100  # maximum number of classes: an array of rows x classes would need gigabytes
+_DISTINCT = 0.95  # minimum fraction of distinct texts in an identifier column, below 1 because of duplicate rows
+_FEW_TEXTS = 0.1  # maximum fraction of texts in a column of otherwise numeric cells
+_LEAK = 0.99  # a single column that avoids this fraction of the constant model's errors counts as a leak
 
 
 def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
-    """Yield sentences about columns of the training rows, whose targets are numbers; a few rows raise none.
+    """Yield warnings about columns of the training rows. Targets must be numbers. Fewer than 50 rows yield no warnings.
 
-    A column gives the target away if a row's target follows from the rows next to it in the order of the column, without the row itself:
-    for classes the most frequent one among them, for values the mean of their ranks.
+    A column leaks the target if neighbouring rows, in the order of the column, predict the target of a row. The row itself is
+    excluded. The prediction is the most frequent class, or the mean rank for numbers.
     """
     columns = list(_columns(spec, rows))
     if not columns or columns[0].rows < _FEWEST:
         return
     if constant := [column.name for column in columns if column.groups == 1]:
-        yield f"Columns with one value in all training rows, which say nothing: {listed(constant)}."
+        yield f"Columns with a single value in all training rows, without any information: {listed(constant)}."
     if ids := [column.name for column in columns if column.is_identifier and column.name != spec.time]:
         yield (
-            f"Columns that look like identifiers, another value in each row or nearly so: {listed(ids)}. If the order of the rows follows "
-            "the target, models learn it, and not what new rows have. Leave them out of the spec."
+            f"Columns that look like identifiers, with a different value in almost every row: {listed(ids)}. Models may learn the order of "
+            "the training rows, which is useless for new rows. Remove these columns from the spec."
         )
     targets = list(_targets(spec, rows))
     for column in columns:
         for target, numbers in targets:
             if column.groups > 1 and (share := _explained(column, numbers, classed=spec.task.has_classes)) >= _LEAK:
                 yield (
-                    f"The column {column.name!r} alone avoids {100 * share:.1f} % of the errors in {target!r}. If it is not known when "
-                    "rows are to be predicted, the score is far too good: leave it out of the spec."
+                    f"The column {column.name!r} alone avoids {100 * share:.1f} % of the errors in {target!r}. If the column is unknown at "
+                    "prediction time, the score is far too optimistic: remove the column from the spec."
                 )
 
 
 def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
-    """Yield a sentence for each column of texts that holds numbers but for a few cells, in all parts together: train and test rows."""
+    """Yield a warning per text column with mostly numeric cells. All parts (train and test rows) count together."""
     names = [column.name for column in spec.columns if not column.kind.is_number]
     tables = [one_chunk(to_table(select_columns(names)(part))) for part in parts] if names else []
     for name in names:
         cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null().value_counts()
         numbers = pc.match_substring_regex(cells.field("values"), f"^{NUMBER}$")
         counts, others = cells.field("counts"), cells.field("values").filter(pc.invert(numbers))
-        count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
-        if 0 < count <= _SPOILT * total:
+        if _have_commas(cells.field("values")):
             yield (
-                f"The column {name!r} is read as texts, as {count:,} of its {total:,} cells are not numbers: "
-                f"{listed(f'{text!r:.40}' for text in others.to_pylist())}. If they stand for missing values, leave these cells empty."
+                f"The column {name!r} is read as text, because numbers have a decimal comma: {cells.field('values')[0].as_py()!r}. "
+                "Write the numbers with a point, for example with pandas.read_csv(..., decimal=',')."
             )
+        count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
+        if 0 < count <= _FEW_TEXTS * total:
+            yield (
+                f"The column {name!r} is read as text, because {count:,} of {total:,} cells are not numbers: "
+                f"{listed(f'{text!r:.40}' for text in others.to_pylist())}. If these texts mean missing values, leave the cells empty."
+            )
+
+
+def _have_commas(texts: pa.Array) -> bool:
+    """Return True if all texts are numbers and most have a decimal comma."""
+    commas = pc.match_substring_regex(texts, r"^\s*[-+]?\d+,\d+\s*$")
+    numbers = pc.or_(commas, pc.match_substring_regex(texts, f"^{NUMBER}$"))
+    return 2 * (pc.sum(commas).as_py() or 0) > len(texts) > 1 and bool(pc.all(numbers).as_py())
 
 
 @frozen(eq=False)
 class _Column:
-    """A column: the number of its value in each row, int64[N], and whether these numbers have an order."""
+    """Column as value codes: the index of each row's value among the distinct values, int64[N]."""
 
     name: str
     codes: NDArray[np.int64]
@@ -95,19 +107,19 @@ def _columns(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[_Column]:
     for column in spec.columns:
         if column.kind.is_number:
             values = as_floats(table.column(column.name))
-            # Missing ones come last, as one value.
+            # NaN sorts last, as a single value.
             codes = np.unique(values, return_inverse=True, equal_nan=True)[1]
-            yield _Column(column.name, codes, ordered=True, is_identifier=_counts(values))
+            yield _Column(column.name, codes, ordered=True, is_identifier=_is_row_number(values))
         else:
             texts = spell(table, column.name)
             codes = np.unique(pc.fill_null(texts, "").to_numpy(zero_copy_only=False), return_inverse=True)[1]
-            alone = len(pc.unique(texts)) >= _ALONE * len(texts) and not texts.null_count
+            distinct = len(pc.unique(texts)) >= _DISTINCT * len(texts) and not texts.null_count
             words = pc.any(pc.match_substring_regex(texts, r"\s")).as_py()
-            yield _Column(column.name, codes, ordered=False, is_identifier=alone and not words)
+            yield _Column(column.name, codes, ordered=False, is_identifier=distinct and not words)
 
 
-def _counts(values: NDArray[np.float64]) -> bool:
-    """Whether numbers are whole, all different, and in order: those that number the rows of a file."""
+def _is_row_number(values: NDArray[np.float64]) -> bool:
+    """Return True for whole numbers in strictly ascending or descending order, such as row numbers of a file."""
     if not np.isfinite(values).all() or (values % 1).any():
         return False
     steps = np.diff(values)
@@ -120,25 +132,28 @@ def _targets(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[tuple[str, NDArr
 
 
 def _explained(column: _Column, target: NDArray[np.float64], *, classed: bool) -> float:
-    """Return the share of the errors of a constant prediction that the values of a column avoid, without the row that is predicted."""
-    kinds, places = np.unique(target, return_inverse=True)
+    """Return the fraction of errors avoided by predicting the target from the column instead of a constant.
+
+    The predicted row itself is excluded.
+    """
+    kinds, codes = np.unique(target, return_inverse=True)
     if len(kinds) == 1 or (classed and len(kinds) > _CLASSES):
         return 0.0
-    told = np.eye(len(kinds))[places] if classed else (places / len(kinds))[:, None]
+    targets = np.eye(len(kinds))[codes] if classed else (codes / len(kinds))[:, None]
     count = np.bincount(column.codes, minlength=column.groups).astype(float)
-    sums = np.stack([np.bincount(column.codes, each, column.groups) for each in told.T], axis=1)
-    others, known = sums[column.codes] - told, count[column.codes] - 1
-    if column.ordered:  # the values just below and above
-        near = np.zeros_like(sums)
-        near[1:] += sums[:-1] / count[:-1, None]
-        near[:-1] += sums[1:] / count[1:, None]
+    sums = np.stack([np.bincount(column.codes, values, column.groups) for values in targets.T], axis=1)
+    others, known = sums[column.codes] - targets, count[column.codes] - 1
+    if column.ordered:  # for values in a single row, average the next lower and the next higher value
+        neighbours = np.zeros_like(sums)
+        neighbours[1:] += sums[:-1] / count[:-1, None]
+        neighbours[:-1] += sums[1:] / count[1:, None]
         sides = np.full(column.groups, 2.0)
         sides[[0, -1]] = 1.0
         single = known == 0
-        others[single], known[single] = near[column.codes][single], sides[column.codes][single]
-    mean = told.mean(axis=0)
-    made = np.where(known[:, None] > 0, others / np.maximum(known, 1)[:, None], mean)
+        others[single], known[single] = neighbours[column.codes][single], sides[column.codes][single]
+    mean = targets.mean(axis=0)
+    predicted = np.where(known[:, None] > 0, others / np.maximum(known, 1)[:, None], mean)
     if classed:
-        wrong, usual = (made.argmax(axis=1) != places).sum(), (places != mean.argmax()).sum()
+        wrong, usual = (predicted.argmax(axis=1) != codes).sum(), (codes != mean.argmax()).sum()
         return float(1 - wrong / usual)
-    return float(1 - ((made - told) ** 2).sum() / ((told - mean) ** 2).sum())
+    return float(1 - ((predicted - targets) ** 2).sum() / ((targets - mean) ** 2).sum())

@@ -13,7 +13,7 @@ from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, score
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 
-_ROUNDS = 25  # of the greedy selection: weights in steps of at least a twenty-fifth
+_ROUNDS = 25  # rounds of the greedy selection: the weights are multiples of about 1/25
 After = Threshold | ClassWeights | Calibrated
 
 _AT_ONE_HALF = ("accuracy", "f1_micro")  # the likeliest class is best here: a tuned threshold is worse on new rows
@@ -32,16 +32,16 @@ class Choice:
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Combine the predictions, one array for each member. Members with weight zero are skipped: zeros could change the last digits."""
-        made = self.mean(predictions)
-        return made if self.after is None else self.after((made,))
+        combined = self.mean(predictions)
+        return combined if self.after is None else self.after((combined,))
 
     def mean(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Return the weighted mean without threshold or calibration."""
-        used = [(weight, each) for weight, each in zip(self.weights, predictions, strict=True) if weight > 0]
+        used = [(weight, values) for weight, values in zip(self.weights, predictions, strict=True) if weight > 0]
         combine = weighted([weight for weight, _ in used])
         if self.logarithmic:
-            return np.expm1(combine([np.log1p(each) for _, each in used]))
-        return combine([each for _, each in used])
+            return np.expm1(combine([np.log1p(values) for _, values in used]))
+        return combine([values for _, values in used])
 
 
 @frozen
@@ -70,7 +70,7 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
     """
     names, every = list(oofs), tuple(oofs.values())
     after = _after(spec, metric, tune=tune)
-    alone = {name: _stage(_one(place, len(names)), after, every, metric) for place, name in enumerate(names)}
+    alone = {name: _stage(_one(index, len(names)), after, every, metric) for index, name in enumerate(names)}
     parts = {name: stage.score.overall for name, stage in alone.items()}
     best = max(parts, key=lambda name: parts[name] if metric.greater_is_better else -parts[name])
     if len(names) == 1:
@@ -78,9 +78,9 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
     learn = greedy(_learned_by(spec, metric), rounds=_ROUNDS)
     blended = _stage(learn, after, every, metric)
     adds = {}
-    for place, name in enumerate(names):
-        others = every[:place] + every[place + 1 :]
-        without = _stage(learn, after, others, metric).score.overall if blended.choice.weights[place] > 0 else blended.score.overall
+    for index, name in enumerate(names):
+        others = every[:index] + every[index + 1 :]
+        without = _stage(learn, after, others, metric).score.overall if blended.choice.weights[index] > 0 else blended.score.overall
         adds[name] = (blended.score.overall - without) * (1 if metric.greater_is_better else -1)
     if metric.better(parts[best], blended.score.overall):
         return _chosen(alone[best], best, blended.score, parts, adds)
@@ -91,7 +91,7 @@ def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Ch
     """Return the unweighted mean of all members, with a tuned threshold if `tune`."""
     every = tuple(oofs.values())
     after = threshold(metric) if tune else None
-    parts = {name: _stage(_one(place, len(every)), after, every, metric).score.overall for place, name in enumerate(oofs)}
+    parts = {name: _stage(_one(index, len(every)), after, every, metric).score.overall for index, name in enumerate(oofs)}
     whole = _stage(fixed(weighted([1 / len(every)] * len(every))), after, every, metric)
     return _chosen(whole, None, whole.score, parts, {})
 
@@ -112,37 +112,37 @@ def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metri
     """Learn weights, then threshold or calibration. Calibration and class weights are kept only if the score on unseen rows improves."""
     plain = second_stage(partial(_learn, metric, learn, None), *oofs)
     assert isinstance(plain.combine, Choice)
-    found = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
+    stage = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
     if after is None:
-        return found
+        return stage
     more = second_stage(partial(_learn, metric, learn, after), *oofs)
     assert isinstance(more.combine, Choice)
     scored = score(more.oof, metric)
     if isinstance(more.combine.after, Threshold):
         return _Stage(more.combine, plain.oof, more.oof, scored)
-    return _Stage(more.combine, more.oof, more.oof, scored) if metric.better(scored.overall, found.score.overall) else found
+    return _Stage(more.combine, more.oof, more.oof, scored) if metric.better(scored.overall, stage.score.overall) else stage
 
 
 def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     logarithmic = metric.errors == "logarithmic"
-    made = learn(np.log1p(targets), tuple(map(np.log1p, predictions))) if logarithmic else learn(targets, predictions)
-    assert isinstance(made, Weighted)
-    choice = Choice(made.weights, logarithmic=logarithmic)
+    combine = learn(np.log1p(targets), tuple(map(np.log1p, predictions))) if logarithmic else learn(targets, predictions)
+    assert isinstance(combine, Weighted)
+    choice = Choice(combine.weights, logarithmic=logarithmic)
     if after is None:
         return choice
-    found = after(targets, (choice(predictions),))
-    assert isinstance(found, After)
-    return evolve(choice, after=found)
+    correction = after(targets, (choice(predictions),))
+    assert isinstance(correction, After)
+    return evolve(choice, after=correction)
 
 
-def _one(place: int, count: int) -> Learn:
-    return fixed(weighted(np.eye(count)[place].tolist()))
+def _one(index: int, count: int) -> Learn:
+    return fixed(weighted(np.eye(count)[index].tolist()))
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
     """Return the metric for the weights. Metrics of labels change in steps and cannot distinguish similar weights; log loss can."""
     if metric.errors == "logarithmic":
-        return METRICS["rmse"]  # of logarithms
+        return METRICS["rmse"]  # computed on logarithms of the values
     return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric
 
 

@@ -18,11 +18,11 @@ Values = Mapping[str, Any]  # sections of a configuration
 
 _FEW = 5000  # maximum number of rows for forests, because of their size, and kernels, because of their fitting time
 _BOOSTED = ("catboost", "xgboost")
-# Larger trees, and smaller and fewer ones: with those that lightgbm has by itself for few rows, one of them suits most tables. Macro F1 of
-# hpc_data .801 (.777 by itself), ROC AUC of attrition .814 (.802), both of the R package modeldata.
+# Larger trees (_DEEP) and smaller trees (_SHALLOW) complement the defaults of lightgbm for few rows: one of the three suits most tables.
+# Examples from the R package modeldata: macro F1 on hpc_data 0.801 (defaults 0.777), ROC AUC on attrition 0.814 (defaults 0.802).
 _DEEP = {"n_estimators": 150, "learning_rate": 0.08, "num_leaves": 31, "min_child_samples": 20, "colsample_bytree": 0.8}
 _SHALLOW = {"n_estimators": 200, "learning_rate": 0.03, "num_leaves": 7, "min_child_samples": 20, "reg_lambda": 5.0}
-# Calhousing, 5 folds: RMSE 44,139, and 44,857 with the settings that lightgbm has by itself.
+# Calhousing, 5 folds: RMSE 44,139, against 44,857 with the default settings of lightgbm.
 _LARGE = {
     "n_estimators": 1200,
     "learning_rate": 0.03,
@@ -31,8 +31,8 @@ _LARGE = {
     "colsample_bytree": 0.5,
     "reg_lambda": 5.0,
 }
-# Another one, whose trees see a sample of the rows and most columns, near the best of 20 trials of tuning there (44,094). In the first fold
-# the mean of the two has 43,304, and each alone 43,553 and 43,519.
+# Second setting for many rows: each tree uses a sample of the rows and most columns. RMSE 44,094 on Calhousing, close to the best of 20
+# tuning trials. On the first fold, the mean of both settings has RMSE 43,304, the single settings 43,553 and 43,519.
 _SAMPLED = {
     "n_estimators": 1500,
     "learning_rate": 0.03,
@@ -43,8 +43,8 @@ _SAMPLED = {
     "colsample_bytree": 0.8,
     "reg_lambda": 0.3,
 }
-_MOST_TRAINED = 200_000  # rows beyond which networks do not finish in minutes
-_EPOCHS = 16  # of a network without a GPU, at least
+_MOST_TRAINED = 200_000  # maximum number of rows for networks that finish within minutes
+_EPOCHS = 16  # minimum number of epochs of a network without a GPU
 
 
 @frozen
@@ -70,8 +70,8 @@ class Member:
 
     def options(self, run: Trackers) -> dict[str, Any]:
         """Return the options of the run of this member by path."""
-        own = {f"{section}.{name}": value for section, values in self.values.items() for name, value in values.items()}
-        return {"name": self.name, "competition.threshold": False, **_watched(run), **own}
+        by_path = {f"{section}.{name}": value for section, values in self.values.items() for name, value in values.items()}
+        return {"name": self.name, "competition.threshold": False, **_watched(run), **by_path}
 
 
 def _watched(run: Trackers) -> dict[str, Any]:
@@ -88,9 +88,9 @@ def _watched(run: Trackers) -> dict[str, Any]:
 def facts_of(spec: DatasetSpec, rows: int) -> Facts:
     """Return the facts for a spec, a number of training rows and the installed packages."""
     kinds = [column.type for column in spec.columns]
-    found = frozenset(name for name in PACKAGES if find_spec(name) is not None)
+    packages = frozenset(name for name in PACKAGES if find_spec(name) is not None)
     counts = (kinds.count("numerical"), kinds.count("categorical"), kinds.count("text"))
-    return Facts(rows, *counts, len(spec.classes), METRICS[spec.metric].errors, found, mx.default_device() == mx.gpu)
+    return Facts(rows, *counts, len(spec.classes), METRICS[spec.metric].errors, packages, mx.default_device() == mx.gpu)
 
 
 def members(facts: Facts) -> tuple[Member, ...]:
@@ -171,6 +171,6 @@ def _linear(*, classed: bool) -> tuple[str, Mapping[str, Any]]:
 def _forest(columns: int, *, classed: bool) -> tuple[str, Mapping[str, Any]]:
     if classed:
         return "sklearn.ensemble:ExtraTreesClassifier", {"n_estimators": 150, "min_samples_leaf": 3, "max_features": 0.5}
-    # Of few columns, all: RMSE 5.02 on concrete (8 columns), and 6.16 with 40 %. Of 74 columns (ames) the two are alike.
+    # With few columns, use all columns: RMSE 5.02 on concrete (8 columns), against 6.16 with 40 %. With 74 columns (ames), both are equal.
     share = round(min(1.0, max(0.4, 10 / columns)), 2)
     return "sklearn.ensemble:ExtraTreesRegressor", {"n_estimators": 150, "min_samples_leaf": 2, "max_features": share}

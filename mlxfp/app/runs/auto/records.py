@@ -46,9 +46,9 @@ class Record:
 
     def decided(self, entry: Entry) -> "Record":
         """Replace the entry of a member, write the record, and return the new record."""
-        made = evolve(self, entries=tuple(entry if each.name == entry.name else each for each in self.entries))
-        made.write()
-        return made
+        updated = evolve(self, entries=tuple(entry if old.name == entry.name else old for old in self.entries))
+        updated.write()
+        return updated
 
     def write(self) -> None:
         write_json(self.path, {"members": [unstructure(entry) for entry in self.entries]})
@@ -59,11 +59,11 @@ def read_record(folder: Path) -> Record | None:
     path = folder / DECIDED
     if not path.is_file():
         return None
-    return Record(path, tuple(structure(each, Entry, what=str(path)) for each in read_json(path)["members"]))
+    return Record(path, tuple(structure(entry, Entry, what=str(path)) for entry in read_json(path)["members"]))
 
 
 def begin_record(folder: Path, members: tuple[Member, ...]) -> Record:
     """Write a record of undecided members."""
-    made = Record(folder / DECIDED, tuple(Entry(member.name, {**member.values}) for member in members))
-    made.write()
-    return made
+    record = Record(folder / DECIDED, tuple(Entry(member.name, {**member.values}) for member in members))
+    record.write()
+    return record

@@ -23,51 +23,52 @@ from mlxfp.app.runs.plans import Plan
 RunMember = Callable[[Plan], Events]
 
 
-def planned(made: Plan, member: Member) -> Plan:
+def planned(plan: Plan, member: Member) -> Plan:
     """Return the plan of a member, a run in a subfolder."""
-    own: dict[str, Any] = {"output": str(made.folder / folders.MEMBERS)}
-    if made.synthetic:
-        own |= {f"data.{name}": str((made.folder / file).resolve()) for name, file in (("path", folders.SYNTHETIC), ("spec", folders.SPEC))}
-    if made.auto:
-        own["observers.minutes"] = None  # of all members together
-    return changed(made, own | member.options(made.trackers))
+    options: dict[str, Any] = {"output": str(plan.folder / folders.MEMBERS)}
+    if plan.synthetic:
+        inputs = {"path": folders.SYNTHETIC, "spec": folders.SPEC}
+        options |= {f"data.{name}": str((plan.folder / file).resolve()) for name, file in inputs.items()}
+    if plan.auto:
+        options["observers.minutes"] = None  # of all members together
+    return changed(plan, options | member.options(plan.trackers))
 
 
-def told_before(made: Plan) -> Generator[RunEvent, None, bool]:
+def told_before(plan: Plan) -> Generator[RunEvent, None, bool]:
     """Yield the final events of a finished run. Return True if the run is finished."""
-    over = outcome(made)
+    over = outcome(plan)
     if over is not None:
-        yield from _told(made.folder)
+        yield from _told(plan.folder)
         yield over
     return over is not None
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
     """Drop notes with a message that was yielded before."""
-    said = set[str]()
+    seen = set[str]()
     for event in events:
         if isinstance(event, Noted):
-            if event.message in said:
+            if event.message in seen:
                 continue
-            said.add(event.message)
+            seen.add(event.message)
         yield event
 
 
 def finish(
-    made: Plan, names: Sequence[str], choose: Callable[[Mapping[str, OutOfFold]], Chosen], left_out: Mapping[str, str]
+    plan: Plan, names: Sequence[str], choose: Callable[[Mapping[str, OutOfFold]], Chosen], left_out: Mapping[str, str]
 ) -> Iterator[RunEvent]:
     """Write all outputs for the members `names`. `left_out` has the reasons of excluded members."""
-    folder, files = made.folder, {name: _files_of(made, name) for name in names}
-    chosen = choose({name: _oof(made, files[name]) for name in names})
-    write_oof(folder / folders.OOF, made, chosen.oof)
+    folder, files = plan.folder, {name: _files_of(plan, name) for name in names}
+    chosen = choose({name: _oof(plan, files[name]) for name in names})
+    write_oof(folder / folders.OOF, plan, chosen.oof)
     after = chosen.choice.after
-    numbers = metrics_of(made, chosen.oof, chosen.scored, chosen.score, after.value if isinstance(after, Threshold) else None)
+    numbers = metrics_of(plan, chosen.oof, chosen.scored, chosen.score, after.value if isinstance(after, Threshold) else None)
     write_json(folder / folders.METRICS, numbers | _about(chosen, left_out))
     submission: Path | None = None
-    if made.data.test is not None:
-        submission = yield from write_test(made, chosen.choice(tuple(_of_test(files[name]) for name in names)))
+    if plan.data.test is not None:
+        submission = yield from write_test(plan, chosen.choice(tuple(_of_test(files[name]) for name in names)))
     receipts = {name: hash_file(folder / folders.MEMBERS / name / folders.RECEIPT) for name in names}
-    write_receipt(made, {"members": receipts})
+    write_receipt(plan, {"members": receipts})
     yield from _told(folder)
     yield Ended(folder, chosen.score, submission)
 
@@ -85,27 +86,28 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
 def _told(folder: Path) -> Iterator[RunEvent]:
     """Yield the score and weight of each member, and a note if one member is submitted alone."""
     numbers = read_json(folder / folders.METRICS)
-    for name, each in numbers["members"].items():
-        yield Weighed(folder, name, each["oof"], each["weight"], each["adds"])
+    for name, member in numbers["members"].items():
+        yield Weighed(folder, name, member["oof"], member["weight"], member["adds"])
     if numbers["single"] is not None and "blend" in numbers:
         yield Noted(
             folder,
-            f"The blend is worse than its best member: {numbers['metric']} {numbers['blend']:.4f} out of fold, and {numbers['oof']:.4f}. "
-            f"So {numbers['single']} alone is submitted. As the best of several, its score may be a little too good.",
+            f"The blend is worse than the best member {numbers['single']}: out-of-fold {numbers['metric']} {numbers['blend']:.4f} against "
+            f"{numbers['oof']:.4f}. The submission uses only {numbers['single']}. This score is slightly optimistic, because the "
+            f"member was chosen by score.",
         )
 
 
-def _files_of(made: Plan, name: str) -> list[FoldFolder]:
-    return [FoldFolder(made.folder / folders.MEMBERS / name, place + 1) for place in range(len(list(made.folds)))]
+def _files_of(plan: Plan, name: str) -> list[FoldFolder]:
+    return [FoldFolder(plan.folder / folders.MEMBERS / name, index + 1) for index in range(len(list(plan.folds)))]
 
 
-def _oof(made: Plan, files: list[FoldFolder]) -> OutOfFold:
-    parts = [fold_predictions(fold, read_array(each / folders.FOLD_OOF)) for fold, each in zip(made.folds, files, strict=True)]
-    return out_of_fold(made.folds, made.data.targets, parts)
+def _oof(plan: Plan, files: list[FoldFolder]) -> OutOfFold:
+    parts = [fold_predictions(fold, read_array(file / folders.FOLD_OOF)) for fold, file in zip(plan.folds, files, strict=True)]
+    return out_of_fold(plan.folds, plan.data.targets, parts)
 
 
 def _of_test(files: list[FoldFolder]) -> Numbers:
-    return mean([read_array(each / folders.FOLD_TEST) for each in files])
+    return mean([read_array(file / folders.FOLD_TEST) for file in files])
 
 
 def has_members(folder: Path) -> bool:
@@ -116,7 +118,7 @@ def has_members(folder: Path) -> bool:
 def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
     """Return the folders of the members with weight, and the choice that combines their predictions."""
     numbers = read_json(folder / folders.METRICS)
-    weights = {name: each["weight"] for name, each in numbers["members"].items() if each["weight"] > 0}
+    weights = {name: member["weight"] for name, member in numbers["members"].items() if member["weight"] > 0}
     return tuple(folder / folders.MEMBERS / name for name in weights), Choice(
         tuple(weights.values()), after_of(numbers), METRICS[numbers["metric"]].errors == "logarithmic"
     )

@@ -10,15 +10,15 @@ from mlxfp.app.runs.events import RunEvent
 from mlxfp.app.runs.plans import Plan
 
 
-def run_seeds(made: Plan, run_member: RunMember) -> Iterator[RunEvent]:
+def run_seeds(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
     """Start or continue the model of each seed, submit the mean of the predictions, and yield the events."""
-    if (yield from told_before(made)):
+    if (yield from told_before(plan)):
         return
-    members = seeded(made.training.seed, made.seeds)
+    members = seeded(plan.training.seed, plan.seeds)
     for member in members:
-        yield from run_member(planned(made, member))
-    by = partial(averaged, made.metric, tune=made.threshold)
-    yield from finish(made, [member.name for member in members], by, {})
+        yield from run_member(planned(plan, member))
+    by = partial(averaged, plan.metric, tune=plan.threshold)
+    yield from finish(plan, [member.name for member in members], by, {})
 
 
 def seeded(first: int, count: int) -> tuple[Member, ...]:

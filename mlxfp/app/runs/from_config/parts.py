@@ -37,11 +37,11 @@ from mlxfp.support.options import NamesOrParts
 from mlxfp.support.structuring import flatten, unstructure
 
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
-TOKENIZERS = get_args(TokenizerKind)  # the kinds that can be trained
+TOKENIZERS = get_args(TokenizerKind)  # tokenizer types for training
 _NONE = OwnParts()
-CONVNET = "convnet"  # the model of pictures and sounds
-AUTO = "auto"  # several models, chosen from the data
-OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)  # named like the networks
+CONVNET = "convnet"  # default model of images and audio
+AUTO = "auto"  # blend of several models, chosen from the data
+OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)  # optimizers with the name of a network
 PLATEAU = "plateau"  # not a schedule: an observer lowers the learning rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
@@ -89,12 +89,15 @@ def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> 
     spec = own.spec if own.spec is not None or data.spec is None else named_spec(data.spec)
     if own.rows is not None:
         if spec is None:
-            raise ArgumentError("Rows of your own need a spec, which says what their columns are: give own.spec, or data.spec.")
+            raise ArgumentError("own.rows needs a spec, which describes the columns of the rows. Give own.spec or data.spec.")
         return read_competition(data.path or "", spec=spec, rows=own.rows, limit=data.limit, metric=config.competition.metric, seed=seed)
     path = data_folder(folder, data.path) if data.path is None else data.path
     if data.path is None:
         if spec is None:
-            raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
+            raise ArgumentError(
+                "Without data.path, the rows are synthetic and need a known data set. Give data.path=FOLDER, or data.spec, as in "
+                "data.spec=titanic."
+            )
         spec = write_synthetic(spec, path, seed=seed)
     if spec is None and Path(path).exists():
         spec = _inferred(path)
@@ -106,7 +109,8 @@ def _inferred(path: str | Path) -> DatasetSpec:
         return infer_spec(path)
     except ArgumentError as error:
         error.add_note(
-            f"In a run, a spec names the target: mlxfp data infer {path} --target COLUMN --out spec.yaml, then data.spec=spec.yaml."
+            f"To set the target of a run, write a spec: mlxfp data infer {path} --target COLUMN --out spec.yaml, and set "
+            f"data.spec=spec.yaml."
         )
         raise
 
@@ -142,9 +146,9 @@ def recipe_class(config: RunConfig) -> type[AnyRecipe]:
 def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None) -> nn.Module:
     """Return the model with the head for the target of the recipe. `rows` are the training rows, or None for a trained model."""
     model = config.model
-    made: nn.Module | None = own.make_model(config.own.model, recipe, seed)
-    if made is not None:
-        return made
+    own_model: nn.Module | None = own.make_model(config.own.model, recipe, seed)
+    if own_model is not None:
+        return own_model
     if isinstance(recipe, TableRecipe):
         size, count = config.training.size, 0 if rows is None else length(rows) or 0
         steps = config.training.epochs * max(1, count // size) if count else None
@@ -241,18 +245,18 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
     """Return the observers that depend on evaluations. `metric` is the name of the loss, `best` the file of the best state."""
     watched, schedule = config.observers, config.schedule
-    made: list[Observer] = []
+    result: list[Observer] = []
     if watched.patience is not None:
-        made = [
+        result = [
             observers.checkpoint_best(best, metric, mode="min", ranks=ranks),
             observers.early_stopping(metric, mode="min", patience=watched.patience),
         ]
     if schedule.name == PLATEAU:
         lower = observers.reduce_on_plateau(metric, control=control, mode="min", patience=schedule.patience, factor=schedule.factor)
-        made.insert(0, lower)
+        result.insert(0, lower)
     if watched.minutes is not None:
-        made.append(observers.time_budget(60 * watched.minutes, ranks=ranks))
-    return tuple(made)
+        result.append(observers.time_budget(60 * watched.minutes, ranks=ranks))
+    return tuple(result)
 
 
 def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer, ranks: Ranks | None = None) -> Any:
@@ -276,9 +280,7 @@ def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimize
 def _on_own_rows(loss: Callable[[Any, Any], Any], world: World) -> Callable[[Any, Any], Any]:
     def own(model: Any, batch: Mapping[str, mx.array]) -> Any:
         if any(array.ndim and len(array) < world.copies for array in batch.values()):
-            raise DataError(
-                f"There are too few rows to train on: a batch has less than one for each of {world.copies} ranks. Use fewer ranks."
-            )
+            raise DataError(f"There are too few training rows: a batch has fewer rows than the {world.copies} ranks. Use fewer ranks.")
         return loss(model, {name: array[world.copy :: world.copies] if array.ndim else array for name, array in batch.items()})
 
     return own

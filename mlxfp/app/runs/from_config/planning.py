@@ -62,7 +62,9 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
     """
     config = structure(unstructure(config), RunConfig, choices=CHOICES)
     if config.task != "competition":
-        raise ConfigError(f"task: a run of {config.task} has no folds to plan. Run it: mlxfp run CONFIG, or fp.runs.run(config).")
+        raise ConfigError(
+            f"task: task={config.task} has no folds, so there is no plan. Run the configuration: mlxfp run CONFIG, or fp.runs.run(config)."
+        )
     own = own_parts_of(config, code)
     data = competition_data(config, run_folder(config), own)
     if problems := (*config_problems(config), *data_problems(config, data)):
@@ -158,7 +160,10 @@ def _check_sample(data: CompetitionData, *, decided: bool) -> None:
         predictions = np.full(count if flat else (count, width), 0.0 if decided else 0.4)
         make_submission(data, predictions)
     except DataError as error:
-        error.add_note("No predictions could make a submission, so nothing was trained. Fix the files, or leave sample out of the spec.")
+        error.add_note(
+            "Nothing was trained, because no submission can be written with these files. Correct the files, or leave out sample in "
+            "the spec."
+        )
         raise
 
 

@@ -54,38 +54,44 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     yield from _estimator_problems(config)
     yield from _several_problems(config)
     if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
-        yield "text.tokenizer", f"{tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path"
+        yield "text.tokenizer", f"{tokenizer!r} is neither a tokenizer type ({', '.join(TOKENIZERS)}) nor an existing path"
     if weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer:
-        yield "text.tokenizer", f"pretrained weights know the tokens of their own tokenizer only, got {tokenizer!r}; leave it out"
+        yield (
+            "text.tokenizer",
+            f"pretrained weights need the tokenizer in the folder of the weights, got {tokenizer!r}; leave out text.tokenizer",
+        )
     if template is not None and "{" not in template:
-        yield "text.template", f"{template!r} has no {{column}}"
+        yield "text.template", f"{template!r} has no placeholder {{column}}"
     if not is_csv_name(name):
-        yield "competition.submission", f"{name!r} must be the name of a CSV file, and not of another file of the run"
+        yield "competition.submission", f"{name!r} must be the name of a CSV file, different from the other files of the run"
 
 
 def _several_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield options that do not fit several seeds."""
     if config.training.seeds > 1 and config.data.limit is not None:
-        yield "data.limit", "it draws rows by training.seed, and several seeds would draw others; leave one of the two out"
+        yield (
+            "data.limit",
+            "rows are drawn with training.seed, so every seed would have different rows; leave out data.limit or training.seeds",
+        )
     if config.training.seeds > 1 and config.competition.ensemble != "mean":
-        yield "competition.ensemble", "the models of several seeds are averaged; take mean"
+        yield "competition.ensemble", "the models of several seeds are averaged; use mean"
 
 
 def _model_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield invalid options of the model and the optimizer."""
     model, optimizer, name = config.model, config.optimizer, str(config.model.name)
     if name == CONVNET:
-        yield "model.name", f"{CONVNET} is for pictures and sounds, with task=images or task=audio"
+        yield "model.name", f"{CONVNET} needs task=images or task=audio"
     if model.path is not None and not Path(model.path).is_dir():
         yield "model.path", f"there is no folder {model.path!r} of pretrained weights"
     if optimizer.name in OWN_OPTIMIZERS and name != optimizer.name:
-        yield "optimizer.name", f"{optimizer.name} is for model.name={optimizer.name}; take adamw"
+        yield "optimizer.name", f"{optimizer.name} works only with model.name={optimizer.name}; use adamw"
     if optimizer.learning_rate is None and optimizer.name not in OWN_OPTIMIZERS:
-        yield "optimizer.learning_rate", f"null is for optimizer.name={' or '.join(OWN_OPTIMIZERS)}; give a number"
+        yield "optimizer.learning_rate", f"null works only with optimizer.name={' or '.join(OWN_OPTIMIZERS)}; give a number"
     if optimizer.layer_decay < 1 and model.path is None:
-        yield "optimizer.layer_decay", "it is for pretrained weights; give their folder, model.path=FOLDER, or leave it out"
+        yield "optimizer.layer_decay", "layer_decay needs pretrained weights; give model.path=FOLDER, or leave out layer_decay"
     if name == AUTO:
-        yield from ((path, "model.name=auto chooses it for each of its models; leave it out") for path in _chosen_by_auto(config))
+        yield from ((path, "model.name=auto chooses this option for each model; leave out the option") for path in _chosen_by_auto(config))
     if name in TABLE_MODELS:
         unused = {
             "model.path": model.path is not None,
@@ -93,10 +99,10 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
             "competition.views": config.competition.views > 1,
             "training.checkpoint_blocks": config.training.checkpoint_blocks,
         }
-        yield from ((path, f"{name} does not use it; leave it out") for path, used in unused.items() if used)
+        yield from ((path, f"{name} does not use this option; leave out the option") for path, used in unused.items() if used)
         sizes = TABLE_MODELS[name].sizes
         if model.size not in sizes:
-            yield "model.size", f"{name} has the sizes {', '.join(sizes)}, got {model.size!r}; take one of them"
+            yield "model.size", f"{name} has no size {model.size!r}; use {' or '.join(sizes)}"
 
 
 def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
@@ -110,9 +116,9 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
         "own": {"spec", "rows"},
     }
     for section in ("text", "model", "optimizer", "schedule", "training", "observers", "competition", "own"):
-        here, there = getattr(config, section), getattr(usual, section)
-        names = [each.name for each in fields(type(here)) if each.name not in kept.get(section, ())]
-        yield from (f"{section}.{name}" for name in names if getattr(here, name) != getattr(there, name))
+        values, defaults = getattr(config, section), getattr(usual, section)
+        names = [option.name for option in fields(type(values)) if option.name not in kept.get(section, ())]
+        yield from (f"{section}.{name}" for name in names if getattr(values, name) != getattr(defaults, name))
 
 
 def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
@@ -129,7 +135,7 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
     }
     for path, value in unused.items():
         if value:
-            yield path, f"model.name={name} is an estimator, and does not use it; leave it out"
+            yield path, f"model.name={name} is an estimator and does not use this option; leave out the option"
     if ":" in str(name) and not needs_permission(str(name)):
         try:
             known_class(str(name))
@@ -143,20 +149,20 @@ def _network_problems(config: RunConfig) -> Iterator[Problem]:
     known = TABLE_MODELS[name].arguments if name is not None and name in TABLE_MODELS else ()
     if arguments and not known:
         takers = f"an estimator ({', '.join(ESTIMATORS)}, or a class) or a network for tables ({', '.join(TABLE_MODELS)})"
-        yield "model.arguments", f"only {takers} takes them, and model.name is {name!r}"
+        yield "model.arguments", f"model.name={name} takes no arguments; arguments need {takers}"
         return
     for argument, _ in arguments:
         if argument not in known:
-            yield "model.arguments", f"{name} has no {argument!r}.{suggest(argument, known)} Known: {', '.join(known)}"
+            yield "model.arguments", f"{name} has no argument {argument!r}.{suggest(argument, known)} Known: {', '.join(known)}"
 
 
 def file_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield invalid options of a run on files."""
     fits = "decoder" if config.task == "language_model" else CONVNET
     if config.own.rows is None and (config.data.path is None or not Path(config.data.path).exists()):
-        yield "data.path", f"a run with task={config.task} needs the folder with its files, got {config.data.path!r}"
+        yield "data.path", f"task={config.task} needs an existing folder with the files, got {config.data.path!r}"
     if config.model.name not in (None, fits):
-        yield "model.name", f"{config.model.name!r} does not fit task={config.task}; take {fits}, or leave it out"
+        yield "model.name", f"{config.model.name!r} does not work with task={config.task}; use {fits}, or leave out model.name"
     default = RunConfig()
     unused = {
         "model.path": config.model.path,
@@ -167,15 +173,15 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
     }
     for path, value in unused.items():
         if value:
-            yield path, f"task={config.task} does not use it; leave it out"
+            yield path, f"task={config.task} does not use this option; leave out the option"
     if config.training.seeds > 1:
-        yield "training.seeds", f"task={config.task} trains one model; leave it out"
+        yield "training.seeds", f"task={config.task} trains one model; leave out training.seeds"
     for name in ("validation", "competition"):
         if getattr(config, name) != getattr(default, name):
             yield name, f"task={config.task} has no folds and no submission; leave the section out"
     tokenizer = config.text.tokenizer
     if config.task == "language_model" and tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
-        yield "text.tokenizer", f"{tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path"
+        yield "text.tokenizer", f"{tokenizer!r} is neither a tokenizer type ({', '.join(TOKENIZERS)}) nor an existing path"
 
 
 def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]:
@@ -183,39 +189,44 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
     spec, metric, competition = data.spec, data.metric, config.competition
     task, targets = spec.task, data.targets
     if metric.needs != "values" and not task.has_classes:
-        yield "competition.metric", f"{metric.name} compares classes, and a run predicts numbers for {spec.kind}; take spearman or rmse"
+        yield "competition.metric", f"{metric.name} compares classes, but a run predicts numbers for {spec.kind}; use spearman or rmse"
     if not spec.columns:
-        yield "data.spec", f"{spec.name} has no columns to predict from; columns without any value do not count"
+        yield "data.spec", f"{spec.name} has no input columns with values; add columns to the spec or the files"
     if (targets == targets[0]).all():
         value = spec.classes[int(targets.flat[0])] if task.has_classes else f"{targets.flat[0]:g}"
-        what = f"the target {', '.join(map(repr, spec.target))} is {value!r} in all {len(targets):,} training rows"
+        problem = f"the target {', '.join(map(repr, spec.target))} is {value!r} in all {len(targets):,} training rows"
         yield (
             "data.limit" if config.data.limit is not None else "data.path",
-            f"{what}, so there is nothing to learn; use other or more rows",
+            f"{problem}, so there is nothing to learn; use other rows or more rows",
         )
     if config.data.pseudo_labels is not None and (not task.one_class or data.test is None):
-        yield "data.pseudo_labels", "they are classes of the rows of a test file; leave the option out"
+        yield "data.pseudo_labels", "pseudo-labels need a test file and a task with one class per row; leave out the option"
     if data.test is not None and not length(data.test):
-        yield "data.path", "the test file has no rows"
+        yield "data.path", "the test file has no rows; add rows, or remove the file"
     if competition.ensemble == "vote" and not task.one_class:
-        yield "competition.ensemble", "a vote is on classes; take mean"
+        yield "competition.ensemble", "vote needs a task with one class per row; use mean"
     if competition.ensemble == "rank" and not (metric.ranks == "rows" and (task.is_decision or not task.has_classes)):
-        yield "competition.ensemble", f"ranks are for metrics of order, roc_auc and spearman, and this is {metric.name}; take mean"
+        yield "competition.ensemble", f"rank works only with the ranking metrics roc_auc and spearman, got {metric.name}; use mean"
     if competition.threshold and not (task.is_decision and metric.needs == "labels" and competition.ensemble == "mean"):
-        yield "competition.threshold", "only the mean of binary decisions has one, with a metric of labels"
+        yield (
+            "competition.threshold",
+            "a threshold needs two classes, a metric of labels, and competition.ensemble=mean; leave out the option",
+        )
 
 
 def check_ranks(config: RunConfig, ranks: Ranks) -> None:
     """Raise `ConfigError` for a run that ranks cannot share."""
     size, count = config.training.size, ranks.world.copies
     if is_estimator(config) or config.model.name == AUTO:
-        raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run it without ranks.")
+        raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run without --ranks.")
     if config.training.seeds > 1:
-        raise ConfigError(f"training.seeds: ranks train one model of each fold, got {config.training.seeds}. Run it without ranks.")
+        raise ConfigError(
+            f"training.seeds: with ranks, only one model per fold is possible, got {config.training.seeds}. Run without --ranks."
+        )
     if config.own.observers:
         raise ConfigError(
-            "own.observers see the events of one rank, and one that ends the run there would leave the others waiting. Leave them out, or "
-            "run without ranks."
+            "own.observers cannot be used with ranks: an observer that ends the run on one rank would leave the other ranks "
+            "waiting. Leave out own.observers, or run without --ranks."
         )
     if size % count:
         raise ConfigError(f"training.size: batches of {size} rows cannot be divided among {count} ranks. Give a multiple of {count}.")
@@ -224,9 +235,11 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
 def check_tunable(config: RunConfig) -> None:
     """Raise `ConfigError` for a run whose options cannot be tuned."""
     if config.task != "competition":
-        raise ConfigError(f"task: a run of {config.task} has no folds to tune by. Only runs of the task competition can be tuned.")
+        raise ConfigError(f"task: tuning needs folds, and task={config.task} has no folds. Only runs with task=competition can be tuned.")
     if config.training.seeds > 1:
-        raise ConfigError("training.seeds: trials train one model of each fold. Leave it out, and set it in the best configuration.")
+        raise ConfigError(
+            "training.seeds: tuning trains one model per fold. Leave out training.seeds, and set training.seeds in the best configuration."
+        )
 
 
 def check_tunable_option(key: str) -> None:
@@ -235,19 +248,19 @@ def check_tunable_option(key: str) -> None:
         return
     if key in option_paths():
         raise ConfigError(
-            f"{key} cannot be tuned: it decides what is scored, or nothing. Options of a model can: {', '.join(_TUNABLE[-8:])}."
+            f"{key} cannot be tuned, because only options of the model and its training can. Examples: {', '.join(_TUNABLE[-8:])}."
         )
     near = [path for path in meant(key.rpartition(".")[2]) if path in _TUNABLE]
-    said = f" Did you mean {' or '.join(map(repr, near))}?" if near else suggest(key, _TUNABLE)
-    raise ConfigError(f"A configuration has no {key!r}, so it cannot be tuned.{said} Those of a library begin with {ARGUMENTS}")
+    advice = f" Did you mean {' or '.join(map(repr, near))}?" if near else suggest(key, _TUNABLE)
+    raise ConfigError(f"A configuration has no option {key!r} to tune.{advice} Arguments of an estimator begin with {ARGUMENTS}")
 
 
 def _path_problems(path: str, spec: DatasetSpec | None) -> Iterator[str]:
     """Yield problems with the files at a path, such as a missing train file."""
     if not Path(path).exists():
-        yield f"there is nothing at {path!r}; give the folder with the competition's files"
+        yield f"there is no file or folder at {path!r}; give the folder with the competition's files"
     elif spec is not None and not (folder_of(path) / spec.train.name).is_file():
-        yield f"{str(folder_of(path))!r} has no file {spec.train.name!r}, the train file of {spec.name!r}; give the folder that holds it"
+        yield f"{str(folder_of(path))!r} has no file {spec.train.name!r}, the train file of {spec.name!r}; give the folder with this file"
     elif spec is None:
         try:
             find_files(path)

@@ -20,7 +20,8 @@ def check_nested(plan: Plan) -> None:
     """Raise `ConfigError` for a run whose folds cannot be split into inner folds."""
     if plan.teacher is not None:
         raise ConfigError(
-            "A nested estimate needs folds of the training rows of a fold, and data.pseudo_labels has other ones. Leave one of them out."
+            "A nested estimate cannot use data.pseudo_labels, because the pseudo-labels belong to other folds. Leave out --nested "
+            "or data.pseudo_labels."
         )
 
 
@@ -31,14 +32,14 @@ def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generato
     """
     from filelock import FileLock
 
-    made = []
-    for place, fold in enumerate(plan.folds, 1):
-        own = folder / f"fold-{place:02}"
+    predictions = []
+    for number, fold in enumerate(plan.folds, 1):
+        fold_folder = folder / f"fold-{number:02}"
         data = evolve(plan.data, rows=select(fold.train)(plan.rows), test=None)
-        found = yield from search(evolve(plan, data=data, folds=plan.make_folds(data)), space, own, limits, lambda _: None)
-        best = with_trial(plan, own, f"best-{found.trial:04}", found.values)
-        files = FoldFolder(best.folder, place)
-        with FileLock(own / ".best.lock"):
+        result = yield from search(evolve(plan, data=data, folds=plan.make_folds(data)), space, fold_folder, limits, lambda _: None)
+        best = with_trial(plan, fold_folder, f"best-{result.trial:04}", result.values)
+        files = FoldFolder(best.folder, number)
+        with FileLock(fold_folder / ".best.lock"):
             yield from run_fold(best, fold, files, ())
-        made.append(read_array(files / FOLD_OOF))
-    return total(plan, made)
+        predictions.append(read_array(files / FOLD_OOF))
+    return total(plan, predictions)

@@ -77,25 +77,25 @@ def _wait(lock: Any, seconds: float | None) -> None:
 
 def _run(study: Study, trial: Trial, plan: Plan, late: Callable[[], bool]) -> Generator[RunEvent, None, None]:
     """Run a trial. Any process can later continue a trial that was interrupted."""
-    own = with_trial(plan, study.folder, f"trial-{trial.number:04}", {} if trial.given else trial.values)
+    trial_plan = with_trial(plan, study.folder, f"trial-{trial.number:04}", {} if trial.given else trial.values)
     outcome: Literal["complete", "stopped", "failed", "late"] = "failed"
     reached, reason = None, ""
     try:
         try:
-            outcome = yield from _train(study, trial, own, late)
-            reached = total(own, [read_array(each / FOLD_OOF) for each in _files(own)]) if outcome == "complete" else None
+            outcome = yield from _train(study, trial, trial_plan, late)
+            reached = total(trial_plan, [read_array(file / FOLD_OOF) for file in _files(trial_plan)]) if outcome == "complete" else None
         except OSError:  # a full disk or a missing file: not caused by the values
             raise
         except Exception as error:
             if trial.given:
-                error.add_note("The configuration itself fails, so it cannot be tuned.")
+                error.add_note("This is an error of the original configuration. Correct the configuration before tuning.")
                 raise
             reason = str(error) if isinstance(error, MlxfpError) else f"{type(error).__name__}: {error}"
         if outcome == "late":
             study.put_back(trial)
             return
         study.end(trial, reached, reason or outcome)
-        rmtree(own.folder, ignore_errors=True)
+        rmtree(trial_plan.folder, ignore_errors=True)
     finally:
         trial.lock.release()
     yield TrialEnded(study.folder, trial.number, outcome, reached, trial.values, reason)
@@ -106,8 +106,8 @@ def _train(
 ) -> Generator[RunEvent, None, Literal["complete", "stopped", "late"]]:
     """Train the folds of a trial until the trial is pruned or the time limit is reached."""
     files, scores = _files(plan), list[float]()
-    for place, (fold, each) in enumerate(zip(plan.folds, files, strict=True), 1):
-        for event in run_fold(plan, fold, each, ()):
+    for number, (fold, fold_folder) in enumerate(zip(plan.folds, files, strict=True), 1):
+        for event in run_fold(plan, fold, fold_folder, ()):
             yield event
             if not isinstance(event, FoldEnded):
                 if late() and not trial.given:
@@ -115,8 +115,8 @@ def _train(
             elif event.score is not None:
                 scores.append(event.score)
         # Do not prune before half of the folds are finished.
-        behind = bool(scores) and study.falls_behind(trial, place, float(np.mean(scores)))
-        if behind and len(files) <= 2 * place < 2 * len(files):
+        behind = bool(scores) and study.falls_behind(trial, number, float(np.mean(scores)))
+        if behind and len(files) <= 2 * number < 2 * len(files):
             return "stopped"
     return "complete"
 
@@ -134,4 +134,4 @@ def total(plan: Plan, predictions: list[Any]) -> float:
 
 
 def _files(plan: Plan) -> list[FoldFolder]:
-    return [FoldFolder(plan.folder, place) for place, _ in enumerate(plan.folds, 1)]
+    return [FoldFolder(plan.folder, number) for number, _ in enumerate(plan.folds, 1)]

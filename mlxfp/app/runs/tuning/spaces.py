@@ -28,7 +28,7 @@ class Parameter:
     (0.0, 0.3)
     >>> Parameter("model.dropout", "float", (0.3, 0.0))
     Traceback (most recent call last):
-    mlxfp.support.errors.ConfigError: model.dropout: float needs its lowest and its highest value, got [0.3, 0.0]. ...
+    mlxfp.support.errors.ConfigError: model.dropout: float needs a lowest and a highest value, got [0.3, 0.0]. ...
     """
 
     key: str
@@ -45,7 +45,7 @@ class Parameter:
             types = (int,) if self.kind == "int" else (int, float)
             numbers = len(self.values) == 2 and all(type(value) in types for value in self.values)
             fits = numbers and self.values[0] < self.values[1] and (self.kind != "log" or self.values[0] > 0)
-            needs = "its lowest and its highest value" + (", both above 0" if self.kind == "log" else "")
+            needs = "a lowest and a highest value" + (", both above 0" if self.kind == "log" else "")
             example = "{int: [4, 64]}" if self.kind == "int" else f"{{{self.kind}: [0.1, 0.5]}}"
         if not fits:
             raise ConfigError(f"{self.key}: {self.kind} needs {needs}, got {list(self.values)}. Write {example}.")
@@ -116,15 +116,16 @@ def space_of(plan: Plan, vary: Sequence[str] = ()) -> Space:
     """
     name = "pretrained" if plan.models.pretrained else plan.models.name or "modernbert"
     name = "tfidf of values" if name == "tfidf" and not plan.data.spec.task.has_classes else name
-    found = {parameter.key: parameter for parameter in SPACES.get(name, ())}
-    for each in vary:
-        key, changed = _parsed(each)
-        found = {known: parameter for known, parameter in found.items() if known != key} | ({} if changed is None else {key: changed})
-    if not found:
+    parameters = {parameter.key: parameter for parameter in SPACES.get(name, ())}
+    for text in vary:
+        key, changed = _parsed(text)
+        parameters = {old: parameter for old, parameter in parameters.items() if old != key} | ({} if changed is None else {key: changed})
+    if not parameters:
         raise ConfigError(
-            f"There is no search space for model.name={name}. Say what may change, as in --vary '{ARGUMENTS}alpha={{log: [0.01, 100]}}'."
+            f"There is no search space for model.name={name}. Define a range for an option, as in --vary "
+            f"'{ARGUMENTS}alpha={{log: [0.01, 100]}}'."
         )
-    return tuple(found.values())
+    return tuple(parameters.values())
 
 
 def _parsed(text: str) -> tuple[str, Parameter | None]:
@@ -148,7 +149,7 @@ def check_space(plan: Plan, space: Space) -> None:
         for value in parameter.values:
             trial = changed(plan, {parameter.key: value})
             if problem := plan_problem(trial):
-                raise ConfigError(f"{parameter.key}={value!r} cannot be tried. {problem[0]}: {problem[1]}.")
+                raise ConfigError(f"{parameter.key}={value!r} is not a valid value for tuning. {problem[0]}: {problem[1]}.")
             if trial.models.estimator is not None:
                 trial.models.estimator(plan.data.spec, rows=_rows(plan), seed=0)
 
@@ -160,16 +161,16 @@ def values_of(plan: Plan, space: Space) -> dict[str, Any]:
         model = plan.models.estimator(plan.data.spec, rows=_rows(plan), seed=0).model
         known = {f"{ARGUMENTS}{name}": value for name, value in _arguments(model)} | known
     elif (name := plan.models.name) is not None and name in TABLE_MODELS:
-        usual = {each.name: each.default for each in fields(TABLE_MODELS[name].config)}
+        usual = {option.name: option.default for option in fields(TABLE_MODELS[name].config)}
         known = {f"{ARGUMENTS}{name}": value for name, value in usual.items()} | known
     return {parameter.key: known[parameter.key] for parameter in space if parameter.allows(known.get(parameter.key))}
 
 
 def _arguments(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield the arguments of the parts of an estimator, then the arguments of the estimator, which override equal names."""
-    own = model.get_params()
-    yield from ((name.rpartition("__")[2], value) for name, value in own.items() if "__" in name)
-    yield from ((name, value) for name, value in own.items() if "__" not in name)
+    arguments = model.get_params()
+    yield from ((name.rpartition("__")[2], value) for name, value in arguments.items() if "__" in name)
+    yield from ((name, value) for name, value in arguments.items() if "__" not in name)
 
 
 def _rows(plan: Plan) -> int:

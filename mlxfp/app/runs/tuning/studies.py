@@ -92,8 +92,8 @@ class Study:
 
     def _begin(self) -> Trial:
         # Proposals depend only on the seed and the earlier trials, so that a continued study makes the same proposals.
-        place = len(self._in("COMPLETE", "PRUNED", "RUNNING"))
-        self.inner.sampler = self.optuna.samplers.TPESampler(seed=fold_in(self.seed, "trial", place) % 2**31)
+        count = len(self._in("COMPLETE", "PRUNED", "RUNNING"))
+        self.inner.sampler = self.optuna.samplers.TPESampler(seed=fold_in(self.seed, "trial", count) % 2**31)
         inner = self.inner.ask()
         lock = self._lock(inner.number)
         lock.acquire()
@@ -128,7 +128,7 @@ class Study:
         """Report the mean score of the first `fold` folds. Return True if the mean is worse than the median of the completed trials."""
         with claiming(self.folder):
             trial.inner.report(mean, fold)
-            others = sorted(each.intermediate_values[fold] for each in self._in("COMPLETE") if fold in each.intermediate_values)
+            others = sorted(other.intermediate_values[fold] for other in self._in("COMPLETE") if fold in other.intermediate_values)
         if trial.given or len(others) < _STARTUP:
             return False
         middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
@@ -137,29 +137,29 @@ class Study:
     def end(self, trial: Trial, score: float | None, reason: str) -> None:
         """Record the score of a trial, or the reason for a missing score."""
         with claiming(self.folder):
-            if score is None:  # PRUNED, so that Optuna learns to avoid the values
+            if score is None:  # PRUNED, so that Optuna avoids similar values
                 trial.inner.set_user_attr("reason", reason)
                 self.inner.tell(trial.inner, state=self.optuna.trial.TrialState.PRUNED)
             else:
                 self.inner.tell(trial.inner, score)
-            if (found := self._best()) is not None:
-                self.note(found)
+            if (best := self._best()) is not None:
+                self.note(best)
 
     def best(self) -> Found:
         """Return the best trial. Of equal trials, return the first."""
         with claiming(self.folder):
-            found = self._best()
-            assert found is not None
-            self.note(found)
-        return found
+            result = self._best()
+            assert result is not None
+            self.note(result)
+        return result
 
     def _best(self) -> Found | None:
         complete = sorted(self._in("COMPLETE"), key=_number)
         if not complete or _number(complete[0]) != 0:
             return None
-        found = (max if self.maximize else min)(complete, key=lambda trial: trial.value)
-        values = dict(found.params) if _number(found) else {}
-        return Found(_number(found), found.value, values, complete[0].value, len(self._in("COMPLETE", "PRUNED")))
+        best = (max if self.maximize else min)(complete, key=lambda trial: trial.value)
+        values = dict(best.params) if _number(best) else {}
+        return Found(_number(best), best.value, values, complete[0].value, len(self._in("COMPLETE", "PRUNED")))
 
     def _in(self, *states: str) -> list[Any]:
         return list(self.inner.get_trials(deepcopy=False, states=tuple(self.optuna.trial.TrialState[state] for state in states)))
@@ -177,7 +177,7 @@ def claiming(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def opened(  # noqa: PLR0913  # each says what is searched, and how
+def opened(  # noqa: PLR0913
     folder: Path, space: Space, given: Mapping[str, Any], note: Callable[[Found], None], *, maximize: bool, seed: int
 ) -> Iterator[Study]:
     """Open or create the study in a folder. Raises `MissingExtraError` without Optuna."""
@@ -187,7 +187,7 @@ def opened(  # noqa: PLR0913  # each says what is searched, and how
     storage = None
     try:
         with claiming(folder):
-            # Some paths cannot be part of a URL.
+            # SQLite URLs cannot express every path.
             connect = {"creator": lambda: sqlite3.connect(folder / FILE, timeout=_SECONDS, check_same_thread=False)}
             storage = optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect)
             direction = "maximize" if maximize else "minimize"
@@ -203,7 +203,7 @@ def opened(  # noqa: PLR0913  # each says what is searched, and how
 def _file_lock(path: Path) -> Any:
     from filelock import FileLock
 
-    return FileLock(path, thread_local=False)  # a generator may go on in another thread
+    return FileLock(path, thread_local=False)  # a generator may continue in another thread
 
 
 def _number(trial: Any) -> int:

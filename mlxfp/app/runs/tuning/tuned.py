@@ -1,4 +1,4 @@
-"""Tuning of a run: from a configuration to a better one."""
+"""Tuning of a run: search for a better configuration."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ from mlxfp.support.yaml_files import write_document
 _BEST, _NESTED = "best.yaml", "nested"
 
 
-def tune(  # noqa: PLR0913  # what has a default is keyword-only
+def tune(  # noqa: PLR0913
     config: RunConfig,
     *,
     trials: int | None = None,
@@ -57,12 +57,12 @@ def tune(  # noqa: PLR0913  # what has a default is keyword-only
     >>> import mlxfp as fp
     >>> fp.runs.tune(fp.runs.RunConfig())
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentError: tune needs to know when to stop. Give trials=20, or minutes=10, or both.
+    mlxfp.support.errors.ArgumentError: tune needs a limit. Give trials=20 or minutes=10, or both.
     """
     check_types(RunConfig, config=config)
     given = as_strings("vary", vary)
     if trials is None and minutes is None:
-        raise ArgumentError("tune needs to know when to stop. Give trials=20, or minutes=10, or both.")
+        raise ArgumentError("tune needs a limit. Give trials=20 or minutes=10, or both.")
     if trials is not None:
         check_positive(trials=trials)
     if minutes is not None and not minutes > 0:
@@ -74,38 +74,39 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
     check_tunable(config)
     begun = start(config, code)
     folders.check_folder(begun.folder, begun.settings["name"])
-    made = begun.plan()
-    assert isinstance(made, Plan)
-    space = space_of(made, vary)
-    check_space(made, space)
+    run_plan = begun.plan()
+    assert isinstance(run_plan, Plan)
+    space = space_of(run_plan, vary)
+    check_space(run_plan, space)
     if nested:
-        check_nested(made)
-    folder = made.folder / folders.TUNING
+        check_nested(run_plan)
+    folder = run_plan.folder / folders.TUNING
     with claiming(folder):
-        folders.claim_data(folder, _identities(made, space))
+        folders.claim_data(folder, _identities(run_plan, space))
         changed = list(claim_environment(folder))
     yield from changed
-    yield from (Noted(folder, message) for message in run_warnings(made.data, made.folds, inferred=made.inferred))
+    yield from (Noted(folder, message) for message in run_warnings(run_plan.data, run_plan.folds, inferred=run_plan.inferred))
 
-    parts = 1 + (len(list(made.folds)) if nested else 0)
-    each = evolve(limits, seconds=None if limits.seconds is None else limits.seconds / parts)
-    found = yield from search(made, space, folder, each, lambda found: _write_best(made, folder, found))
-    estimated = (yield from estimate(made, space, folder / _NESTED, each)) if nested else None
-    yield Tuned(folder, made.metric.name, found.trial, found.trials, found.score, found.given, folder / _BEST, estimated)
+    parts = 1 + (len(list(run_plan.folds)) if nested else 0)
+    limits_of_part = evolve(limits, seconds=None if limits.seconds is None else limits.seconds / parts)
+    result = yield from search(run_plan, space, folder, limits_of_part, lambda result: _write_best(run_plan, folder, result))
+    estimated = (yield from estimate(run_plan, space, folder / _NESTED, limits_of_part)) if nested else None
+    yield Tuned(folder, run_plan.metric.name, result.trial, result.trials, result.score, result.given, folder / _BEST, estimated)
 
 
-def _identities(made: Plan, space: Space) -> dict[str, object]:
+def _identities(run_plan: Plan, space: Space) -> dict[str, object]:
     """Return the identities of a study. Options have separate entries, so that an error can name a changed option."""
     tried = {parameter.key: f"{parameter.kind} {list(parameter.values)}" for parameter in space}
-    given = {name: value for name, value in identities(made).items() if name != "config"}
-    return {**given, **folders.decisive(made.settings), "search space": tried}
+    given = {name: value for name, value in identities(run_plan).items() if name != "config"}
+    return {**given, **folders.decisive(run_plan.settings), "search space": tried}
 
 
-def _write_best(made: Plan, folder: Path, found: Found) -> None:
+def _write_best(run_plan: Plan, folder: Path, result: Found) -> None:
     """Write the best configuration with a comment about the score."""
-    best, metric = changed(made, {**found.values, "name": f"{made.trackers.name}-tuned"}), made.metric.name
+    best, metric = changed(run_plan, {**result.values, "name": f"{run_plan.trackers.name}-tuned"}), run_plan.metric.name
     about = (
-        f"# Trial {found.trial} of {found.trials}: {metric} {found.score:.6g} on the folds that chose it, so it is too good to be expected "
-        f"of new rows.\n# The configuration that was tuned has {found.given:.6g} on the same folds.\n"
+        f"# Trial {result.trial} of {result.trials}: {metric} {result.score:.6g}. The score is too optimistic for new rows, because the "
+        "trial was chosen on these folds.\n"
+        f"# The original configuration has {result.given:.6g} on the same folds.\n"
     )
     write_text(folder / _BEST, about + write_document(best.settings))

@@ -1,4 +1,4 @@
-"""Lines of JSON before Arrow parses them: what it does not check, and what it does not keep."""
+"""Checks and conversions of JSON lines before Arrow parses them."""
 
 import json
 import re
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from mlxfp.data.sources.columns import LONGEST_EXACT
 from mlxfp.data.sources.records.line_blocks import newlines
 
-DEEPEST = 64  # levels of a line, as many as Arrow writes to files
-_SAFE = 4096  # levels that Arrow parses with 2 MB of stack; with 8 MB it overflows at about 16,000
+DEEPEST = 64  # maximum nesting depth of a line, equal to Arrow's limit for files
+_SAFE = 4096  # depth that Arrow parses safely with 2 MB of stack; with 8 MB, Arrow overflows at about 16,000
 
 _CR, _OPENS, _CLOSES = b"\r{}"
-_FOLD = 32  # turns [ and ] into { and }, and no other byte into these
+_FOLD = 32  # bit mask that maps [ and ] to { and }
 _KEY = re.compile(r'[\s{,]*"((?:[^"\\]|\\.)*+)"\s*:\s*')
 _LONG = re.compile(rb"\d{16}")
 _scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]  # its types lack it
 
 
 def count_objects(data: bytes) -> int:
-    """Return the number of lines that are not blank; raise unless each begins and ends as an object does, and none is nested too deep.
+    """Return the number of lines that are not blank. Raise `ArrowInvalid` for a line that is not one object, or is nested too deep.
 
-    Arrow also accepts null, several objects in a line, and one over several lines. Of two lines like these, the second one cannot go on
-    inside the first one, so it is enough to count the levels of each.
+    Arrow itself also accepts null, several objects in a line, and an object over several lines. If every line begins with { and
+    ends with }, no object continues in the next line, so each line can be checked separately.
     """
     stops = object_ends(data)
     if stops is not None:  # nearly all files pass this quick test
@@ -34,7 +34,7 @@ def count_objects(data: bytes) -> int:
         long = np.flatnonzero(stops - starts > _SAFE).tolist()
         _check_depth(data[starts[line] : stops[line]] for line in long)
         return len(stops)
-    lines = [line for each in data.split(b"\n") if (line := each.strip(b" \t\r"))]
+    lines = [line for part in data.split(b"\n") if (line := part.strip(b" \t\r"))]
     if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
         raise pa.ArrowInvalid("a line is not one object")
     _check_depth(line for line in lines if len(line) > _SAFE)
@@ -42,7 +42,7 @@ def count_objects(data: bytes) -> int:
 
 
 def object_ends(data: bytes) -> NDArray[np.int64] | None:
-    """Return the offsets at which lines end, int64[N], if each begins and ends as an object does; None if one does not, or is blank."""
+    """Return the end offsets of the lines, int64[N], if every line begins with { and ends with }. None otherwise, or for blank lines."""
     codes = np.frombuffer(data, np.uint8)
     stops = newlines(codes)
     stops = stops if data.endswith(b"\n") else np.append(stops, len(codes))
@@ -55,58 +55,58 @@ def object_ends(data: bytes) -> NDArray[np.int64] | None:
 
 
 def _check_depth(lines: Iterable[bytes]) -> None:
-    """Raise if one of the lines could overflow the stack."""
+    """Raise `ArrowInvalid` for a line whose nesting could overflow the stack."""
     for line in lines:
         if np.count_nonzero((np.frombuffer(line, np.uint8) | _FOLD) == _OPENS) > _SAFE and depth(line) > DEEPEST:
             raise pa.ArrowInvalid("a line is nested too deep")
 
 
 def depth(line: bytes) -> int:
-    """Return how many levels of arrays and objects a line has: brackets in strings do not count."""
+    """Return the nesting depth of a line. Brackets in strings do not count."""
     outside = b"".join(line.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
     codes = np.frombuffer(outside, np.uint8) | _FOLD
     return int(np.cumsum((codes == _OPENS).astype(np.int64) - (codes == _CLOSES)).max(initial=0))
 
 
 def levels_of(kind: pa.DataType) -> int:
-    """Return how many levels a type has; without recursion, for it may have thousands."""
+    """Return the nesting depth of a type. Not recursive, because a type may have thousands of levels."""
     kinds, levels = [kind], 0
     while kinds:
-        kinds, levels = [within.field(place).type for within in kinds for place in range(within.num_fields)], levels + 1
+        kinds, levels = [parent.field(index).type for parent in kinds for index in range(parent.num_fields)], levels + 1
     return levels
 
 
 def with_texts(data: bytes, names: Collection[str]) -> bytes:
-    """Write the values of some keys as strings that hold their JSON text; nulls stay, and so do lines that are not JSON."""
+    """Replace the values of some keys by strings with their JSON text. Nulls and lines with invalid JSON are unchanged."""
     return "\n".join(_with_texts(line, names) for line in data.decode().split("\n")).encode()
 
 
 def _with_texts(line: str, names: Collection[str]) -> str:
-    parts, done, at = list[str](), 0, 0
+    parts, done, offset = list[str](), 0, 0
     try:
-        while key := _KEY.match(line, at):
+        while key := _KEY.match(line, offset):
             start = key.end()
-            _, at = _scan_value(line, start)
+            _, offset = _scan_value(line, start)
             name = json.loads(f'"{key[1]}"') if "\\" in key[1] else key[1]
-            if name in names and line[start:at] != "null":
-                parts += line[done:start], json.dumps(line[start:at], ensure_ascii=False)
-                done = at
+            if name in names and line[start:offset] != "null":
+                parts += line[done:start], json.dumps(line[start:offset], ensure_ascii=False)
+                done = offset
     except (StopIteration, ValueError, RecursionError):
         return line
     return "".join((*parts, line[done:]))
 
 
 def long_keys(data: bytes, names: Collection[str]) -> set[str]:
-    """Return the keys, of these, under which a line has an integer that a float64 may not hold exactly."""
-    found: set[str] = set()
+    """Return the keys in `names` with an integer that float64 may not hold exactly."""
+    keys: set[str] = set()
     for line in _lines_with(_LONG, data):
         values = as_object(line)
-        found.update(name for name in names if holds_long(values.get(name)))
-    return found
+        keys.update(name for name in names if holds_long(values.get(name)))
+    return keys
 
 
 def as_object(line: bytes) -> dict[str, Any]:
-    """Return the keys and values of a line; none where it is not an object."""
+    """Return a line as a dict. Empty for a line that is not an object."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):
@@ -115,7 +115,7 @@ def as_object(line: bytes) -> dict[str, Any]:
 
 
 def holds_long(value: Any) -> bool:
-    """Say whether a value of JSON is, or has in it, an integer that a float64 may not hold exactly."""
+    """Return True if a JSON value is or contains an integer that float64 may not hold exactly."""
     if isinstance(value, dict):
         return any(map(holds_long, value.values()))
     if isinstance(value, list):
@@ -124,9 +124,9 @@ def holds_long(value: Any) -> bool:
 
 
 def _lines_with(pattern: re.Pattern[bytes], data: bytes) -> Iterator[bytes]:
-    """Yield each line in which the pattern occurs."""
-    at = 0
-    while match := pattern.search(data, at):
+    """Yield each line with a match of the pattern."""
+    offset = 0
+    while match := pattern.search(data, offset):
         stop = data.find(b"\n", match.end())
-        at = len(data) if stop < 0 else stop
-        yield data[data.rfind(b"\n", 0, match.start()) + 1 : at]
+        offset = len(data) if stop < 0 else stop
+        yield data[data.rfind(b"\n", 0, match.start()) + 1 : offset]

@@ -1,4 +1,4 @@
-"""Parsing blocks of records: what cannot be parsed is an error that names file and line, or a marked row."""
+"""Parsing of blocks of records. An invalid record raises an error with file and line, or becomes a marked row."""
 
 import re
 from typing import ClassVar, Protocol
@@ -17,28 +17,29 @@ from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import DataError, SchemaError
 
-_FAULTS = 16  # records that cannot be parsed in a block, until each is parsed alone: finding one costs some ten times parsing the block
-_ESCAPED = re.compile("[\udc80-\udcff]")  # how Python decodes bytes that are not UTF-8
+# Number of invalid records in a block after which every record is parsed alone. Finding an invalid record costs about ten parses.
+_FAULTS = 16
+_ESCAPED = re.compile("[\udc80-\udcff]")  # surrogates, Python's decoding of invalid UTF-8 bytes
 
 
 class Format(Protocol):
-    """A source of records that end at newlines: see `LineSource`."""
+    """Source of line-based records. Implemented by `LineSource`."""
 
     transcoding: ClassVar[str]
 
     @property
     def encoding(self) -> str:
-        """The encoding of the files."""
+        """Encoding of the files."""
         ...
 
     @property
     def marks(self) -> bool:
-        """Whether records that cannot be parsed become rows marked as failed."""
+        """True if invalid records become rows marked as failed."""
         ...
 
     @property
     def scan(self) -> bool:
-        """Whether all files are read for the types."""
+        """True if all files are read for type inference."""
         ...
 
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
@@ -46,41 +47,39 @@ class Format(Protocol):
         ...
 
     def record_ends(self, data: bytes) -> NDArray[np.int64]:
-        """Return the offsets at which the records in a block end."""
+        """Return the end offsets of the records in a block."""
         ...
 
     def unended(self, data: bytes) -> Fault | None:
-        """Find a record that the end of the file cuts off."""
+        """Return a fault if the last record is cut off by the end of the file."""
         ...
 
 
 @frozen(eq=False)
 class Lines(Task):
-    """Records of a file that are to be parsed, all of a block or some."""
+    """Task that parses all or some records of a block."""
 
     source: Format
     block: Block
-    own: Schema  # of the columns in the file
-    wanted: Schema  # of the rows
+    file_schema: Schema  # schema of the columns in the file
+    wanted: Schema  # schema of the resulting rows
     partition: Partition
-    rows: int = -1  # where they were counted
-    ends: NDArray[np.int64] | None = None  # of the records that become rows, to cut there: int64[rows]
+    rows: int = -1  # number of rows, if counted
+    ends: NDArray[np.int64] | None = None  # end offsets of the records that become rows, int64[rows]
 
     def read(self) -> RecordBatch:
-        """Parse them."""
-        chunk = (_parse_marked if self.source.marks else parse)(self.source, self.block, self.own)
+        chunk = (_parse_marked if self.source.marks else parse)(self.source, self.block, self.file_schema)
         if self.rows not in (-1, chunk.num_rows):
             raise DataError(
-                f"Records were counted in two ways: got {chunk.num_rows} rows where there were {self.rows} records, from line "
-                f"{self.block.line} of {self.block.path} on. Read the file without workers, and report this."
+                f"The parser made {chunk.num_rows} rows, but the record counter found {self.rows} records, from line {self.block.line} of "
+                f"{self.block.path} on. Read the file without workers, and report this bug."
             )
         if self.partition:
-            marks = [each for each in chunk.schema if each.name == ERROR]
+            marks = [column for column in chunk.schema if column.name == ERROR]
             chunk = fit(chunk, pa.schema([*shown(self.wanted), *marks]), self.partition, self.block.path)
         return chunk
 
     def part(self, first: int, stop: int) -> Task | None:
-        """Parse fewer."""
         if self.ends is None:
             return None
         start, end = int(self.ends[first - 1]) if first else 0, int(self.ends[stop - 1])
@@ -88,30 +87,30 @@ class Lines(Task):
         return attrs.evolve(self, block=block, rows=stop - first, ends=self.ends[first:stop] - start)
 
     def sent_to(self, workers: str) -> Task:
-        """Leave the ends here."""
+        """Return the task without the end offsets, which workers do not need."""
         return attrs.evolve(self, ends=None)
 
 
 def check_block(source: Format, block: Block) -> None:
-    """Raise `DataError` unless the block is UTF-8 and, at the end of a file, its last record is whole."""
+    """Raise `DataError` unless the block is UTF-8 and the last record of the file is complete."""
     fault = _find_fault(source, block)
     if fault is not None:
         raise data_error(fault, block)
 
 
 def _find_fault(source: Format, block: Block) -> Fault | None:
-    """Find bytes that are not UTF-8, or a record that the end of the file cuts off."""
+    """Return a fault for bytes other than UTF-8, or for a record cut off by the end of the file."""
     try:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
-        at = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
+        offset = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
         encoding = "UTF-8" if source.encoding == "utf-8" else source.encoding
-        return Fault(at, f"Text is not {encoding}: got the byte 0x{block.data[at]:02x}", source.transcoding)
+        return Fault(offset, f"Text is not {encoding}: got the byte 0x{block.data[offset]:02x}", source.transcoding)
     return None if block.end else source.unended(block.data)
 
 
 def parse(source: Format, block: Block, schema: Schema | None) -> RecordBatch:
-    """Parse a block, with inferred types if there is no schema; raise `DataError` for a record that cannot be parsed."""
+    """Parse a block with the given or inferred types. Raise `DataError` for an invalid record."""
     parsed = without_faults(source, block) if schema is None else _attempt(source, block, schema)
     if isinstance(parsed, Fault):
         raise data_error(parsed, block)
@@ -119,7 +118,7 @@ def parse(source: Format, block: Block, schema: Schema | None) -> RecordBatch:
 
 
 def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
-    """Parse a block; each record that cannot be parsed becomes a row of nulls, marked with the reason."""
+    """Parse a block. An invalid record becomes a row of nulls with the reason in the error column."""
     parsed = _attempt(source, block, schema)
     if not isinstance(parsed, Fault):
         return parsed
@@ -127,40 +126,44 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
     columns = pa.schema([*shown(schema), (ERROR, REASON)])
     parts: list[RecordBatch] = []
     start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # of the record that begins at `stop`: where it ends, and what is wrong with it
+    after: tuple[int, str] | None = None  # end offset and problem of the invalid record that begins at `stop`
     while start < len(data):
         following = int(ends[np.searchsorted(ends, start, "right")])
-        some = _part(block, start, stop if failures < _FAULTS else min(stop, following))
-        parsed = _attempt(source, some, schema)
+        records = _part(block, start, stop if failures < _FAULTS else min(stop, following))
+        parsed = _attempt(source, records, schema)
         if not isinstance(parsed, Fault):
             parts.append(pa.RecordBatch.from_arrays([*parsed.columns, pa.nulls(parsed.num_rows, REASON)], schema=columns))
-            start += len(some.data)
+            start += len(records.data)
         else:
-            which = int(np.searchsorted(ends, start + parsed.at, "right"))
-            stop, after = max(start, int(ends[which - 1]) if which else 0), (int(ends[which]), said(parsed, some))
+            index = int(np.searchsorted(ends, start + parsed.offset, "right"))
+            stop, after = max(start, int(ends[index - 1]) if index else 0), (int(ends[index]), fault_text(parsed, records))
         if after is not None and start == stop:
             error = pa.array([{"stage": repr(source), "reason": f"DataError: {after[1]}"}], REASON)
-            parts.append(pa.RecordBatch.from_arrays([*(pa.nulls(1, each.type) for each in list(columns)[:-1]), error], schema=columns))
+            parts.append(pa.RecordBatch.from_arrays([*(pa.nulls(1, column.type) for column in list(columns)[:-1]), error], schema=columns))
             start, stop, failures, after = after[0], len(data), failures + 1, None
     return concat_chunks(parts)
 
 
 def _part(block: Block, start: int, stop: int) -> Block:
-    """Return some records of a block."""
+    """Return the records of a block between two offsets."""
     line = block.line + count_lines(block.data[:start])
     return attrs.evolve(block, data=block.data[start:stop], line=line, end=block.end if stop == len(block.data) else stop)
 
 
 def without_faults(source: Format, block: Block) -> RecordBatch | Fault:
-    """Infer the types of a block; where records that cannot be parsed are marked, without these, or if they are many from those before."""
+    """Infer the types of a block. Return the block parsed with these types, or a fault.
+
+    If invalid records become marked rows, the types come from the valid records. After 16 invalid records, the rest of the block is
+    ignored.
+    """
     first = parsed = _attempt(source, block, None)
     for number in range(_FAULTS if source.marks else 0):
         if not isinstance(parsed, Fault) or (parsed.column is not None and source.scan):
             return parsed
         ends = np.append(source.record_ends(block.data), len(block.data))
-        which = int(np.searchsorted(ends, parsed.at, "right"))
-        rest = b"" if number == _FAULTS - 1 else block.data[ends[which] :]
-        block = attrs.evolve(block, data=block.data[: ends[which - 1] if which else 0] + rest)
+        index = int(np.searchsorted(ends, parsed.offset, "right"))
+        rest = b"" if number == _FAULTS - 1 else block.data[ends[index] :]
+        block = attrs.evolve(block, data=block.data[: ends[index - 1] if index else 0] + rest)
         parsed = _attempt(source, block, None)
     return first if isinstance(parsed, Fault) or (source.marks and not parsed.num_rows) else parsed
 
@@ -171,17 +174,17 @@ def _attempt(source: Format, block: Block, schema: Schema | None) -> RecordBatch
         return fault
     try:
         return source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:  # Arrow's error for a type that its reader does not support
+    except pa.ArrowNotImplementedError as error:  # type not supported by Arrow's reader
         raise SchemaError(
-            f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
+            f"A declared type cannot be read: {error}, in {source!r}. Declare text or numbers, and convert the column with map."
         ) from error
 
 
 def data_error(fault: Fault, block: Block) -> DataError:
-    """Make the error for a fault."""
-    return DataError(f"{said(fault, block)}. {fault.cure}")
+    """Return the `DataError` for a fault."""
+    return DataError(f"{fault_text(fault, block)}. {fault.remedy}")
 
 
-def said(fault: Fault, block: Block) -> str:
-    """Say what is wrong, and where."""
-    return f"{fault.what}, in line {block.line + count_lines(block.data[: fault.at])} of {block.path}"
+def fault_text(fault: Fault, block: Block) -> str:
+    """Return the problem and its location as text."""
+    return f"{fault.problem}, in line {block.line + count_lines(block.data[: fault.offset])} of {block.path}"

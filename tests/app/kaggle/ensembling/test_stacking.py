@@ -60,7 +60,7 @@ def test_nothing_is_learned_from_the_rows_that_it_is_judged_by(method: str, seed
 def test_models_of_other_folds_cannot_be_stacked():
     targets, chances = noisy(0)
     oofs = [made(kfold(60, count=3, seed=seed), targets, chances) for seed in (0, 1)]
-    with pytest.raises(ArgumentError, match="Out-of-fold predictions are of different folds"):
+    with pytest.raises(ArgumentError, match="The out-of-fold predictions have different folds"):
         second_stage(stacking(LogisticRegression()), *oofs)
 
 
@@ -214,21 +214,21 @@ def test_calibration_keeps_order_and_gives_probabilities(learn, seed: int):
     ("make", "kind", "message"),
     [
         (lambda: second_stage(threshold(METRICS["f1"])), ArgumentError, "at least one model, got none"),
-        (lambda: second_stage(fixed(mean), made(custom([0, -1]), [0, 1], [0, 1])), ArgumentError, "there is only one"),
+        (lambda: second_stage(fixed(mean), made(custom([0, -1]), [0, 1], [0, 1])), ArgumentError, "second_stage needs at least two folds"),
         (lambda: second_stage(5, made(custom([0, 1]), [0, 1], [0, 1])), ArgumentTypeError, "learn must be a function"),
-        (lambda: threshold(METRICS["roc_auc"]), ArgumentError, "A threshold changes metrics of labels, got roc_auc"),
-        (lambda: class_weights(METRICS["log_loss"]), ArgumentError, "Factors of classes change metrics of labels, got log_loss"),
+        (lambda: threshold(METRICS["roc_auc"]), ArgumentError, "A threshold needs a metric of labels, got roc_auc"),
+        (lambda: class_weights(METRICS["log_loss"]), ArgumentError, "Class weights need a metric of labels, got log_loss"),
         (lambda: ClassWeights((1.0, 1.0))((np.ones(2),)), ArgumentError, r"need probabilities of every class, \[N, C\], got \[2\]"),
         (lambda: threshold("f1"), ArgumentTypeError, "metric must be Metric, got str"),
-        (lambda: Threshold(0.5)((np.ones((2, 3)),)), ArgumentError, "A threshold is for two classes, got 3"),
+        (lambda: Threshold(0.5)((np.ones((2, 3)),)), ArgumentError, "A threshold needs two classes, got 3"),
         (lambda: Threshold(0.5)((np.array([2.0]),)), ArgumentError, "A threshold needs probabilities, got values from 2 to 2"),
         (lambda: Threshold(0.5)((np.ones(2), np.ones(2))), ArgumentError, "takes the predictions of one model, got 2"),
-        (lambda: mean([]), ArgumentError, r"Predictions of one shape, \[N\] or \[N, C\], are needed, got \[\]"),
+        (lambda: mean([]), ArgumentError, r"All predictions must have the same shape, \[N\] or \[N, C\], got \[\]"),
         (lambda: mean([[1, 2], [1]]), ArgumentError, r"got \[\[2\], \[1\]\]"),
         (lambda: mean([[1, np.nan]]), DataError, "The predictions of model 0 must be finite, got nan in row 1"),
-        (lambda: weighted([1, -1]), ArgumentError, "none of them negative and not all 0"),
-        (lambda: weighted([1, 1])([[1]]), ArgumentError, "There are weights for 2 models, and predictions of 1"),
-        (lambda: stacking(LinearRegression), ArgumentError, r"stacking takes a scikit-learn estimator, got <class .*Make one"),
+        (lambda: weighted([1, -1]), ArgumentError, "of at least 0 with a sum above 0"),
+        (lambda: weighted([1, 1])([[1]]), ArgumentError, "There are 2 weights for 1 models"),
+        (lambda: stacking(LinearRegression), ArgumentError, r"stacking takes a scikit-learn estimator, got <class .*Create one"),
         (lambda: stacking("ridge"), ArgumentError, "stacking takes a scikit-learn estimator, got 'ridge'"),
     ],
 )
@@ -239,7 +239,7 @@ def test_what_cannot_be_learned_or_combined_is_refused(make, kind: type[Exceptio
 
 def test_a_combination_must_give_one_prediction_for_each_row():
     oof = made(custom([0, 0, 1, 1]), [0, 1, 0, 1], [0, 1, 0, 1])
-    with pytest.raises(ArgumentError, match=r"Combining predictions of 2 rows gave 1\. Return one for each row"):
+    with pytest.raises(ArgumentError, match=r"Combining predictions of 2 rows gave 1 rows\. Return one prediction per row"):
         second_stage(fixed(lambda predictions: predictions[0][:1]), oof)
-    with pytest.raises(ArgumentError, match="Predictions of one set of rows are needed"):
+    with pytest.raises(ArgumentError, match="All predictions must have the same number of rows"):
         second_stage(fixed(mean), oof).predict([1, 2], [1])

@@ -13,7 +13,7 @@ def test_values_with_marks_in_them_read_back():
 
 @pytest.mark.parametrize(("text", "place"), [("age", 0), ("age: 3", 0), ("age: 3; name", 8), ("age: 3;name: x;", 0), ("age: 3\\;", 0)])
 def test_text_that_is_no_row_is_refused_with_its_place(text: str, place: int):
-    with pytest.raises(DataError, match=f"reads 'age: 22; sex: female;', got .* at character {place}"):
+    with pytest.raises(DataError, match=f"must have the form 'age: 22; sex: female;', got .* at character {place}"):
         read_key_values(text, SHIP)
 
 

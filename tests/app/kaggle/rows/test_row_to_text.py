@@ -193,9 +193,9 @@ def test_columns_that_do_not_fit_the_spec_are_refused_before_any_row_is_read():
     stage = fit_row_to_text(SHIP, from_table(SHIP_ROWS))
     with pytest.raises(SchemaError, match="needs the column 'SibSp'"):
         _ = pipe(from_table(SHIP_ROWS.drop_columns(["SibSp"])), stage).resolved
-    with pytest.raises(SchemaError, match="says that column 'Age' is numerical, and it holds string"):
+    with pytest.raises(SchemaError, match="The column 'Age' is numerical in the spec, but has the type string"):
         _ = pipe(from_table(SHIP_ROWS.set_column(2, "Age", pa.array(["a", "b"]))), stage).resolved
-    with pytest.raises(SchemaError, match="Column 'Name' holds list<item: int64>, which cannot be written as text"):
+    with pytest.raises(SchemaError, match="The column 'Name' has the type list<item: int64>, which cannot be written as text"):
         _ = pipe(from_table(SHIP_ROWS.set_column(1, "Name", pa.array([[1], [2]]))), stage).resolved
 
 

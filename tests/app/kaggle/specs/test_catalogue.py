@@ -70,7 +70,7 @@ def test_nothing_is_left_out_silently(tmp_path: Path):
         scan(tmp_path / "nowhere")
     (tmp_path / "cats").mkdir()
     (tmp_path / "cats" / "train.csv").write_text(_TRAIN)
-    with pytest.raises(DataError, match=r"No spec can be inferred from '.*cats': The target .* write it to spec\.yaml in that folder"):
+    with pytest.raises(DataError, match=r"No spec can be inferred from '.*cats': The target .* write spec\.yaml in this folder"):
         scan(tmp_path)
     save_spec(evolve(CATS, name="x"), tmp_path / "cats" / "spec.yml")
     save_spec(evolve(CATS, name="x"), tmp_path / "x.json")

@@ -38,10 +38,10 @@ _BROKEN = [
     ("train.csv", _TRAIN.replace("3,0", "old,0"), "train.csv: the numerical column 'age' has 1 value not written as numbers: 'old'"),
     ("train.csv", _TRAIN.replace("a,3", "c,3"), "train.csv: the categorical column 'class' has 1 value not named in the spec: 'c'"),
     ("train.csv", _TRAIN.replace("age", "aged"), "train.csv: the column 'age' is missing; the file has 'id', 'class', 'aged', 'y'"),
-    ("train.csv", _TRAIN + "003,a,3,0\n", "train.csv: it has 3 rows, the spec says 2"),
+    ("train.csv", _TRAIN + "003,a,3,0\n", "train.csv: the file has 3 rows, but the spec has 2"),
     ("test.csv", _TEST.replace("b,5.5", "c,5.5"), "test.csv: the categorical column 'class' has 1 value not named in the spec: 'c'"),
     ("test.csv", _TEST.replace("class,age", "x,z"), "test.csv: the columns 'class', 'age' are missing; the file has 'id', 'x', 'z'"),
-    ("sample.csv", _SAMPLE.replace("y", "Y"), "sample.csv: its columns are 'id', 'Y', the spec says 'id', 'y'"),
+    ("sample.csv", _SAMPLE.replace("y", "Y"), "sample.csv: the columns are 'id', 'Y', but the spec has 'id', 'y'"),
     ("sample.csv", _SAMPLE.replace(",0", ",0.0"), "sample.csv: the column 'y' has 2 values not spelled as integer: '0.0', '0.0'"),
 ]
 
@@ -57,8 +57,8 @@ def test_all_mismatches_are_said_at_once(folder: Path):
     (folder / "sample.csv").write_text("id,y\n003,0\n005,True\n")
     (folder / "test.csv").unlink()
     assert mismatches(evolve(CATS, train=FileSpec(name="train.csv", rows=4, sha256="0")), folder) == [
-        "train.csv: it has 3 rows, the spec says 4",
-        f"train.csv: its sha256 is {hash_file(folder / 'train.csv')}, the spec says 0",
+        "train.csv: the file has 3 rows, but the spec has 4",
+        f"train.csv: sha256 is {hash_file(folder / 'train.csv')}, but the spec has 0",
         "train.csv: the column 'y' is missing; the file has 'id', 'class', 'age'",
         "train.csv: 1 of the ids in 'id' are missing",
         "train.csv: 1 duplicate id in 'id': '1'",
@@ -72,8 +72,8 @@ def test_all_mismatches_are_said_at_once(folder: Path):
 def test_ids_of_the_sample_are_those_of_the_test_file_in_any_order(folder: Path):
     (folder / "sample.csv").write_text("id,y\n4,0\n003,0\n")
     assert mismatches(CATS, folder) == [
-        "sample.csv: 1 id in the test file and not here: '004'",
-        "sample.csv: 1 id here and not in the test file: '4'",
+        "sample.csv: 1 id of the test file not in the sample: '004'",
+        "sample.csv: 1 id of the sample not in the test file: '4'",
     ]
 
 

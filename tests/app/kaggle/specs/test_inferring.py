@@ -1,5 +1,6 @@
 """What can be inferred from files is inferred, and nothing else."""
 
+import csv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def test_several_targets_are_labels_or_numbers(tmp_path: Path):
     write(tmp_path, train=_ROWS | {"a": [0, 1, 0, 1], "b": [0, 0, 0, 0], "c": [1, 2, 3, 9], "d": ["x", "y", "z", "x"]}, test=_TESTS)
     assert (infer_spec(tmp_path, target=["a", "b"]).kind, infer_spec(tmp_path, target=["a", "b"]).classes) == ("multilabel", ("0", "1"))
     assert infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
-    with pytest.raises(ArgumentError, match="Several targets must be 0 and 1, or numbers"):
+    with pytest.raises(ArgumentError, match="Several targets must all be 0 and 1, or all be numbers"):
         infer_spec(tmp_path, target=["a", "d"])
 
 
@@ -90,7 +91,7 @@ def test_one_file_needs_its_target_said(tmp_path: Path):
     spec = infer_spec(path, target="y")
     assert (spec.name, spec.train.name, spec.test, spec.submission, spec.id) == ("pets", "pets.csv", None, None, "id")
     check_spec(spec, path)
-    with pytest.raises(ArgumentError, match=r"cannot be inferred: there is no test file to compare it with\. Name it with target="):
+    with pytest.raises(ArgumentError, match=r"cannot be inferred: there is no test file for comparison\. Pass target="):
         infer_spec(path)
     with pytest.raises(UnknownNameError, match="Did you mean 'size'"):
         infer_spec(path, target="sise")
@@ -130,26 +131,30 @@ def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, prediction
 
 
 def test_what_cannot_be_inferred_is_refused(tmp_path: Path):
-    with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no file of a competition\. Give"):
+    with pytest.raises(
+        MissingFileError, match=r"There is no train\.csv in .* The folder contains no CSV, Parquet or JSON lines file\. Give"
+    ):
         infer_spec(tmp_path)
     (tmp_path / "train.zip").touch()
-    with pytest.raises(MissingFileError, match=r"it has no file of a competition, 'train\.zip'\. Give the folder that holds it, unpacked"):
+    with pytest.raises(
+        MissingFileError, match=r"The folder contains no CSV, Parquet or JSON lines file, 'train\.zip'\. Give the unpacked folder"
+    ):
         infer_spec(tmp_path)
     with pytest.raises(MissingFileError, match=r"There is no file or folder at 'nowhere'\."):
         infer_spec("nowhere")
     write(tmp_path, train=_ROWS | {"y": [1, 1, 1, None], "z": [1, 2, 3, 4]}, test=_TESTS)
-    with pytest.raises(ArgumentError, match=r"2 columns are in it and not in the test file.*columns: 'y', 'z'"):
+    with pytest.raises(ArgumentError, match=r"the test file lacks 2 columns of the train file.*Candidates: 'y', 'z'"):
         infer_spec(tmp_path)
-    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 different values: there is nothing to learn"):
+    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 distinct values: there is nothing to learn"):
         infer_spec(tmp_path, target="y")
-    with pytest.raises(ArgumentError, match="target names no column"):
+    with pytest.raises(ArgumentError, match="target is empty"):
         infer_spec(tmp_path, target=[])
 
 
 @pytest.mark.parametrize("mark", "\t;|")
 def test_another_delimiter_is_named(tmp_path: Path, mark: str):
     (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
-    with pytest.raises(DataError, match=r"separated by commas, and .*train\.csv' looks like one with .* begins with 'id") as caught:
+    with pytest.raises(DataError, match=r"separated by commas, but .*train\.csv' seems to use .* begins with 'id") as caught:
         infer_spec(tmp_path, target="y")
     assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
     (tmp_path / "train.csv").write_text("id,x,y\n1,2,a\n2,-1.25,b\n".replace(",", mark).replace(".", ","))
@@ -220,3 +225,27 @@ def test_the_index_of_pandas_in_a_parquet_file_is_no_column(tmp_path: Path):
         pq.write_table(pa.table(columns | index), tmp_path / f"{name}.parquet")
     spec = infer_spec(tmp_path)
     assert (spec.target, [column.name for column in spec.columns]) == (("y",), ["size", "colour"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["<1.0" if index == 15 else str(index / 3) for index in range(120)], r"1 of 120 cells of the target 'y' .*'<1\.0', in line 17"),
+        ([f"${1000 + index},5" for index in range(50)], r"50 of 50 cells .*'\$1000,5', in line 2"),
+        ([f"{index}%" for index in range(50)], r"50 of 50 cells .*'0%', in line 2"),
+        (["?" if index % 2 else str(index) for index in range(100)], r"50 of 100 cells .*'\?', in line 3"),
+    ],
+)
+def test_a_target_of_numbers_with_other_cells_is_no_target_of_classes(tmp_path, cells, message):
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["id", "x", "y"], *([index, index % 7, cell] for index, cell in enumerate(cells))])
+    with pytest.raises(DataError, match=message):
+        infer_spec(tmp_path, target="y")
+
+
+def test_lines_of_cells_with_newlines_are_counted(tmp_path):
+    rows = [["id", "x", "y"], *([index, "two\nlines" if index < 3 else "", "bad" if index == 9 else index / 3] for index in range(120))]
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    with pytest.raises(DataError, match="'bad', in line 14 of"):
+        infer_spec(tmp_path, target="y")

@@ -59,7 +59,7 @@ def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Pa
     ]
     check_spec(evolve(spec, train=FileSpec(name="train.csv"), test=None, sample=None), folder)
     (folder / "train.csv").write_text("id,size,veneer,note,harm\n1,2,,,None\n2,big,,,null\n")
-    with pytest.raises(DataError, match=r"the column 'size' of numbers: got 'big' in source row 1\. Correct"):
+    with pytest.raises(DataError, match=r"The numerical column 'size' contains 'big' in source row 1\. Correct"):
         list(read_part(spec, folder))
 
 
@@ -117,7 +117,7 @@ def test_values_with_types_are_spelled_as_csv_would_spell_them(tmp_path: Path):
     with pytest.raises(UnknownNameError, match=r"No column of .*train\.parquet.* is named 'agee'\. Did you mean 'age'\?"):
         read_part(evolve(spec, columns=[ColumnSpec(name="agee", type="numerical")]), tmp_path)
     pq.write_table(pa.table(values | {"age": ["3", "big"]}), tmp_path / "train.parquet")
-    with pytest.raises(DataError, match=r"the column 'age' of numbers: got 'big' in source row 1\. Correct"):
+    with pytest.raises(DataError, match=r"The numerical column 'age' contains 'big' in source row 1\. Correct"):
         list(read_part(spec, tmp_path))
 
 
@@ -125,6 +125,6 @@ def test_values_with_types_are_spelled_as_csv_would_spell_them(tmp_path: Path):
 def test_files_of_other_formats_are_refused(tmp_path: Path, name: str):
     (tmp_path / name).write_text("{}")
     with pytest.raises(
-        DataError, match=r"are CSV, Parquet or JSON lines, got '.*train\..*'\. Convert it with pandas, .* to train\.parquet"
+        DataError, match=r"are CSV, Parquet or JSON lines, got '.*train\..*'\. Convert the file with pandas, .* to train\.parquet"
     ):
         read_part(evolve(CATS, train=FileSpec(name=name)), tmp_path)

@@ -57,14 +57,14 @@ def test_yaml_follows_the_rules_of_1_2(tmp_path: Path):
         (_BASE.replace("type: text", "type: categorical, values: {a: 1}"), ["columns[0].values.a (line 6): expected text, got 1"]),
         (
             _BASE.replace("type: text", "type: text, values: {a: b}"),
-            ["columns[0] (line 6): Column 'c' names its values and is text. Make it categorical, or leave values out."],
+            ["columns[0] (line 6): Column 'c' is text, but only categorical columns can have values."],
         ),
-        (_BASE.replace("metric: mae\n", ""), ["metric: a value is needed and there is none"]),
+        (_BASE.replace("metric: mae\n", ""), ["metric: a value is required"]),
         (_BASE.replace("mae", "maee"), ["metric (line 5): expected the name of a metric (accuracy, f1, "]),
         (_BASE.replace("mae", "f1"), ["the whole: The spec of 'x': f1 is a metric for binary or multilabel targets, got regression."]),
         (_BASE.replace("{name: a.csv}", "a.csv"), ["train (line 3): expected names with values, got 'a.csv'"]),
         (_BASE + "test: a.csv", ["test (line 7): expected names with values, got 'a.csv'"]),
-        (_BASE.replace("[y]", "[]"), ["the whole: The spec of 'x': it has no target."]),
+        (_BASE.replace("[y]", "[]"), ["the whole: The spec of 'x': target is empty."]),
     ],
 )
 def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mistakes: list[str]):
@@ -92,12 +92,12 @@ def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path):
         ("a.json", b'{"name": 1, "name": 2}', "duplicate key 'name'; remove one"),
         ("a.yaml", b"a: [", r"a\.yaml:1 is not valid YAML: .*Fix this line"),
         ("a.yaml", b"name: a\nname: b", r"a\.yaml:2: duplicate key 'name'; remove one"),
-        ("a.yaml", b"columns: [{values: {1: one}}]", r"a\.yaml:1 has the key 1, which is not text\. Put it in quotes"),
-        ("a.yaml", b"\xff", "is not text in UTF-8: .*Save it as UTF-8"),
+        ("a.yaml", b"columns: [{values: {1: one}}]", r"a\.yaml:1 has the key 1, which is not text\. Put the key in quotes"),
+        ("a.yaml", b"\xff", "is not UTF-8 text: .*Save the file as UTF-8"),
         ("a.yaml", b"!!python/object:os.system {}", "has the tag .*Write a plain value"),
-        ("a.yaml", b"- 1", r"a\.yaml holds a list, where names and values belong, as in `name: titanic`"),
-        ("a.json", b"null", r"a\.json holds nothing, where names and values belong"),
-        ("a.toml", b"", "A spec is a file in YAML or JSON"),
+        ("a.yaml", b"- 1", r"a\.yaml holds a list, expected names and values, as in `name: titanic`"),
+        ("a.json", b"null", r"a\.json holds nothing, expected names and values"),
+        ("a.toml", b"", "A spec file must be YAML or JSON"),
     ],
 )
 def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, name: str, content: bytes, message: str):

@@ -32,22 +32,22 @@ def test_a_spec_is_a_value(spec: DatasetSpec):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target": []}, "no target"),
+        ({"target": []}, "target is empty"),
         ({"id": "age"}, "must not see the id or the target"),
         ({"target": ["age"]}, "must not see the id or the target"),
-        ({"classes": []}, "binary has 2 classes, got 0"),
-        ({"classes": ["a", "b", "c"]}, "binary has 2 classes, got 3"),
+        ({"classes": []}, "kind='binary' needs 2 classes, got 0"),
+        ({"classes": ["a", "b", "c"]}, "kind='binary' needs 2 classes, got 3"),
         ({"classes": ["a", "a"]}, "classes repeats 'a'"),
-        ({"kind": "regression"}, "regression has 0 classes, got 2"),
-        ({"kind": "multiclass", "classes": ["a"]}, "multiclass has at least 2 classes, got 1"),
-        ({"target": ["x", "y"]}, "binary has one target, got 2"),
+        ({"kind": "regression"}, "kind='regression' needs 0 classes, got 2"),
+        ({"kind": "multiclass", "classes": ["a"]}, "kind='multiclass' needs at least 2 classes, got 1"),
+        ({"target": ["x", "y"]}, "kind='binary' allows only one target, got 2"),
         (
             {"kind": "regression", "classes": []},
             r"f1 is a metric for binary or multilabel targets, got regression\. Choose mae, r2, rmse, ",
         ),
         ({"metric": "rmse"}, "rmse is a metric for multilabel, regression, ranking or time_series targets, got binary"),
-        ({"kind": "time_series", "classes": []}, "time_series needs time"),
-        ({"kind": "ranking", "classes": []}, "ranking needs group"),
+        ({"kind": "time_series", "classes": []}, "kind='time_series' needs the name of a column in 'time'"),
+        ({"kind": "ranking", "classes": []}, "kind='ranking' needs the name of a column in 'group'"),
         ({"columns": [*_COLUMNS, ColumnSpec(name="Age", type="text")]}, "titles of columns repeats 'age'"),
         ({"columns": _COLUMNS * 2}, "columns repeats 'age'"),
     ],
@@ -77,9 +77,9 @@ def test_several_targets_of_labels_or_numbers_are_fine():
 
 
 def test_columns_files_and_submissions_check_themselves():
-    with pytest.raises(ArgumentError, match=r"names its values and is text\. Make it categorical"):
+    with pytest.raises(ArgumentError, match=r"is text, but only categorical columns can have values\. Set type='categorical'"):
         ColumnSpec(name="x", type="text", values={"1": "one"})
-    with pytest.raises(ArgumentError, match="Column 'x' holds numbers, and absent has 'none'"):
+    with pytest.raises(ArgumentError, match="Column 'x' holds numbers, but absent contains 'none'"):
         ColumnSpec(name="x", type="numerical", absent=["none"])
     with pytest.raises(ArgumentError, match="names of the values of column 'x' repeats 'one'"):
         ColumnSpec(name="x", type="categorical", values={"1": "one", "01": "one"})

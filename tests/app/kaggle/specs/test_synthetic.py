@@ -89,7 +89,7 @@ def test_the_known_data_sets_are_synthesized_equally_twice_and_inferred(tmp_path
     found = infer_spec(tmp_path / "a")
     assert (found.id, found.target, found.kind, found.classes) == (spec.id, spec.target, spec.kind, spec.classes)
     assert [column.name for column in found.columns] == [column.name for column in spec.columns]
-    with pytest.raises(DataError, match="the spec says"):
+    with pytest.raises(DataError, match="but the spec has"):
         check_spec(SPECS[name], tmp_path / "a")  # the hashes are those of the real files
 
 
@@ -177,7 +177,9 @@ def test_a_file_that_is_there_already_stays_and_one_that_is_not_is_written(tmp_p
 
 def test_no_file_is_replaced(tmp_path: Path):
     (tmp_path / "test.csv").write_text("PassengerId\n1\n")
-    with pytest.raises(ArgumentError, match=r"never replace an existing file, and there is one at '.*test\.csv'\. Give an empty folder\."):
+    with pytest.raises(
+        ArgumentError, match=r"test\.csv' exists with different content, and synthetic files never replace files\. Choose an empty folder\."
+    ):
         write_synthetic(SPECS["titanic"], tmp_path)
     assert [*bytes_of(tmp_path)] == ["test.csv"]
 
@@ -185,9 +187,12 @@ def test_no_file_is_replaced(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"test": FileSpec(name="../test.csv")}, r"stay in their folder, and the spec names a file '\.\./test\.csv' outside"),
-        ({"test": FileSpec(name="/test.csv")}, r"the spec names a file '/test\.csv' outside"),
-        ({"test": FileSpec(name="./train.csv")}, r"'\./train\.csv' is a duplicate in the spec\. Rename one of them"),
+        ({"test": FileSpec(name="../test.csv")}, r"The spec names a file outside the folder: '\.\./test\.csv'"),
+        ({"test": FileSpec(name="/test.csv")}, r"outside the folder: '/test\.csv'"),
+        (
+            {"test": FileSpec(name="./train.csv")},
+            r"uses the file name '\./train\.csv' twice\. Give train, test and sample different file names",
+        ),
         (
             {"classes": [str(kind) for kind in range(601)], "kind": "multiclass"},
             r"rows must be at least 601, one for each class of 'titanic'",

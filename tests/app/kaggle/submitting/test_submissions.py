@@ -1,5 +1,7 @@
 import csv
+import gzip
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +60,14 @@ def broken(place: tuple[int, int], value: str) -> list[list[str]]:
 
 
 BREAKS = {
-    "header": (broken((0, 1), "Label"), ["the header is id,Label where the sample has id,label"]),
-    "id column": (broken((0, 0), "Id"), ["the header is Id,label where the sample has id,label"]),
+    "header": (broken((0, 1), "Label"), ["the header is id,Label, but the sample has id,label"]),
+    "id column": (broken((0, 0), "Id"), ["the header is Id,label, but the sample has id,label"]),
     "index": (
         [["", *GOOD[0]], *([str(place), *row] for place, row in enumerate(GOOD[1:]))],
-        ["the header is ,id,label where the sample has id,label"],
+        ["the header is column_1,id,label, but the sample has id,label"],
     ),
-    "missing": (GOOD[:3], ["2 rows where the sample has 3", "1 ids of the sample are missing: 003"]),
-    "double": ([*GOOD, GOOD[1]], ["4 rows where the sample has 3", "1 ids are duplicates: 001"]),
+    "missing": (GOOD[:3], ["2 rows, but the sample has 3", "1 ids of the sample are missing: 003"]),
+    "double": ([*GOOD, GOOD[1]], ["4 rows, but the sample has 3", "1 ids are duplicates: 001"]),
     "extra": (broken((3, 0), "9"), ["1 ids of the sample are missing: 003", "1 ids are not in the sample: 9"]),
     "zeros": (
         broken((1, 0), "1"),
@@ -78,7 +80,7 @@ BREAKS = {
     "float": (broken((2, 1), "1.0"), ["'label': 1 values are not whole numbers as in the sample: 1.0 in row 2"]),
     "nan": (broken((2, 1), "nan"), ["'label': 1 values are missing or infinite: nan in row 2"]),
     "infinite": (broken((2, 1), "inf"), ["'label': 1 values are missing or infinite: inf in row 2"]),
-    "empty": (broken((3, 1), ""), ["'label': 1 values are missing or infinite: nothing in row 3"]),
+    "empty": (broken((3, 1), ""), ["'label': 1 values are missing or infinite: an empty cell in row 3"]),
     "word": (broken((3, 1), "yes"), ["'label': 1 values are not whole numbers as in the sample: yes in row 3"]),
 }
 
@@ -95,8 +97,8 @@ def test_all_problems_come_at_once(tmp_path: Path):
     sample = written(tmp_path / "sample.csv", ["id", "ok", "p"], ["1", "2"], ["True", "False"], ["0.5", "0.1"])
     mine = written(tmp_path / "mine.csv", ["id", "p", "ok"], ["1", "1", "3"], ["0.5", "nan", "x"], ["TRUE", "1", "False"])
     assert check_submission(mine, sample=sample) == (
-        "the header is id,p,ok where the sample has id,ok,p",
-        "3 rows where the sample has 2",
+        "the header is id,p,ok, but the sample has id,ok,p",
+        "3 rows, but the sample has 2",
         "1 ids are duplicates: 1",
         "1 ids of the sample are missing: 2",
         "1 ids are not in the sample: 3",
@@ -147,8 +149,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         ({"test": "nothing.csv"}, MissingFileError, "There is no file at 'nothing.csv'"),
         ({"test": "a\n1\n"}, DataError, "has no column 'id', the id of the sample. Columns: a"),
         ({"sample": "id,y\n"}, DataError, "has no rows"),
-        ({"sample": ""}, DataError, "has no rows"),
-        ({"sample": "id,y\n1,2,3\n"}, DataError, "Row 1 of .* has 3 values, and the header 2"),
+        ({"sample": ""}, DataError, "A file has no header"),
+        ({"sample": "id,y\n1,2,3\n"}, DataError, r"A record has 3 fields, but there are 2 columns: got '1,2,3\\n', in line 2 of"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path, options: dict[str, Any], kind: type[Exception], message: str):
@@ -205,5 +207,27 @@ def test_files_that_are_no_csv_in_utf8_say_what_they_are(tmp_path: Path):
     with pytest.raises(DataError, match=r"not UTF-8: got the byte 0xe9.*latin\.csv"):
         submission({"y": [1]}, test=test, sample=tmp_path / "latin.csv")
     (tmp_path / "semi.csv").write_text("id;y\n1;0\n")
-    with pytest.raises(DataError, match=r"semi\.csv' looks like one with semicolons"):
+    with pytest.raises(DataError, match=r"semi\.csv' seems to use semicolons"):
         submission({"y": [1]}, test=test, sample=tmp_path / "semi.csv")
+
+
+@pytest.mark.parametrize("form", ["plain", "zip", "gz", "bom", "crlf", "quoted"])
+def test_files_of_every_form_are_read_as_read_csv_reads_them(tmp_path: Path, form: str):
+    long = "x" * 200_000
+    files = {"test.csv": f'id,text\n007,"{long}"\n008,"a, b"\n', "sample_submission.csv": "id,y\n007,0\n008,1\n"}
+    paths = {}
+    for name, text in files.items():
+        path = paths[name] = tmp_path / (f"{name}.{form}" if form in ("zip", "gz") else name)
+        if form == "zip":
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.writestr(name, text)
+        elif form == "gz":
+            path.write_bytes(gzip.compress(text.encode()))
+        else:
+            ending = "\r\n" if form == "crlf" else "\n"
+            cells = '"008","1"' if form == "quoted" else "008,1"
+            encoding = "utf-8-sig" if form == "bom" else "utf-8"
+            path.write_bytes(text.replace("\n", ending).replace("008,1", cells).encode(encoding))
+    test, sample = paths.values()
+    made = submission({"y": [1, 0]}, test=test, sample=sample)
+    assert made.rows == (("007", "1"), ("008", "0"))

@@ -59,27 +59,27 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-LOOK = "Look at https://www.kaggle.com/competitions/titanic/submissions whether it arrived, before you send it again."
-NEW_TOKEN = "Kaggle does not know the credentials: make a new token at https://www.kaggle.com/settings/api."
+LOOK = "Check https://www.kaggle.com/competitions/titanic/submissions before sending again, because the file may have arrived."
+NEW_TOKEN = "Kaggle does not accept the credentials. Create a new token at https://www.kaggle.com/settings/api."
 CASES = {
-    "scored at once": (Server(ARRIVED, state("COMPLETE", "0.77511")), Verdict("complete", "It scored 0.77511.", 0.77511)),
+    "scored at once": (Server(ARRIVED, state("COMPLETE", "0.77511")), Verdict("complete", "The score is 0.77511.", 0.77511)),
     "scored later": (
         Server(ARRIVED, [OLDER], None, state("PENDING"), ConnectionError("reset"), state("COMPLETE", "0.5")),
-        Verdict("complete", "It scored 0.5.", 0.5),
+        Verdict("complete", "The score is 0.5.", 0.5),
     ),
-    "no public score": (Server(ARRIVED, state("COMPLETE")), Verdict("complete", "It was accepted.")),
+    "no public score": (Server(ARRIVED, state("COMPLETE")), Verdict("complete", "The submission was accepted.")),
     "refused content": (
         Server(ARRIVED, state("ERROR", reason="Submission must have 418 rows")),
-        Verdict("error", "It could not be scored: Submission must have 418 rows"),
+        Verdict("error", "The submission could not be scored: Submission must have 418 rows"),
     ),
-    "no reason": (Server(ARRIVED, state("ERROR")), Verdict("error", "It could not be scored: no reason was given")),
+    "no reason": (Server(ARRIVED, state("ERROR")), Verdict("error", "The submission could not be scored: no reason was given")),
     "still waiting": (
         Server(ARRIVED, state("PENDING")),
-        Verdict("pending", "Submission 7 of titanic has arrived. It has not been scored yet."),
+        Verdict("pending", "Submission 7 of titanic has arrived. There is no score yet."),
     ),
     "cannot ask": (
         Server(ARRIVED, ConnectionError("reset")),
-        Verdict("pending", "Submission 7 of titanic has arrived. Its score could not be asked for: ConnectionError: reset"),
+        Verdict("pending", "Submission 7 of titanic has arrived. The score could not be requested: ConnectionError: reset"),
     ),
     "no network": (Server(ConnectionError("unreachable")), Verdict("failed", f"The upload failed: ConnectionError: unreachable. {LOOK}")),
     "rules not accepted": (
@@ -87,7 +87,7 @@ CASES = {
         Verdict(
             "failed",
             'The upload failed: HTTPError: 403 Client Error: {"message":"You must accept the rules"}. '
-            "Accept the rules first, at https://www.kaggle.com/competitions/titanic/rules; the competition may also be over.",
+            "Accept the rules first, at https://www.kaggle.com/competitions/titanic/rules. The competition may also have ended.",
         ),
     ),
     "no credentials": (Server(SystemExit(1)), Verdict("failed", f"The upload failed: SystemExit: 1. {NEW_TOKEN}")),
@@ -193,7 +193,9 @@ def test_mistakes_in_the_call_are_raised(path: Path, options: dict[str, Any], ki
         submit(**given)
 
 
-@pytest.mark.parametrize(("status", "cure"), [(400, "check the file"), (401, "new token"), (404, "No competition"), (429, "The limit")])
+@pytest.mark.parametrize(
+    ("status", "cure"), [(400, "Check the file"), (401, "new token"), (404, "no competition"), (429, "limit is reached")]
+)
 def test_what_the_server_refuses_says_what_to_do(path: Path, status: int, cure: str):
     error = HTTPError(f"{status} Client Error")
     error.response = Reply(text="", status_code=status)  # type: ignore[misc]

@@ -85,11 +85,11 @@ FOLDS = kfold(24, count=2, seed=0)
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"folds": kfold(20, count=2, seed=0)}, ArgumentError, "The folds are of 20 rows, and there are 24 in .*from_table"),
+        ({"folds": kfold(20, count=2, seed=0)}, ArgumentError, "The folds have 20 rows, but .*from_table.* has 24 rows"),
         (
             {"rows": from_iterable(lambda: iter([{"y": 1}]))},
             ArgumentError,
-            r"can only be read in order. Hold it in memory: pipe\(rows, load",
+            r"is sequential. Load the rows into memory: pipe\(rows, load",
         ),
         ({"rows": [1, 2]}, ArgumentTypeError, "rows must be Dataset, got list"),
         ({"folds": 5}, ArgumentTypeError, "folds must be Folds, got int"),
@@ -97,9 +97,9 @@ FOLDS = kfold(24, count=2, seed=0)
         ({"fit": 3}, ArgumentTypeError, "fit must be a function, got fit=3"),
         ({"fit": lambda parts: None}, ArgumentTypeError, "what fit returns must be a function, got what fit returns=None"),
         ({"stopping": "iner"}, UnknownNameError, "No stopping is named 'iner'. Did you mean 'inner'"),
-        ({"rows": from_table({"y": ["a", "b"] * 12})}, ArgumentTypeError, "The target 'y' must be numbers, .* Give classes numbers"),
+        ({"rows": from_table({"y": ["a", "b"] * 12})}, ArgumentTypeError, "The target 'y' must be numbers, .* Encode classes as"),
         ({"rows": from_table({"y": [None, *[1.0] * 23]})}, DataError, "The target 'y' must be finite, got nan in row 0"),
-        ({"fit": lambda parts: lambda rows: [0.5]}, ArgumentError, r"for its 12 rows, got \[1\]"),
+        ({"fit": lambda parts: lambda rows: [0.5]}, ArgumentError, r"with n=12 rows, got \[1\]"),
         ({"fit": lambda parts: lambda rows: [np.nan] * length(rows)}, DataError, "fold 1 of 2 must be finite, got nan in row 0"),
     ],
 )

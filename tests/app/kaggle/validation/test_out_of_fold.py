@@ -76,9 +76,9 @@ FIRST, SECOND = FOLDS
         (
             lambda: fold_predictions(FIRST, [0.5]),
             ArgumentError,
-            r"must be \[n\], or \[n, C\] for 2 classes or more, for its 2 rows, got \[1\]",
+            r"must be \[n\], or \[n, C\] for 2 or more classes, with n=2 rows, got \[1\]",
         ),
-        (lambda: fold_predictions(FIRST, [[0.5], [1]]), ArgumentError, r"for its 2 rows, got \[2, 1\]"),
+        (lambda: fold_predictions(FIRST, [[0.5], [1]]), ArgumentError, r"with n=2 rows, got \[2, 1\]"),
         (
             lambda: out_of_fold(custom([0, 1, 1]), [0, 0, 0], [fold_predictions(FIRST, [1, 1])]),
             ArgumentError,
@@ -93,18 +93,18 @@ FIRST, SECOND = FOLDS
         (
             lambda: out_of_fold(FOLDS, [0, 0, 0], [fold_predictions(FIRST, [1, 1]), fold_predictions(SECOND, [[1, 0]])]),
             ArgumentError,
-            r"must have one shape, got .*\['n', 2\]",
+            r"must have the same shape, got .*\['n', 2\]",
         ),
         (lambda: out_of_fold(FOLDS, [0, 0], []), ArgumentError, r"must be \[N\] or \[N, T\] for the 3 rows of the folds, got \[2\]"),
         (
             lambda: compare(made(FOLDS, [0, 1, 1], [0, 1, 1]), made(custom([0, 1, 1]), [0, 1, 1], [0, 1, 1]), METRICS["mae"]),
             ArgumentError,
-            "Out-of-fold predictions are of different folds",
+            "The out-of-fold predictions have different folds",
         ),
         (
             lambda: compare(made(FOLDS, [0, 1, 1], [0, 1, 1]), made(FOLDS, [0, 0, 1], [0, 1, 1]), METRICS["mae"]),
             ArgumentError,
-            "of different targets, first in row 1",
+            "have different targets, first in row 1",
         ),
         (
             lambda: compare(*[made(time([1, 2], count=1), [0, 1], [0, 1])] * 2, METRICS["mae"]),
@@ -126,7 +126,7 @@ def test_a_fold_in_which_a_metric_is_undefined_is_left_out_of_the_mean_and_canno
     assert found.folds[1:] == (1.0, 0.0)
     assert (found.mean, found.sd) == (0.5, np.std([1.0, 0.0], ddof=1))
     assert found.overall == METRICS["roc_auc"](oof.targets, oof.predictions[0])
-    with pytest.raises(DataError, match="roc_auc is undefined on fold 1, so it cannot compare the runs"):
+    with pytest.raises(DataError, match="roc_auc is undefined on fold 1: the runs cannot be compared"):
         compare(oof, oof, METRICS["roc_auc"])
 
 

@@ -90,17 +90,17 @@ def test_agreement_on_one_label_is_full_agreement():
         ("accuracy", [0, 1], [[0.2], [0.9]], ArgumentError, r"for 2 classes or more, got \[2\] and \[2, 1\]"),
         ("accuracy", [], [], ArgumentError, r"got \[0\] and \[0\]"),
         ("accuracy", [0, 1], [0.5, np.nan], DataError, "The predictions for accuracy must be finite, got nan in row 1"),
-        ("accuracy", ["yes"], [1], ArgumentTypeError, "The targets of accuracy must be numbers, got .'yes'.. Give classes numbers"),
+        ("accuracy", ["yes"], [1], ArgumentTypeError, "The targets of accuracy must be numbers, got .'yes'.. Encode classes as"),
         ("accuracy", [0, 1], [0.2, 2.5], ArgumentError, "Labels are needed, got values from 0.2 to 2.5"),
         ("rmse", [0, 1], [[0, 1], [1, 0]], ArgumentError, r"rmse needs one value for each row, \[N\], got \[2, 2\]"),
-        ("rmsle", [0, 1], [-1, 0], DataError, "rmsle takes logarithms of 1 . value, got a value of -1"),
+        ("rmsle", [0, 1], [-1, 0], DataError, "rmsle needs values above -1, got a value of -1"),
         ("roc_auc", [1, 1], [0.2, 0.4], DataError, "The metric 'roc_auc' needs positive and negative examples, got 2 of one kind"),
         ("log_loss", [0, 1], [0.2, 1.4], DataError, "log_loss needs probabilities, got values from 0.2 to 1.4"),
         ("log_loss", [0, 1], [[0, 0], [0, 1]], DataError, "a row of zeros: row 0"),
         ("log_loss", [0, 2], [[0.5, 0.5], [0.5, 0.5]], ArgumentError, "Targets must be class numbers from 0 to 1, .* got 0 to 2"),
         ("map_at_3", [0, 1], [0.5, 0.5], ArgumentError, r"Probabilities of every class are needed, \[N, C\], got \[2\]"),
-        ("f1", [0, 2], [0, 2], ArgumentError, "Take f1_macro or f1_micro"),
-        ("r2", [1, 1], [0, 1], DataError, "The metric 'r2' needs targets that differ, got 2 equal ones"),
+        ("f1", [0, 2], [0, 2], ArgumentError, "Use f1_macro or f1_micro"),
+        ("r2", [1, 1], [0, 1], DataError, "The metric 'r2' needs different targets, got 2 equal targets"),
         ("spearman", [1, 2], [3, 3], DataError, "all 2 predictions are equal to 3"),
     ],
 )
@@ -132,5 +132,5 @@ def test_batches_on_the_device_measure_what_whole_arrays_do(name: str, seed: int
 
 
 def test_a_metric_without_a_form_for_batches_says_so():
-    with pytest.raises(ArgumentError, match="qwk needs all predictions at once, and cannot be measured by batches"):
+    with pytest.raises(ArgumentError, match="qwk needs all predictions at once, not batches"):
         METRICS["qwk"].measure(mx.zeros(2), mx.zeros(2))

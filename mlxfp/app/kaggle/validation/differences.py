@@ -1,0 +1,92 @@
+"""Differences between the training and the test rows of a competition, which make a score from the training rows misleading."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlxfp import Dataset, schema, select_columns, to_table
+from mlxfp.app.kaggle.specs.cells import as_floats, spell
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.parts import one_chunk
+from mlxfp.support.errors import listed
+
+_UNSEEN = 0.1  # fraction of test rows with unseen values, missing numbers or numbers outside of the range of the training rows
+_TEXTS = 0.5  # above this fraction of distinct values, a column is free text, and test values are usually new
+
+
+def part_differences(spec: DatasetSpec, train: Dataset[Any], test: Dataset[Any]) -> Iterator[str]:
+    """Yield a sentence per difference between the columns and values of training and test rows.
+
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
+    >>> columns = [fp.kaggle.ColumnSpec(name="zip", type="categorical")]
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=columns, **about)
+    >>> train = fp.from_table({"zip": ["270", "271"] * 9, "y": [1.0, 2.0] * 9})
+    >>> list(part_differences(spec, train, fp.from_table({"zip": ["270.0", "271"]})))
+    ["'zip' has values with another spelling in the test rows: '270.0' for '270'."]
+    """
+    yield from _names(spec, schema(train).names, schema(test).names)
+    names = [column.name for column in spec.columns if column.name in schema(test).names]
+    if not names:
+        return
+    before, after = (one_chunk(to_table(select_columns(names)(rows))) for rows in (train, test))
+    if not before.num_rows or not after.num_rows:
+        return
+    for column in spec.columns:
+        if column.name in names:
+            check = _numbers if column.kind.is_number else _texts
+            yield from check(column.name, before, after)
+
+
+def _names(spec: DatasetSpec, train: Sequence[str], test: Sequence[str]) -> Iterator[str]:
+    missing = [name for name in train if name not in test and name not in {*spec.target, spec.id}]
+    near = {_plain(name): name for name in test if name not in train}
+    for name in missing:
+        if _plain(name) in near:
+            yield f"The column {name!r} is named {near[_plain(name)]!r} in the test file, and no model reads the column. Rename one."
+    other = [name for name in missing if _plain(name) not in near]
+    if other:
+        yield f"The test file lacks columns of the training file, which no model reads: {listed(map(repr, other))}."
+
+
+def _plain(text: str) -> str:
+    """Return a text without differences of spelling: case, outer spaces, and the point of whole numbers."""
+    bare = " ".join(text.split()).casefold()
+    try:
+        return f"{float(bare):g}" if bare and not bare.isalpha() else bare
+    except ValueError:
+        return bare
+
+
+def _texts(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator[str]:
+    known, values = pc.drop_null(spell(before, name)).unique(), pc.drop_null(spell(after, name))
+    unseen = values.filter(pc.invert(pc.is_in(values, known)))
+    if not len(unseen):
+        return
+    spellings = {_plain(text): text for text in known.to_pylist()}
+    others = [(text, spellings[_plain(text)]) for text in unseen.unique().to_pylist() if _plain(text) in spellings]
+    if others:
+        yield f"{name!r} has values with another spelling in the test rows: {listed(f'{text!r} for {old!r}' for text, old in others)}."
+    share = len(unseen) / len(values)
+    if share > _UNSEEN and len(known) <= _TEXTS * before.num_rows and len(others) < len(unseen.unique()):
+        examples = listed(f"{text!r:.40}" for text in unseen.unique().to_pylist())
+        yield f"{name!r} has values in {share:.0%} of the test rows that no training row has: {examples}."
+
+
+def _numbers(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator[str]:
+    known, values = as_floats(before.column(name)), as_floats(after.column(name))
+    missing = np.isnan(values)
+    if not np.isnan(known).any() and missing.mean() > _UNSEEN:
+        yield f"{name!r} is missing in {missing.mean():.0%} of the test rows and in no training row."
+    if np.isnan(known).all() or missing.all():
+        return
+    low, high = np.nanmin(known), np.nanmax(known)
+    outside = ((values < low) | (values > high)).mean()
+    if outside > _UNSEEN:
+        yield (
+            f"{name!r} is outside of the training range, {low:g} to {high:g}, in {outside:.0%} of the test rows "
+            f"({np.nanmin(values):g} to {np.nanmax(values):g})."
+        )

@@ -1,0 +1,50 @@
+"""Differences between training and test rows are named before training."""
+
+import pytest
+
+import mlxfp as fp
+from mlxfp.app.kaggle.validation.differences import part_differences
+from mlxfp.kaggle import ColumnSpec, DatasetSpec, FileSpec
+
+
+def found(train, test, **types):
+    columns = [ColumnSpec(name=name, type=kind) for name, kind in types.items()]
+    spec = DatasetSpec(name="x", kind="regression", train=FileSpec(name="a.csv"), target=["y"], id="id", columns=columns, metric="rmse")
+    count = len(next(iter(train.values())))
+    rows = fp.from_table({"id": list(range(count)), "y": [0.0] * count, **train})
+    return list(part_differences(spec, rows, fp.from_table({"id": [0] * len(next(iter(test.values()))), **test})))
+
+
+def test_equal_parts_have_no_differences():
+    columns = {"c": ["a", "b"] * 10, "n": [1.0, 2.0] * 10, "t": [f"text {index}" for index in range(20)]}
+    assert found(columns, columns, c="categorical", n="numerical", t="text") == []
+
+
+@pytest.mark.parametrize(("old", "new"), [("270", "270.0"), ("red", "Red "), ("a  b", "a b"), ("7", "07")])
+def test_another_spelling_of_a_known_value_is_named(old, new):
+    train = {"c": [old, "other"] * 20}
+    assert found(train, {"c": [new, "other"]}, c="categorical") == [
+        f"'c' has values with another spelling in the test rows: {new!r} for {old!r}."
+    ]
+
+
+def test_unseen_categories_are_counted_and_new_texts_are_not():
+    train = {"c": ["a", "b"] * 20, "t": [f"text {index}" for index in range(40)]}
+    test = {"c": ["a", "z", "z", None], "t": ["new", "other", "third", None]}
+    assert found(train, test, c="categorical", t="text") == ["'c' has values in 67% of the test rows that no training row has: 'z'."]
+
+
+def test_columns_that_the_test_file_lacks_or_names_otherwise_are_named():
+    train = {"size ": [1.0] * 9, "extra": [1.0] * 9, "n": [1.0] * 9}
+    assert found(train, {"Size": [1.0], "n": [1.0]}, n="numerical") == [
+        "The column 'size ' is named 'Size' in the test file, and no model reads the column. Rename one.",
+        "The test file lacks columns of the training file, which no model reads: 'extra'.",
+    ]
+
+
+def test_missing_numbers_and_shifted_ranges_are_named():
+    train = {"n": [0.0, 1.0] * 9, "m": [0.0, 1.0] * 9}
+    assert found(train, {"n": [None, 0.5], "m": [0.5, 7.0]}, n="numerical", m="numerical") == [
+        "'n' is missing in 50% of the test rows and in no training row.",
+        "'m' is outside of the training range, 0 to 1, in 50% of the test rows (0.5 to 7).",
+    ]

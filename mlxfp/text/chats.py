@@ -128,7 +128,7 @@ class _Chat(RowWise):
         for name in columns:
             kind = schema.field(name).type
             if not (is_list_like(kind) or is_text(value_type(kind)) or pa.types.is_null(kind)):
-                raise SchemaError(f"chat needs lists of objects, or text in JSON, in column {name!r}, got {kind}.")
+                raise SchemaError(f"chat needs lists of objects or JSON text in column {name!r}, got {kind}.")
         return set_field(set_field(schema, self.into, pa.list_(pa.int32())), self.prompt, pa.list_(pa.bool_()))
 
     @property

@@ -38,12 +38,12 @@ class Frame:
         return sum(number not in (_FIRST, _SECOND) for number in self.ids)
 
     def write(self, texts: Sequence[list[int]]) -> list[int]:
-        """Return the ids of one row. Reference implementation of `put_around`."""
+        """Return the ids of one row with special ids. Reference implementation of `put_around`."""
         return [token for number in self.ids for token in (texts[number - _FIRST] if number >= _FIRST else (number,))]
 
     @property
     def silent(self) -> "Frame":
-        """Same frame with 0 instead of each special id, for per-token numbers of the texts."""
+        """Same frame with 0 instead of each special id. Used for offsets and other numbers per token."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property

@@ -81,7 +81,7 @@ def _count_together(texts: Sequence[str]) -> int:
 def find_caller(tokenizer: Any) -> Caller:
     """Return a `Caller` for a tokenizer, with a separator if an added token is suitable."""
     separators = [
-        token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if _separates(tokenizer, number, token)
+        token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if _is_separator(tokenizer, number, token)
     ]
     # Read only the JSON of the pre-tokenizer: the JSON of the whole tokenizer contains the vocabulary and takes 40 ms.
     splitter = jsons.loads(tokenizer.pre_tokenizer.__getstate__()) if tokenizer.pre_tokenizer else None
@@ -89,7 +89,7 @@ def find_caller(tokenizer: Any) -> Caller:
     return Caller(tokenizer, separators[0] if separators and not _ids(tokenizer, "") else None, apart)
 
 
-def _separates(tokenizer: Any, number: int, token: Any) -> bool:
+def _is_separator(tokenizer: Any, number: int, token: Any) -> bool:
     """Return True if an added token can separate texts: recognized after any text, without a change of the text.
 
     The token must not be part of a word and must not overlap with itself.

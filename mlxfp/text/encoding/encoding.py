@@ -186,7 +186,7 @@ def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, lear
     entries = memo.find(words.distinct, most_new * words.size, lost=lost, learned=learned)
     if entries is None:
         return None
-    rows = _put_together(words, entries)
+    rows = _join_words(words, entries)
     whole = _find_whole_rows(memo.rule, texts, words, entries.flags)
     if len(whole):
         ids, lengths = memo.caller.encode(texts.take(number_array(whole)).to_pylist())
@@ -194,7 +194,7 @@ def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, lear
     return rows.values, rows.lengths
 
 
-def _put_together(words: Words, entries: Entries) -> Ragged:
+def _join_words(words: Words, entries: Entries) -> Ragged:
     """Return the ids of each row, concatenated."""
     lengths = entries.lengths.take(words.indices)
     bounds = ends_of(lengths)[words.firsts]

@@ -1,4 +1,4 @@
-"""Language model losses for `train_step`. The arguments are a model and a batch of the collators."""
+"""Language model losses for `train_step`. The arguments are a model and a batch of the matching collator."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
 
     See also: `linear_cross_entropy`, which needs less memory where the vocabulary is large.
     """
-    return _of_tokens(model, batch, ("segment_ids", "positions"))
+    return _token_loss(model, batch, ("segment_ids", "positions"))
 
 
 @explain_call
@@ -45,7 +45,7 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     >>> weight.item()
     1.0
     """
-    return _of_tokens(model, batch, ("token_type_ids",))
+    return _token_loss(model, batch, ("token_type_ids",))
 
 
 @explain_call
@@ -111,7 +111,7 @@ def dpo(
     return add(mx.logaddexp(0, -beta * margin), broadcast_weights("dpo", batch.get("weight"), margin.shape))
 
 
-def _of_tokens(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...]) -> tuple[mx.array, mx.array]:
+def _token_loss(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...]) -> tuple[mx.array, mx.array]:
     more = {name: batch[name] for name in names if name in batch}
     try:
         logits = model(batch["input_ids"], batch["attention_mask"], **more)

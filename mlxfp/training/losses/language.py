@@ -32,7 +32,7 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
 
     See also: `linear_cross_entropy`, which needs less memory where the vocabulary is large.
     """
-    return _of_tokens(model, batch, ("segment_ids", "positions"))
+    return _token_loss(model, batch, ("segment_ids", "positions"))
 
 
 @explain_call
@@ -49,7 +49,7 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     >>> weight.item()
     1.0
     """
-    return _of_tokens(model, batch, ("token_type_ids",))
+    return _token_loss(model, batch, ("token_type_ids",))
 
 
 @explain_call
@@ -123,7 +123,7 @@ def _logits(model: nn.Module, ids: mx.array, mask: mx.array, **more: mx.array) -
     return logits
 
 
-def _of_tokens(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...]) -> tuple[mx.array, mx.array]:
+def _token_loss(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...]) -> tuple[mx.array, mx.array]:
     more = {name: batch[name] for name in names if name in batch}
     try:
         logits = _logits(model, batch["input_ids"], batch["attention_mask"], **more)

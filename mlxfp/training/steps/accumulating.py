@@ -67,6 +67,14 @@ def all_finite(tree: Any) -> mx.array:
     return mx.stack([mx.isfinite(leaf).all() for leaf in flatten(tree)[1]]).all()
 
 
+def decided(condition: mx.array, *, compiled: bool) -> Condition:
+    """Return True for a true condition in a step that is not compiled, so that no array needs a selection."""
+    try:
+        return True if not compiled and condition.item() else condition
+    except ValueError:  # the step is part of an outer trace
+        return condition
+
+
 def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
     """Return the new tree if the condition is true, else the old tree. Leaves with indices outside `only` always come from the new tree.
 

@@ -21,6 +21,7 @@ from mlxfp.training.steps.accumulating import (
     all_finite,
     average_over_ranks,
     clip,
+    decided,
     mean_gradients,
     sum_and_weight,
     sum_over_ranks,
@@ -253,7 +254,7 @@ class TrainStep:
             sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite, summed=summed)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
         weighs = weight != 0
-        counts = self._decided(weighs if finite is None else weighs & finite)
+        counts = decided(weighs if finite is None else weighs & finite, compiled=options.compile)
         buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
         if finite is not None:
             metrics["skipped"] = 1 - finite.astype(mx.float32)
@@ -266,7 +267,7 @@ class TrainStep:
         after = {**trees, "buffers": buffers, "extra": extra}
         if updates:
             if options.summed:
-                gradients, counts = mean_gradients(sums, gradients), self._decided(sums["weight"] != 0)
+                gradients, counts = mean_gradients(sums, gradients), decided(sums["weight"] != 0, compiled=options.compile)
             if options.clip_norm is not None:
                 gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm, add_up=self._add_up_squares)
             after = self._updated(after, gradients, counts)
@@ -274,13 +275,6 @@ class TrainStep:
             self._bytes_sent = options.ranks.bytes_sent - before
         self._check_trees(after)
         return tree_map(with_plain_strides, after), metrics
-
-    def _decided(self, condition: mx.array) -> Condition:
-        """Return True for a true condition in a step that is not compiled. No array needs a selection then."""
-        try:
-            return True if not self._options.compile and condition.item() else condition
-        except ValueError:  # the step is part of an outer trace
-            return condition
 
     def _add_up_squares(self, squares: list[mx.array]) -> mx.array:
         ranks, shards = self._options.ranks, self._options.shards

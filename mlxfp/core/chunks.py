@@ -330,7 +330,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
         if actual[0] != shape or not np.can_cast(actual[1], dtype):
             raise SchemaError(
                 f"Column {name!r} of row {number} has shape {actual[0]} and dtype {actual[1]}, not {shape} and {dtype}. "
-                f"Make shapes and dtypes equal, or declare lists: pa.schema({{{name!r}: pa.list_(pa.list_({type_code(kind.value_type)}))}})."
+                f"Make shapes equal, or declare lists: pa.schema({{{name!r}: pa.list_(pa.list_({type_code(kind.value_type)}))}})."
             )
     stacked = np.stack([np.asarray(v, dtype) for v in values]) if values else np.empty((0, *shape), dtype)
     stacked = stacked.transpose(0, *(np.argsort(order) + 1))

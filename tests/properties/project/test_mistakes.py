@@ -2,6 +2,7 @@
 
 import json
 import struct
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -26,8 +27,7 @@ def _events():
 
 
 def _written(name, content):
-    with open(name, "wb") as file:
-        file.write(content)
+    Path(name).write_bytes(content)
     return name
 
 

@@ -108,7 +108,9 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
     check_text(image=image)
     if isinstance(normalization, str):
         check_choice(NORMALIZATIONS, normalization=normalization)
-        raise ArgumentTypeError(f"normalization must be a Normalization, got {normalization!r}. Write fp.collators.NORMALIZATIONS[{normalization!r}].")
+        raise ArgumentTypeError(
+            f"normalization must be a Normalization, got {normalization!r}. Write fp.collators.NORMALIZATIONS[{normalization!r}]."
+        )
     check_types((Normalization, type(None)), normalization=normalization)
     if mode is not None:
         check_choice(("rgb", "grey"), mode=mode)

@@ -36,6 +36,8 @@ _ROWS_HASHED_AT_ONCE = 65_536
 # Prefixes of the file names of installed code, this package included; "<" covers "<frozen os>".
 _INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
+_GENERATED = ("<attrs generated", "<string>")  # file names of methods written by attrs and dataclasses
+
 
 def fingerprint(value: object) -> str:
     """Return 32 hexadecimal digits that identify a dataset, a stage or any plain value.
@@ -174,6 +176,7 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             names = [f.name for f in attrs.fields(kind) if f.eq] if attrs.has(kind) else [f.name for f in fields(kind) if f.compare]
             yield _name(kind).encode()
             yield from _pieces([(name, getattr(value, name)) for name in names], inside)
+            yield from _methods(kind, inside)
         case _ if hasattr(value, "__wrapped__"):  # lru_cache and similar wrappers
             yield _name(type(value)).encode()
             yield from _pieces(value.__wrapped__, inside)
@@ -209,6 +212,22 @@ def _function(function: types.FunctionType, inside: tuple[int, ...]) -> Iterator
             f"the value is used by the function {name}. Alternatively, set a version of the function: {name}.__fingerprint__ = 'v1'."
         )
         raise
+
+
+def _methods(kind: type, inside: tuple[int, ...]) -> Iterator[bytes]:
+    """Hash the methods of a class of the user, so that an edited method has another fingerprint."""
+    owners = [
+        owner for owner in kind.__mro__ if owner.__module__.partition(".")[0] not in ("builtins", "mlxfp") and id(owner) not in inside
+    ]
+    for owner in owners:
+        for name, member in sorted(vars(owner).items()):
+            function = getattr(member, "__func__", None) or getattr(member, "fget", None) or getattr(member, "func", None) or member
+            if isinstance(function, types.FunctionType) and not function.__code__.co_filename.startswith((*_INSTALLED[1:], *_GENERATED)):
+                yield f"method:{name}".encode()
+                try:
+                    yield b"".join(_pieces(function, (*inside, id(owner))))
+                except FingerprintError:  # a global without fingerprint, such as a logger
+                    yield from _code(function.__code__, inside)
 
 
 def _helpers(module: types.ModuleType, code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:

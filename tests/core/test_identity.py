@@ -249,3 +249,43 @@ def test_the_first_difference_is_told():
     assert difference((a, b), (a,)) == ("b as part 2", "nothing there")
     assert difference((a,), (a, b, c)) == ("nothing there", "b as part 2")
     assert difference((), ()) is None
+
+
+_USER_CLASS = """
+from attrs import frozen
+
+@frozen
+class Scale:
+    factor: int = 2
+
+    def apply(self, row):
+        return {{"x": row["x"] * {0}}}
+
+    @staticmethod
+    def shift(row):
+        return {{"x": row["x"] + {0}}}
+
+    def __call__(self, row):
+        return self.apply(row)
+"""
+
+
+def _user_class(number):
+    names = {"__name__": "user"}
+    exec(compile(_USER_CLASS.format(number), "/home/user/scale.py", "exec"), names)
+    return names["Scale"]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda kind: kind().apply,
+        lambda kind: kind(),
+        lambda kind: (lambda scale: lambda row: scale.apply(row))(kind()),
+        lambda kind: kind.shift,
+    ],
+)
+def test_an_edited_method_has_another_fingerprint(use):
+    first, same, edited = (fingerprint(use(_user_class(number))) for number in (2, 2, 3))
+    assert first == same
+    assert first != edited

@@ -144,7 +144,7 @@ def main() -> None:
                 slowest = max(outcome.seconds for outcome in seen)
                 repeated, losses = sum(outcome.repeated for outcome in seen) / 3, sum(outcome.losses for outcome in seen) / 3
                 print(
-                    f"  a core lost every {days:>4} days, {name}: {slowest / ideal:.2f}x, {100 * repeated:.2f} % redone, {losses:.0f} losses"
+                    f"  a core lost every {days:>4} days, {name}: {slowest / ideal:.2f}x, {100 * repeated:.2f} % again, {losses:.0f} losses"
                 )
 
 

@@ -45,6 +45,7 @@ class Names:
     """Public names with the paths of their pages."""
 
     def __init__(self) -> None:
+        """Collect all public names."""
         self.values = {name: value for _, _, entries in shelves() for name, value in entries.items()}
         self.families = {f"fp.{name}": getattr(fp, name) for name in fp.__all__ if isinstance(getattr(fp, name), ModuleType)}
         self.paths = {name: f"reference/{_slug(name, self.values)}.md" for name in self.values}

@@ -1,1 +1,1 @@
-"""Speed compared with other libraries: `python -m benchmarks` measures everything and prints one table."""
+"""Comparison of speed with other libraries. `python -m benchmarks` measures everything and prints a table."""

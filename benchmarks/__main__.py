@@ -79,8 +79,8 @@ def main() -> None:
         for row in _measured(name, small=options.small):
             rows.append(row)
             print(_line(row), flush=True)
-        written = [{**attrs.asdict(row), "verdict": row.verdict} for row in rows]
-        options.json.write_text(json.dumps({"machine": machine, "rows": written}, indent=1), "utf-8")
+        results = [{**attrs.asdict(row), "verdict": row.verdict} for row in rows]
+        options.json.write_text(json.dumps({"machine": machine, "rows": results}, indent=1), "utf-8")
     if options.write:
         _write(machine, rows)
     judged = [row for row in rows if row.verdict != "no bar"]

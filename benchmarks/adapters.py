@@ -23,11 +23,11 @@ def rows(*, small: bool) -> list[Row]:
     steps = 4 if small else 50
     work = [f"a LoRA step on a Llama of mlx-lm, {_SIZE} rows of one length", "the same, counted tokens of packed conversations"]
     if not installed("mlx_lm"):
-        return [Row("lora", each, "-", "mlx-lm: not installed", None, bar) for each, bar in zip(work, (1.0, 1.3), strict=True)]
-    drawn = np.random.default_rng(0)
-    lengths = np.clip(drawn.lognormal(np.log(60), 0.7, 2000), 8, _LENGTH).astype(int)
-    chats = [drawn.integers(1, _VOCABULARY, length).tolist() for length in lengths]
-    equal = [drawn.integers(1, _VOCABULARY, 128).tolist() for _ in range(_SIZE * 10)]  # mlx-lm pads rows to a multiple of 32, plus 1
+        return [Row("lora", line, "-", "mlx-lm: not installed", None, bar) for line, bar in zip(work, (1.0, 1.3), strict=True)]
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(np.log(60), 0.7, 2000), 8, _LENGTH).astype(int)
+    chats = [rng.integers(1, _VOCABULARY, length).tolist() for length in lengths]
+    equal = [rng.integers(1, _VOCABULARY, 128).tolist() for _ in range(_SIZE * 10)]  # mlx-lm pads rows to a multiple of 32, plus 1
     same = best([partial(_ours, equal, steps, 128, packed=False), partial(_theirs, equal, steps)], repeats=2 if small else 5)
     packed = best([partial(_ours, chats, steps, _LENGTH, packed=True), partial(_theirs, chats, steps)], repeats=2 if small else 5)
     counted = _count(chats, steps), _theirs(chats, steps)
@@ -39,10 +39,10 @@ def rows(*, small: bool) -> list[Row]:
 
 
 def _llama() -> Any:
-    found = import_module("mlx_lm.models.llama")
+    llama = import_module("mlx_lm.models.llama")
     sizes = {"hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 384, "num_attention_heads": 4, "rms_norm_eps": 1e-5}
     mx.random.seed(0)
-    model = found.Model(found.ModelArgs(model_type="llama", vocab_size=_VOCABULARY, **sizes))
+    model = llama.Model(llama.ModelArgs(model_type="llama", vocab_size=_VOCABULARY, **sizes))
     mx.eval(model.parameters())
     return fp.models.lora(model, rank=8)
 

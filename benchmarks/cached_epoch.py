@@ -76,7 +76,7 @@ def _peers(kept: _Kept) -> dict[str, list[Any] | None]:
     buffer = _mlx_data_buffer(kept) if installed("mlx.data") else None
     return {
         "mlx-data": buffer and [partial(_consume, _MlxData(buffer, threads)) for threads in (0, 1, 2, 4)],
-        "torch DataLoader": [partial(_torch_epoch, each) for each in (kept, many)] if installed("torch") else None,
+        "torch DataLoader": [partial(_torch_epoch, dataset) for dataset in (kept, many)] if installed("torch") else None,
         "grain": [partial(_grain_epoch, kept, threads) for threads in (0, 2)] if installed("grain") else None,
     }
 

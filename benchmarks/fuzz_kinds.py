@@ -89,8 +89,8 @@ def _plain(kind: str) -> Json:
         built.normalizer = normalizer
     if kind != "Llama 2":
         built.pre_tokenizer = splitter
-    found: Json = jsons.loads(built.to_str())
-    return found
+    data: Json = jsons.loads(built.to_str())
+    return data
 
 
 def transparent(kind: str, letters: Iterable[str]) -> str:
@@ -100,13 +100,13 @@ def transparent(kind: str, letters: Iterable[str]) -> str:
     A pair token in the ids means no split between both characters. WordPiece marks characters inside a word with "##".
     """
     data = _plain(kind)
-    own = hf.Tokenizer.from_str(jsons.dumps(data))
-    normal = own.normalizer.normalize_str if own.normalizer else str
-    known = sorted({each for letter in (*letters, *PARTNERS, *_SEEN) for each in letter + normal(letter)} | {MARK})
+    plain = hf.Tokenizer.from_str(jsons.dumps(data))
+    normal = plain.normalizer.normalize_str if plain.normalizer else str
+    known = sorted({character for letter in (*letters, *PARTNERS, *_SEEN) for character in letter + normal(letter)} | {MARK})
     write = _byte_level if "ByteLevel" in jsons.dumps(data["pre_tokenizer"]) else lambda text: text
-    partners = {each.replace(" ", MARK) if write("a b") == "a b" else each for each in PARTNERS}
-    pairs = {(one, letter): None for letter in known for one in (*sorted(partners), letter)}
-    pairs |= {(letter, one): None for letter in known for one in sorted(partners)}
+    partners = {character.replace(" ", MARK) if write("a b") == "a b" else character for character in PARTNERS}
+    pairs = {(partner, letter): None for letter in known for partner in (*sorted(partners), letter)}
+    pairs |= {(letter, partner): None for letter in known for partner in sorted(partners)}
     model = data["model"]
     if model["type"] == "WordPiece":
         model["vocab"] = _numbered(["[UNK]", *known, *(f"##{letter}" for letter in known)])
@@ -129,7 +129,7 @@ def _numbered(tokens: Iterable[str]) -> dict[str, int]:
 
 
 def _joins(text: str) -> list[tuple[str, str]]:
-    return [(text[:place], text[place]) for place in range(1, len(text))]
+    return [(text[:index], text[index]) for index in range(1, len(text))]
 
 
 @cache
@@ -192,7 +192,7 @@ def trained(kind: str, size: int) -> str:
 
 
 def subjects(kinds: Collection[str], folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and JSON of the real tokenizers and of two trained tokenizers per kind. Trained tokenizers are cached in the folder."""
+    """Yield name and JSON of the real tokenizers and of two trained tokenizers per kind. The folder caches trained tokenizers."""
     yield from ((name, tokenizer.json) for name, tokenizer in tokenizers().items())
     folder.mkdir(exist_ok=True)
     for kind, size in product(kinds, (2000, 16_000)):

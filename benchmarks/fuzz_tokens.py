@@ -99,30 +99,30 @@ _HARD = (
         "[UNK]",
     ),
 )
-_SEEN = frozenset([*map(chr, range(32, 127)), *"\t\r\n"])  # almost no text works without these characters
+_SEEN = frozenset([*map(chr, range(32, 127)), *"\t\r\n"])  # characters of almost every text
 
 
 def main() -> None:
     """Continue the campaign, and write the cleared ranges and the report with --write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", nargs="+", choices=[kind.name for kind in ENGINES], help="only these (default: all)")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="only these kinds of tokenizers (default: all)")
+    parser.add_argument("--engines", nargs="+", choices=[kind.name for kind in ENGINES], help="engines to test (default: all)")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of tokenizers to test (default: all)")
     parser.add_argument("--texts", type=int, default=100_000, help="random texts for each tokenizer and engine (default 100,000)")
-    parser.add_argument("--state", type=Path, default=Path("fuzz_tokens.json"), help="what was found so far (default fuzz_tokens.json)")
+    parser.add_argument("--state", type=Path, default=Path("fuzz_tokens.json"), help="file of results (default fuzz_tokens.json)")
     parser.add_argument("--write", action="store_true", help=f"write {_CLEARED.name} of the package and {_REPORT.name}")
     options = parser.parse_args()
     state = jsons.loads(options.state.read_text("utf-8")) if options.state.is_file() else {}
     for kind in ENGINES:
         if options.engines and kind.name not in options.engines:
             continue
-        found = state.setdefault(kind.name, {})
+        record = state.setdefault(kind.name, {})
         versions = {kind.name: kind.version, "tokenizers": hf.__version__, "Unicode": unicodedata.unidata_version}
-        if found.get("versions") != versions:
-            found.clear()
-            found.update(versions=versions, kinds={}, subjects={})
+        if record.get("versions") != versions:
+            record.clear()
+            record.update(versions=versions, kinds={}, subjects={})
         for step in (
-            sweep_all(kind, found, options.kinds),
-            fuzz_all(kind, found, options.kinds, options.texts, options.state.with_suffix("")),
+            sweep_all(kind, record, options.kinds),
+            fuzz_all(kind, record, options.kinds, options.texts, options.state.with_suffix("")),
         ):
             for line in step:
                 print(f"{time.strftime('%H:%M:%S', time.gmtime())} {kind.name}: {line}", flush=True)
@@ -135,14 +135,14 @@ class RefusedError(Exception):
     """Different ids for visible ASCII."""
 
 
-def sweep_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str]) -> Iterator[str]:
+def sweep_all(engine: EngineKind, record: dict[str, Any], kinds: Sequence[str]) -> Iterator[str]:
     """Test every assigned character in every untested kind of tokenizer. Yield a line per kind."""
     for name in kinds:
         key = kind_of(read_configuration(hf.Tokenizer.from_str(transparent(name, "")).to_str()))
-        if key in found["kinds"]:
+        if key in record["kinds"]:
             continue
         entry: dict[str, Any] = {"name": name, "cleared": "", "refused": "", "swept": 0, "found": []}
-        found["kinds"][key] = entry
+        record["kinds"][key] = entry
         try:
             entry["cleared"], entry["swept"] = sweep(engine, name)
         except RefusedError as error:
@@ -151,7 +151,7 @@ def sweep_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str]) -
             if isinstance(error, KeyboardInterrupt | SystemExit | AttributeError | NameError):
                 raise
             entry["refused"] = (
-                f"does not take it: {str(error).strip().splitlines()[0][:100] if str(error).strip() else type(error).__name__}"
+                f"cannot load the tokenizer: {str(error).strip().splitlines()[0][:100] if str(error).strip() else type(error).__name__}"
             )
         yield f"{name}: {entry['refused'] or str(len(to_codes(entry['cleared']))) + ' characters cleared'}"
 
@@ -164,31 +164,31 @@ def sweep(engine: EngineKind, name: str) -> tuple[str, int]:
     for first in [0, *range(256, len(chosen), _SWEPT)]:  # few characters first: many engines fail on ASCII
         some = chosen[first : first + _SWEPT] if first else chosen[:256]
         json = transparent(name, map(chr, some))
-        own, built = hf.Tokenizer.from_str(json), engine.build(json)
+        reference, built = hf.Tokenizer.from_str(json), engine.build(json)
         if first == 0:
             hard = [text for text in map("".join, product(_HARD, repeat=2)) if _SEEN.issuperset(text)]
-            different = np.flatnonzero(differences(own, built, hard)).tolist()
+            different = np.flatnonzero(differences(reference, built, hard)).tolist()
             if different:
-                raise RefusedError(f"it gives other ids for {min((hard[place] for place in different), key=len)!r}")
+                raise RefusedError(f"different ids for {min((hard[index] for index in different), key=len)!r}")
         for sight in _SIGHTS:
             texts = [sight.format(c=chr(code)) for code in some]
             tried += len(texts)
-            different = np.flatnonzero(differences(own, built, texts)).tolist()
-            seen = [texts[place] for place in different if chr(some[place]) in _SEEN]
+            different = np.flatnonzero(differences(reference, built, texts)).tolist()
+            seen = [texts[index] for index in different if chr(some[index]) in _SEEN]
             if seen:
-                raise RefusedError(f"it gives other ids for {seen[0]!r}")
-            wrong.update(code for place in different for code in _alike(some[place]))
+                raise RefusedError(f"different ids for {seen[0]!r}")
+            wrong.update(code for index in different for code in _alike(some[index]))
     marks = [chr(code) for code in assigned if unicodedata.combining(chr(code))]
     json = transparent(name, marks)
     texts = _marks_in_order(marks)
     different = np.flatnonzero(differences(hf.Tokenizer.from_str(json), engine.build(json), texts)).tolist()
-    wrong.update(ord(marks[place]) for place in different)
+    wrong.update(ord(marks[index]) for index in different)
     tried += len(marks)
     return to_ranges(code for code in assigned if code not in wrong), tried
 
 
 def _marks_in_order(marks: Sequence[str]) -> list[str]:
-    """Combine each combining mark with a mark of each class, in both orders. Normalizers sort marks by class, as Unicode defines."""
+    """Combine each combining mark with a mark of each class, in both orders. The sort order of marks depends on the Unicode version."""
     classes = {unicodedata.combining(mark): mark for mark in reversed(marks)}
     return ["".join(f"a{mark}{other}a{other}{mark}" for other in classes.values()) for mark in marks]
 
@@ -198,16 +198,16 @@ def _alike(code: int) -> range:
     return range(code, code + (32 if any(code in block for block in _IDEOGRAPHS) else 1))
 
 
-def encode(own: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def encode(reference: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the concatenated ids of the `tokenizers` package and the number of ids per text."""
-    encodings = own.encode_batch_fast(texts, add_special_tokens=False)
+    encodings = reference.encode_batch_fast(texts, add_special_tokens=False)
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
-    return np.fromiter(chain.from_iterable(each.ids for each in encodings), np.int64, int(lengths.sum())), lengths
+    return np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, int(lengths.sum())), lengths
 
 
-def differences(own: Any, engine: Engine, texts: Sequence[str]) -> np.ndarray:
+def differences(reference: Any, engine: Engine, texts: Sequence[str]) -> np.ndarray:
     """Return True for texts with ids different from the `tokenizers` package, bool[N]."""
-    ids, lengths = encode(own, texts)
+    ids, lengths = encode(reference, texts)
     theirs, ends = engine.encode(pa.array(texts, pa.string()))
     if np.array_equal(np.diff(ends), lengths) and np.array_equal(ids, theirs):
         return np.zeros(len(texts), bool)
@@ -222,55 +222,55 @@ def to_codes(ranges: str) -> list[int]:
     return list(chain.from_iterable(read_ranges(ranges)))
 
 
-def fuzz_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str], count: int, folder: Path) -> Iterator[str]:
+def fuzz_all(engine: EngineKind, record: dict[str, Any], kinds: Sequence[str], count: int, folder: Path) -> Iterator[str]:
     """Encode random texts with each tokenizer of a partly cleared kind. Yield a line per tokenizer."""
     for name, json in subjects(kinds, folder):
         key = kind_of(read_configuration(hf.Tokenizer.from_str(json).to_str()))
-        entry = found["kinds"].get(key)
+        entry = record["kinds"].get(key)
         if entry is None or entry["refused"] or entry["name"] not in kinds:
             continue
-        said = found["subjects"].setdefault(
+        subject = record["subjects"].setdefault(
             name, {"name": name, "kind": entry["name"], "drawn": 0, "texts": 0, "characters": 0, "found": 0}
         )
-        yield f"{name}: {fuzz(engine, entry, said, json, count)}"
+        yield f"{name}: {fuzz(engine, entry, subject, json, count)}"
 
 
-def fuzz(engine: EngineKind, entry: dict[str, Any], said: dict[str, Any], json: str, count: int) -> str:
+def fuzz(engine: EngineKind, entry: dict[str, Any], subject: dict[str, Any], json: str, count: int) -> str:
     """Encode random texts, and remove the characters of texts with different ids from the cleared characters."""
-    own, added = hf.Tokenizer.from_str(json), read_configuration(json).added_tokens
+    reference, added = hf.Tokenizer.from_str(json), read_configuration(json).added_tokens
     built = engine.build(json)
-    pieces = [piece for piece in spelled_pieces(own) if piece and "\ufffd" not in piece]
+    pieces = [piece for piece in spelled_pieces(reference) if piece and "\ufffd" not in piece]
     cleared = to_table(read_ranges(entry["cleared"]))
 
     def compared(some: Sequence[str]) -> list[str]:
         closed = set(make_gate(cleared, added).closed(pa.array(some, pa.string())).tolist())
-        return [text for place, text in enumerate(some) if place not in closed]
+        return [text for index, text in enumerate(some) if index not in closed]
 
     def wrong(some: Sequence[str]) -> list[str]:
         passed = compared(some)
-        return [passed[place] for place in np.flatnonzero(differences(own, built, passed)).tolist()] if passed else []
+        return [passed[index] for index in np.flatnonzero(differences(reference, built, passed)).tolist()] if passed else []
 
     for _ in range(0, count, _AT_ONCE):
-        rng = random.Random(f"{engine.name} {said['name']} {said['drawn']}")  # noqa: S311
+        rng = random.Random(f"{engine.name} {subject['name']} {subject['drawn']}")  # noqa: S311
         letters = [chr(code) for code in np.flatnonzero(cleared)]
         texts = compared([draw(rng, letters, pieces) for _ in range(min(count, _AT_ONCE))])
-        said["drawn"] += _AT_ONCE
-        said["texts"] += len(texts) + 1
+        subject["drawn"] += _AT_ONCE
+        subject["texts"] += len(texts) + 1
         texts.append("".join(texts[: len(texts) // 4]))  # some engines split long texts
-        said["characters"] += sum(map(len, texts))
+        subject["characters"] += sum(map(len, texts))
         for text in wrong(texts):
             if not wrong([text]):  # its characters were removed meanwhile
                 continue
-            short = shorten(text, lambda each: bool(wrong([each])))
-            said["found"] += 1
-            entry["found"].append(f"{said['name']}: {short!r}")
+            short = shorten(text, lambda shorter: bool(wrong([shorter])))
+            subject["found"] += 1
+            entry["found"].append(f"{subject['name']}: {short!r}")
             culprits = set(short) - _SEEN
             if not culprits:
-                entry["refused"] = f"it gives other ids for {short!r}"
+                entry["refused"] = f"different ids for {short!r}"
                 return f"refused: {short!r}"
             cleared[[ord(letter) for letter in culprits]] = False
             entry["cleared"] = to_ranges(np.flatnonzero(cleared).tolist())
-    return f"{said['texts']:,} texts, {said['found']} with other ids"
+    return f"{subject['texts']:,} texts, {subject['found']} with different ids"
 
 
 def draw(rng: random.Random, letters: Sequence[str], pieces: Sequence[str]) -> str:
@@ -297,13 +297,13 @@ def shorten(text: str, wrong: Callable[[str], bool]) -> str:
     """Remove ever smaller parts of a text while the ids stay different."""
     size = len(text) // 2
     while size:
-        place = 0
-        while place < len(text):
-            shorter = text[:place] + text[place + size :]
+        start = 0
+        while start < len(text):
+            shorter = text[:start] + text[start + size :]
             if shorter and wrong(shorter):
                 text = shorter
             else:
-                place += size
+                start += size
         size //= 2
     return text
 
@@ -312,10 +312,10 @@ def write(state: dict[str, Any]) -> None:
     """Write the cleared ranges of the package, and the report."""
     trials = {
         name: {
-            "versions": {key: found["versions"][key] for key in (name, "tokenizers")},
-            "kinds": {key: entry["cleared"] for key, entry in found["kinds"].items() if not entry["refused"]},
+            "versions": {key: record["versions"][key] for key in (name, "tokenizers")},
+            "kinds": {key: entry["cleared"] for key, entry in record["kinds"].items() if not entry["refused"]},
         }
-        for name, found in state.items()
+        for name, record in state.items()
     }
     _CLEARED.write_text(jsons.dumps(trials, ensure_ascii=False, indent=1) + "\n", "utf-8")
     _REPORT.write_text("\n".join(report(state)), "utf-8")
@@ -324,25 +324,25 @@ def write(state: dict[str, Any]) -> None:
 def report(state: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report."""
     yield "# Engines compared with `tokenizers`\n"
-    yield "Written by `python -m benchmarks.fuzz_tokens --write`; what was done is described in `benchmarks/fuzz_tokens.py`.\n"
-    for engine, found in state.items():
-        kinds, tokenizers = found["kinds"].values(), found["subjects"].values()
+    yield "Written by `python -m benchmarks.fuzz_tokens --write`; `benchmarks/fuzz_tokens.py` describes the method.\n"
+    for engine, record in state.items():
+        kinds, tokenizers = record["kinds"].values(), record["subjects"].values()
         swept, texts, characters = (
-            sum(each[key] for each in some) for some, key in ((kinds, "swept"), (tokenizers, "texts"), (tokenizers, "characters"))
+            sum(entry[key] for entry in some) for some, key in ((kinds, "swept"), (tokenizers, "texts"), (tokenizers, "characters"))
         )
         yield f"## {engine}\n"
-        yield f"Versions: {', '.join(f'{name} {version}' for name, version in found['versions'].items())}."
-        yield f"Characters one by one: {swept:,} texts."
-        yield f"Random texts for {len(tokenizers)} tokenizers: {texts:,}, of {characters:,} characters.\n"
-        yield "| kind of tokenizer | cleared characters | not used, because |\n| --- | ---: | --- |"
+        yield f"Versions: {', '.join(f'{name} {version}' for name, version in record['versions'].items())}."
+        yield f"Texts with single characters: {swept:,}."
+        yield f"Random texts for {len(tokenizers)} tokenizers: {texts:,} texts with {characters:,} characters.\n"
+        yield "| kind of tokenizer | cleared characters | reason for refusal |\n| --- | ---: | --- |"
         for kind in kinds:
             yield f"| {kind['name']} | {0 if kind['refused'] else len(to_codes(kind['cleared'])):,} | {_cell(kind['refused'])} |"
-        yield "\n| tokenizer | kind | random texts | characters | texts with other ids |\n| --- | --- | ---: | ---: | ---: |"
-        for said in tokenizers:
-            yield f"| {said['name']} | {said['kind']} | {said['texts']:,} | {said['characters']:,} | {said['found']} |"
-        examples = [_cell(each) for kind in kinds for each in kind["found"][:5]]
-        yield "\nTexts with other ids, as short as possible; their characters are cleared no more:\n" if examples else ""
-        yield from (f"- {each}" for each in examples)
+        yield "\n| tokenizer | kind | random texts | characters | texts with different ids |\n| --- | --- | ---: | ---: | ---: |"
+        for subject in tokenizers:
+            yield f"| {subject['name']} | {subject['kind']} | {subject['texts']:,} | {subject['characters']:,} | {subject['found']} |"
+        examples = [_cell(text) for kind in kinds for text in kind["found"][:5]]
+        yield "\nShortest texts with different ids. The characters of these texts are not cleared:\n" if examples else ""
+        yield from (f"- {example}" for example in examples)
         yield ""
 
 

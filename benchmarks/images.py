@@ -40,8 +40,8 @@ def augmented(*, small: bool) -> list[Row]:
         batches = _batches(folder, *stages)
         theirs = [partial(_by_hand, folder, threads) for threads in (1, _WORKERS)]
         work = f"{count} JPEG files: decode, random resized crop, flip"
-        found = against(work, "Pillow and threads", ours=lambda: _consume(batches), theirs=theirs, rows=count)
-        return [Row("images-augment", *found, 1.2)]
+        compared = against(work, "Pillow and threads", ours=lambda: _consume(batches), theirs=theirs, rows=count)
+        return [Row("images-augment", *compared, 1.2)]
 
 
 @contextmanager
@@ -50,11 +50,11 @@ def _folder(count: int) -> Iterator[tuple[Path, int]]:
     from PIL import Image
 
     with tempfile.TemporaryDirectory() as name:
-        for place in range(count):
-            rng = np.random.default_rng(place)
+        for index in range(count):
+            rng = np.random.default_rng(index)
             coarse = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((500, 375), Image.Resampling.BICUBIC)
             noisy = np.asarray(coarse) + rng.normal(0, 6, (375, 500, 3))
-            Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(Path(name, f"{place:04}.jpg"), quality=90)
+            Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(Path(name, f"{index:04}.jpg"), quality=90)
         yield Path(name), count
 
 
@@ -88,7 +88,9 @@ def _check_close(theirs: list[np.ndarray[Any, Any]], ours: fp.Dataset[Any]) -> N
     first = np.array(next(iter(ours))["image"]).astype(int)
     difference = np.abs(first - theirs[0])
     if difference.mean() > 0.5:
-        raise ValueError(f"mlx-data resizes in another way: its pixels differ by {difference.mean():.2f} on average.")
+        raise ValueError(
+            f"The pixels of mlx-data differ by {difference.mean():.2f} on average. Install a version with an antialiasing resize."
+        )
 
 
 def _by_hand(folder: Path, threads: int) -> None:

@@ -57,7 +57,7 @@ def natural_text(size: int) -> list[str]:
     the word frequencies of English.
     """
     rng = np.random.default_rng(0)
-    new_words, made = _new_words(), ["unk"]
+    new_words, rare_words = _new_words(), ["unk"]
     lines = _known_lines(new_words)
     texts: list[str] = []
     length = 0
@@ -67,10 +67,10 @@ def natural_text(size: int) -> list[str]:
             parts = [first]
             for part in rest:
                 if rng.random() < 0.5:
-                    made.append(next(new_words))
-                    parts += [made[-1], part]
+                    rare_words.append(next(new_words))
+                    parts += [rare_words[-1], part]
                 else:
-                    parts += [made[rng.integers(len(made))], part]
+                    parts += [rare_words[rng.integers(len(rare_words))], part]
             texts.append("".join(parts))
             length += len(texts[-1])
     return texts
@@ -91,7 +91,7 @@ def _new_words() -> Iterator[str]:
     """Yield distinct synthetic words."""
     rng, seen = np.random.default_rng(2), set[str]()
     while True:
-        name = "".join(_SYLLABLES[place] for place in rng.integers(0, len(_SYLLABLES), rng.integers(2, 6)))
+        name = "".join(_SYLLABLES[index] for index in rng.integers(0, len(_SYLLABLES), rng.integers(2, 6)))
         if name not in seen:
             seen.add(name)
             yield name

@@ -16,8 +16,8 @@ Run = Callable[[], Any]
 class Row:
     """Line of the results table: work, result of mlxfp, result of the peer, number to judge, and bar.
 
-    The number is the ratio of both results, or the result of mlxfp without a peer. Without a measurement, the number is None and `peer`
-    gives the reason. A line without a bar is informative only.
+    The number is the ratio of both results, or the result of mlxfp if there is no peer. Without a measurement, the number is None and
+    `peer` gives the reason. A line without a bar is informative only.
     """
 
     id: str
@@ -47,8 +47,8 @@ def best(runs: Sequence[Run], *, repeats: int = 5) -> list[float]:
     """
     times = [float("inf")] * len(runs)
     for _ in range(repeats):
-        for place, run in enumerate(runs):
-            times[place] = min(times[place], _timed(run))
+        for index, run in enumerate(runs):
+            times[index] = min(times[index], _timed(run))
     return times
 
 
@@ -58,12 +58,12 @@ def medians(runs: Sequence[Run], *, repeats: int) -> list[float]:
     gc.collect()
     gc.disable()  # a collection would slow down single runs
     for turn in range(repeats):
-        for place in range(len(runs))[:: 1 if turn % 2 else -1]:
+        for index in range(len(runs))[:: 1 if turn % 2 else -1]:
             began = perf_counter()
-            runs[place]()
-            times[place].append(perf_counter() - began)
+            runs[index]()
+            times[index].append(perf_counter() - began)
     gc.enable()
-    return [median(each) for each in times]
+    return [median(durations) for durations in times]
 
 
 def installed(*modules: str) -> bool:

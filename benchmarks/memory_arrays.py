@@ -66,11 +66,11 @@ def _numpy(arrays: Arrays) -> Callable[[Any], Mapping[str, mx.array]]:
 
 
 def _mlx(arrays: Arrays) -> Callable[[Any], Mapping[str, mx.array]]:
-    held = {name: mx.array(values) for name, values in arrays.items()}
+    columns = {name: mx.array(values) for name, values in arrays.items()}
 
     def take(rows: Any) -> Mapping[str, mx.array]:
-        places = mx.array(rows)
-        batch = {name: values[places] for name, values in held.items()}
+        indices = mx.array(rows)
+        batch = {name: values[indices] for name, values in columns.items()}
         mx.eval(batch)
         return batch
 
@@ -94,8 +94,8 @@ def _batches_of_tokens(lists: list[list[int]], size: int) -> Row:
     batches = fp.pipe(groups, fp.collate(fp.collators.causal(pad_id=0, lengths=lengths)))
     work = f"{len(lists):,} rows of tokens by length, padded, batches of {size}"
     theirs = [partial(_mlx_lm, [(row, 0) for row in lists], size)] if installed("mlx_lm") else None
-    found = against(work, "mlx-lm", ours=lambda: _consume(fp.iterate(batches)), theirs=theirs, rows=len(lists), repeats=15)
-    return Row("memory-tokens", *found, 1.0)
+    compared = against(work, "mlx-lm", ours=lambda: _consume(fp.iterate(batches)), theirs=theirs, rows=len(lists), repeats=15)
+    return Row("memory-tokens", *compared, 1.0)
 
 
 def _mlx_lm(rows: list[tuple[list[int], int]], size: int) -> None:
@@ -106,13 +106,13 @@ def windows(*, small: bool) -> list[Row]:
     """Read an epoch of all windows of 65 tokens, as inputs and labels of 64 tokens."""
     tokens = np.random.default_rng(0).integers(0, 13_000, 2_000 if small else 200_000).astype(np.int32)
     rows = fp.pipe(fp.from_table({"input_ids": [tokens]}), fp.windows(65, stride=1, drop_last=True), fp.load())
-    found = []
+    lines = []
     for size, bar in ((16, _BAR), (64, 0.75)):
         batches = fp.pipe(rows, fp.shuffle(seed=0), fp.batch(size), fp.collate(fp.collators.causal(pad_id=0, length=64)))
         work, count = f"{len(tokens):,} tokens, windows of 65: shuffle, batches of {size}", len(tokens) - 64
         ours, theirs = partial(_consume, batches), partial(_windows_by_hand, tokens, size)
-        found.append(Row("memory-windows", *against(work, "numpy by hand", ours=ours, theirs=[theirs], rows=count), bar))
-    return found
+        lines.append(Row("memory-windows", *against(work, "numpy by hand", ours=ours, theirs=[theirs], rows=count), bar))
+    return lines
 
 
 def _windows_by_hand(tokens: np.ndarray[Any, Any], size: int) -> None:

@@ -36,9 +36,9 @@ def rows(*, small: bool) -> list[Row]:
 
 def _measured(batches: Iterable[dict[str, Any]]) -> tuple[float, int]:
     """Return the share of padding and the number of batch shapes."""
-    real, places, shapes = 0, 0, set[tuple[int, ...]]()
+    real, positions, shapes = 0, 0, set[tuple[int, ...]]()
     for batch in batches:
         mask = batch["attention_mask"]
-        real, places = real + int(mask.sum().item()), places + mask.size
+        real, positions = real + int(mask.sum().item()), positions + mask.size
         shapes.add(mask.shape)
-    return 1 - real / places, len(shapes)
+    return 1 - real / positions, len(shapes)

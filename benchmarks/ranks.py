@@ -23,24 +23,24 @@ _WARM = 3  # uncounted steps; the first step compiles
 
 def rows(*, small: bool) -> list[Row]:
     """Train models of 10 million parameters in two processes with one core each, and in one process with two cores."""
-    found: dict[tuple[str, str], float] = {}
+    times: dict[tuple[str, str], float] = {}
     for _ in range(1 if small else 2):  # alternate, because a busy moment affects all kinds
         for work, steps, kinds in (("language", 5, ("together", "apart", "one")), ("perceptron", 20, ("together", "apart", "one", "sum"))):
             for kind in kinds:
-                found[work, kind] = min(found.get((work, kind), inf), _timed(work, kind, 2 if small else steps))
-    made = []
-    for work, said, bar in (
+                times[work, kind] = min(times.get((work, kind), inf), _timed(work, kind, 2 if small else steps))
+    lines = []
+    for work, title, bar in (
         ("language", f"a language model of 10M parameters, {_TEXTS} x {_LENGTH} tokens", 1.1),
         ("perceptron", f"a perceptron of 10M parameters, {_ROWS} rows", None),
     ):
-        together, apart, one = (found[work, kind] for kind in ("together", "apart", "one"))
+        together, apart, one = (times[work, kind] for kind in ("together", "apart", "one"))
         ours = f"{together * 1000:,.0f} ms a step"
-        ring = f", all_sum alone {found[work, 'sum'] * 1000:,.0f} ms" if (work, "sum") in found else ""
-        made += [
-            Row("ranks", f"{said}, 2 ranks", ours, f"one process, 2 cores {one * 1000:,.0f} ms", together / one, bar, "at most"),
+        ring = f", all_sum alone {times[work, 'sum'] * 1000:,.0f} ms" if (work, "sum") in times else ""
+        lines += [
+            Row("ranks", f"{title}, 2 ranks", ours, f"one process, 2 cores {one * 1000:,.0f} ms", together / one, bar, "at most"),
             Row("ranks", "the same", ours, f"2 that send nothing {apart * 1000:,.0f} ms{ring}", together / apart, bar, "at most"),
         ]
-    return made
+    return lines
 
 
 def _timed(work: str, kind: str, steps: int) -> float:

@@ -23,7 +23,7 @@ _AT_ONCE = 10_000  # rows per batch
 def jsonl(*, small: bool) -> list[Row]:
     """Read 100 MB of JSON Lines with three fields as columns."""
     texts = natural_text(1_000_000 if small else 20_000_000)
-    lines = [json.dumps({"id": place, "text": text, "score": len(text) / 7}) for place, text in enumerate(texts)] * (1 if small else 5)
+    lines = [json.dumps({"id": index, "text": text, "score": len(text) / 7}) for index, text in enumerate(texts)] * (1 if small else 5)
     with TemporaryDirectory() as folder:
         path = Path(folder, "rows.jsonl")
         path.write_text("\n".join(lines) + "\n", "utf-8")
@@ -79,7 +79,7 @@ def _orjson_lines(path: Path) -> None:
 @contextmanager
 def _table(columns: int, kind: str) -> Iterator[Path]:
     drawn = np.random.default_rng(0)
-    table = pa.table({f"c{place}": drawn.normal(size=2000).astype(np.float32) for place in range(columns)})
+    table = pa.table({f"c{index}": drawn.normal(size=2000).astype(np.float32) for index in range(columns)})
     with TemporaryDirectory() as folder:
         path = Path(folder, f"table.{kind}")
         pyarrow.csv.write_csv(table, path) if kind == "csv" else pyarrow.parquet.write_table(table, path)
@@ -87,7 +87,7 @@ def _table(columns: int, kind: str) -> Iterator[Path]:
 
 
 def _named(columns: int) -> list[str]:
-    return [f"c{place}" for place in range(0, columns, columns // 50)]
+    return [f"c{index}" for index in range(0, columns, columns // 50)]
 
 
 def _ours(kind: str, path: Path, columns: int) -> None:

@@ -44,14 +44,15 @@ def rows(*, small: bool) -> list[Row]:
             fp.collate(fp.collators.causal(pad_id=tokenizer.pad_id, packed=True, length=511)),
         )
         read = [(cursor, sum(seen)) for _, cursor in fp.iterate(batches)]
-        chunk, again = max(seen), []
+        chunk, repeated = max(seen), []
         for cursor, before in read[:: len(read) // 10]:
             seen.clear()
             for _ in fp.iterate(batches, fp.Cursor.from_bytes(cursor.to_bytes())):
                 pass
-            again.append(before + sum(seen) - table.num_rows)
-    work = f"continue at {len(again)} places of {table.num_rows:,} CSV rows"
-    return [Row("cursor", work, f"at most {max(again):,} rows again", f"a source chunk: {chunk:,} rows", max(again) / chunk, 1, "at most")]
+            repeated.append(before + sum(seen) - table.num_rows)
+    work = f"continue at {len(repeated)} places of {table.num_rows:,} CSV rows"
+    most = max(repeated)
+    return [Row("cursor", work, f"at most {most:,} rows again", f"a source chunk: {chunk:,} rows", most / chunk, 1, "at most")]
 
 
 def _grown(row: Any) -> bool:

@@ -44,8 +44,8 @@ def rows(*, small: bool) -> list[Row]:
             files = sorted(Path(folder).glob("*.wav"))
             theirs = [partial(_by_hand, files, filters, fft) for fft in (np.fft.rfft, import_module("scipy.fft").rfft)]
         work = f"{count:,} files of 8 kHz: resample, log-mel, batches of {_GROUP}"
-        found = against(work, "soundfile, soxr, librosa's filters", ours=lambda: _consume(batches), theirs=theirs, rows=count)
-        return [Row("sound", *found, _BAR)]
+        compared = against(work, "soundfile, soxr, librosa's filters", ours=lambda: _consume(batches), theirs=theirs, rows=count)
+        return [Row("sound", *compared, _BAR)]
 
 
 def _consume(batches: Any) -> None:
@@ -62,10 +62,10 @@ def _by_hand(files: list[Path], filters: Floats, fft: Callable[..., Any]) -> Non
 
 def _batches(features: Iterator[Floats]) -> Iterator[dict[str, mx.array]]:
     for group in iter(lambda: list(islice(features, _GROUP)), []):
-        lengths = np.array([len(each) for each in group], np.int32)
+        lengths = np.array([len(spectrogram) for spectrogram in group], np.int32)
         padded = np.zeros((len(group), lengths.max(), _MELS), np.float32)
-        for place, each in zip(padded, group, strict=True):
-            place[: len(each)] = each
+        for row, spectrogram in zip(padded, group, strict=True):
+            row[: len(spectrogram)] = spectrogram
         mask = np.arange(lengths.max()) < lengths[:, None]
         yield {"features": mx.array(padded), "lengths": mx.array(lengths), "mask": mx.array(mask.astype(np.int32))}
 

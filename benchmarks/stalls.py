@@ -21,13 +21,13 @@ def rows(*, small: bool) -> list[Row]:
         while True:
             began = perf_counter()
             item = next(items, None)
-            got = perf_counter()
+            received = perf_counter()
             if item is None:
                 break
             state, metrics = step(state, item[0])
             mx.eval(state.params, state.opt, metrics)
             if epoch:
-                waited, trained = waited + got - began, trained + perf_counter() - got
+                waited, trained = waited + received - began, trained + perf_counter() - received
     share = 100 * waited / (waited + trained)
     steps = 2 * state.step // 3
     shown = (f"{waited / steps * 1e6:.0f} us a step", f"the step: {trained / steps * 1e3:.2f} ms")

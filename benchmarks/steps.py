@@ -83,10 +83,10 @@ def _step_alone(model: nn.Module, batch: dict[str, mx.array]) -> Callable[[], No
             now, _ = step(now, batch)
             yield
 
-    made = states()
+    steps = states()
 
     def run() -> None:
-        next(made)
+        next(steps)
         mx.synchronize()
 
     return _warmed(run)

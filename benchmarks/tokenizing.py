@@ -52,7 +52,7 @@ def plain(*, small: bool) -> list[Row]:
     texts = natural_text(2_000_000 if small else 22_000_000)
     size = sum(map(len, texts)) / 1e6
     compared = partial(_compared, "tokens-plain")
-    out = [compared(f"{size:.0f} MB of natural text, {name}", each, texts, 3) for name, each in tokenizers("tokenizers").items()]
+    out = [compared(f"{size:.0f} MB of natural text, {name}", reference, texts, 3) for name, reference in tokenizers("tokenizers").items()]
     out += _tables("tokens-plain", 3, small=small, way="tokenizers")
     hard = hard_texts(400_000 if small else 4_000_000)
     few = {"natural text": texts[: 200 if small else 4000], "texts of 60 characters": short_texts(texts, 200 if small else 16_000)}
@@ -89,41 +89,41 @@ def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, smal
     work = [f"{column}, {name}", f"{column}, in chunks, {name}"]
     bars = [0.7, 0.5 if package == "gigatoken" else 0.7]  # chunks bound the memory
     if not installed(package):
-        return [Row(row, each, "-", f"{package}: not installed", None, bar) for each, bar in zip(work, bars, strict=True)]
+        return [Row(row, line, "-", f"{package}: not installed", None, bar) for line, bar in zip(work, bars, strict=True)]
     stage: Any = fp.tokenize(tokenizer)  # annotated for examples, but also accepts groups
     rows = fp.from_table({"text": texts})
     whole = fp.pipe(rows, fp.batch(len(texts)), fp.load(), stage)  # one column in memory, as in the peer
     chunks = fp.pipe(rows, stage, fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
-    theirs, found = prepare(tokenizer, texts)
-    expected = found()
-    for each, groups in zip(work, (whole, chunks), strict=True):
-        _check_equal(each, [ids for group in groups for ids in group.column("input_ids").to_pylist()], expected)
+    theirs, reference_ids = prepare(tokenizer, texts)
+    expected = reference_ids()
+    for line, groups in zip(work, (whole, chunks), strict=True):
+        _check_equal(line, [ids for group in groups for ids in group.column("input_ids").to_pylist()], expected)
     *mine, other = best([partial(_consume, whole), partial(_consume, chunks), theirs], repeats=7)
     count = sum(map(len, expected))
     peer = f"{package} {count / other / 1e6:.1f}M tokens/s"
     return [
-        Row(row, each, f"{count / time / 1e6:.1f}M tokens/s", peer, other / time, bar)
-        for each, time, bar in zip(work, mine, bars, strict=True)
+        Row(row, line, f"{count / time / 1e6:.1f}M tokens/s", peer, other / time, bar)
+        for line, time, bar in zip(work, mine, bars, strict=True)
     ]
 
 
 def _gigatoken(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], Any], Callable[[], list[list[int]]]]:
-    own = import_module("gigatoken").Tokenizer.from_json(tokenizer.json)
+    peer = import_module("gigatoken").Tokenizer.from_json(tokenizer.json)
     column = import_module("awkward").from_arrow(pa.array(texts, pa.large_string()))
-    return partial(own.encode_batch, column), lambda: own.encode_batch(column).to_list()
+    return partial(peer.encode_batch, column), lambda: peer.encode_batch(column).to_list()
 
 
 def _tokie(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], Any], Callable[[], list[list[int]]]]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "tokenizer.json")
         path.write_text(tokenizer.json, "utf-8")
-        own = import_module("tokie").Tokenizer.from_json(str(path))
+        peer = import_module("tokie").Tokenizer.from_json(str(path))
 
-    def found() -> list[list[int]]:
-        ids, lengths = own.encode_batch_flat(texts, add_special_tokens=True)
+    def ids_as_lists() -> list[list[int]]:
+        ids, lengths = peer.encode_batch_flat(texts, add_special_tokens=True)
         return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
 
-    return partial(own.encode_batch_flat, texts, add_special_tokens=True), found
+    return partial(peer.encode_batch_flat, texts, add_special_tokens=True), ids_as_lists
 
 
 def _pipeline(name: str, tokenizer: fp.Tokenizer, path: Path, texts: Sequence[str]) -> Row:
@@ -175,7 +175,7 @@ def _compared(  # noqa: PLR0913  # the columns of a row
         for some in lists:
             encoded = call(some)
             if read:
-                [each.ids for each in encoded]
+                [encoding.ids for encoding in encoded]
 
     for group, some in zip(groups, lists, strict=True):
         _check_equal(work, group.column("input_ids").to_pylist(), [encoded.ids for encoded in call(some)])
@@ -191,4 +191,4 @@ def _consume(batches: Iterable[Any]) -> None:
 
 def _check_equal(work: str, ours: list[list[int]], theirs: list[list[int]]) -> None:
     if ours != theirs:
-        raise AssertionError(f"{work}: the ids are not the tokenizer's own.")
+        raise AssertionError(f"{work}: the ids differ from the reference tokenizer.")

@@ -26,7 +26,7 @@ _MOST = 3_000  # limit of losses; more losses mean an endless run
 class Constants:
     """Costs measured on this machine: processor seconds per source byte, and sizes in bytes."""
 
-    made: float  # seconds to read, render, tokenize and write a byte
+    prepared: float  # seconds to read, render, tokenize and write a byte
     hashed: float  # seconds to read and hash a byte, as after a restart
     manifest: float  # bytes of the manifest per file
     cursor: float  # bytes of a cursor
@@ -48,7 +48,7 @@ class Outcome:
     """Result of a plan: total seconds, share of repeated work, and number of lost workers."""
 
     seconds: float
-    again: float
+    repeated: float
     losses: int
 
 
@@ -64,31 +64,31 @@ def measure(rows: int = 4000) -> Constants:
         dataset = fp.pipe(texts, fp.template("A story: {text}"), fp.tokenize(tokenizer))
         fp.write(dataset, Path(folder, "warm"), rows_per_file=rows // 8)
         began = process_time()
-        manifest = fp.write(dataset, Path(folder, "made"), rows_per_file=rows // 8)
-        made = (process_time() - began) / source.stat().st_size
+        manifest = fp.write(dataset, Path(folder, "out"), rows_per_file=rows // 8)
+        prepared = (process_time() - began) / source.stat().st_size
         *_, (_, cursor) = fp.iterate(fp.pipe(dataset, fp.batch(8)))
-        size = sum(each.bytes for each in manifest.files)
+        size = sum(file.bytes for file in manifest.files)
         began = process_time()
-        for each in manifest.files:
-            digest(Path(folder, "made", each.name))
+        for file in manifest.files:
+            digest(Path(folder, "out", file.name))
         hashed = (process_time() - began) / size
-        text = Path(folder, "made", "manifest.json").stat().st_size
-        return Constants(made, hashed, text / len(manifest.files), len(cursor.to_bytes()))
+        text = Path(folder, "out", "manifest.json").stat().st_size
+        return Constants(prepared, hashed, text / len(manifest.files), len(cursor.to_bytes()))
 
 
 def by_queue(plan: Plan, *, seed: int) -> Outcome:
     """Simulate workers that take the next file from a queue, as in Ray. A lost worker returns its file to the queue."""
     draw = np.random.default_rng(seed)
-    todo, done, again, losses, now = plan.files, 0, 0.0, 0, 0.0
+    todo, done, repeated, losses, now = plan.files, 0, 0.0, 0, 0.0
     ends = [draw.exponential(plan.lost_after) for _ in range(plan.workers)]
     events: list[tuple[float, int, str]] = [(0.0, worker, "free") for worker in range(plan.workers)]
     heapq.heapify(events)
     waiting: list[int] = []  # idle workers; a lost worker can free a file
     while done < plan.files:
-        now, worker, what = heapq.heappop(events)
-        if what == "back":
+        now, worker, event = heapq.heappop(events)
+        if event == "back":
             ends[worker] = now + draw.exponential(plan.lost_after)
-        elif what == "lost":
+        elif event == "lost":
             losses += 1
             heapq.heappush(events, (now + plan.back_after, worker, "back"))
             todo += 1
@@ -96,7 +96,7 @@ def by_queue(plan: Plan, *, seed: int) -> Outcome:
                 heapq.heappush(events, (now, idle, "free"))
             del waiting[:1]
             continue
-        elif what == "done":
+        elif event == "done":
             done += 1
         if not todo:
             waiting.append(worker)
@@ -105,45 +105,47 @@ def by_queue(plan: Plan, *, seed: int) -> Outcome:
         finished = now + plan.seconds
         if ends[worker] < finished:
             lost = max(now, ends[worker])
-            again += lost - now
+            repeated += lost - now
             heapq.heappush(events, (lost, worker, "lost"))
         else:
             heapq.heappush(events, (finished, worker, "done"))
-    return Outcome(now, again / (plan.files * plan.seconds), losses)
+    return Outcome(now, repeated / (plan.files * plan.seconds), losses)
 
 
 def by_ranks(plan: Plan, *, seed: int) -> Outcome:
     """Simulate ranks with a fixed share of files. After a loss, all ranks stop and continue with the unfinished files."""
-    draw, now, again, losses = np.random.default_rng(seed), 0.0, 0.0, 0
-    left = np.array([len(range(rank, plan.files, plan.workers)) for rank in range(plan.workers)])
+    draw, now, repeated, losses = np.random.default_rng(seed), 0.0, 0.0, 0
+    remaining = np.array([len(range(rank, plan.files, plan.workers)) for rank in range(plan.workers)])
     while losses < _MOST:
         alive = draw.exponential(plan.lost_after / plan.workers)  # until the first loss
-        if alive >= left.max() * plan.seconds:
-            return Outcome(now + left.max() * plan.seconds, again / (plan.files * plan.seconds), losses)
+        if alive >= remaining.max() * plan.seconds:
+            return Outcome(now + remaining.max() * plan.seconds, repeated / (plan.files * plan.seconds), losses)
         whole = int(alive // plan.seconds)
-        again += (alive - whole * plan.seconds) * (left > whole).sum()
-        left = np.maximum(0, left - whole)
+        repeated += (alive - whole * plan.seconds) * (remaining > whole).sum()
+        remaining = np.maximum(0, remaining - whole)
         now, losses = now + alive + plan.back_after, losses + 1
     return Outcome(inf, inf, losses)
 
 
 def main() -> None:
     """Print the costs, and the simulated times for 10 TB of text on 200 machines with 16 cores."""
-    found = measure()
-    print(f"made: {1e-6 / found.made:.1f} MB/s of a core; hashed: {1e-6 / found.hashed:.0f} MB/s; ", end="")
-    print(f"manifest: {found.manifest:.0f} bytes a file; cursor: {found.cursor:.0f} bytes")
+    costs = measure()
+    print(f"preparing: {1e-6 / costs.prepared:.1f} MB/s per core; hashing: {1e-6 / costs.hashed:.0f} MB/s; ", end="")
+    print(f"manifest: {costs.manifest:.0f} bytes per file; cursor: {costs.cursor:.0f} bytes")
     files, workers = int(10e12 / FILE), 200 * 16
     for factor in (1, 100):  # measured work, and 100 times as much, for example a model
-        seconds = factor * found.made * FILE
+        seconds = factor * costs.prepared * FILE
         ideal = -(-files // workers) * seconds
         print(f"{files:,} files of {seconds:.0f} s on {workers:,} cores: {ideal / 60:.0f} min without losses")
         for days in (1000, 100, 10, 1):
             plan = Plan(files, workers, seconds, days * 24 * HOURS, 120.0)
             for name, simulate in (("queue", by_queue), ("ranks", by_ranks)):
                 seen = [simulate(plan, seed=seed) for seed in range(3)]
-                slowest = max(each.seconds for each in seen)
-                again, losses = sum(each.again for each in seen) / 3, sum(each.losses for each in seen) / 3
-                print(f"  a core lost every {days:>4} days, {name}: {slowest / ideal:.2f}x, {100 * again:.2f} % again, {losses:.0f} losses")
+                slowest = max(outcome.seconds for outcome in seen)
+                repeated, losses = sum(outcome.repeated for outcome in seen) / 3, sum(outcome.losses for outcome in seen) / 3
+                print(
+                    f"  a core lost every {days:>4} days, {name}: {slowest / ideal:.2f}x, {100 * repeated:.2f} % again, {losses:.0f} losses"
+                )
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def rows(*, small: bool) -> list[Row]:
     """Write 200 MB with two processes, compared with datasets; write with Ray; and continue a killed run."""
     size = 4_000_000 if small else 200_000_000
     texts = natural_text(min(size, 20_000_000))
-    lines = [json.dumps({"title": f"Line {place}", "text": text}) for place, text in enumerate(texts)]
+    lines = [json.dumps({"title": f"Line {index}", "text": text}) for index, text in enumerate(texts)]
     with TemporaryDirectory() as folder:
         path, tokenizer = Path(folder, "rows.jsonl"), Path(folder, "tokenizer")
         with path.open("w", encoding="utf-8") as file:

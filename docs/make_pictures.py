@@ -1,7 +1,7 @@
-"""Draw the pictures of README.md and of the site into docs/pictures, as SVG: what `explain` says, the benchmarks, and a report.
+"""Draw the pictures of README.md and of the site as SVG files in docs/pictures: a pipeline in `explain`, the benchmarks, and a report.
 
-Run `python docs/make_pictures.py` after a change of the pipeline on docs/index.md, of what `explain` says of it, or of the table of
-benchmarks; a test fails until then. `python docs/make_pictures.py report` also trains a model, for the picture of a report.
+Run `python docs/make_pictures.py` after a change of the pipeline on docs/index.md, of the output of `explain`, or of the table of
+benchmarks; a test fails until then. `python docs/make_pictures.py report` also trains a model and draws a report.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from mlxfp.support.html import STYLE, Html, element, joined
 ROOT = Path(__file__).parent.parent
 PICTURES = Path(__file__).with_name("pictures")
 WIDTH, MARGIN, CHART = 860, 24, 390
-PHONE = 350  # fits the narrowest screens, without scrolling
+PHONE = 350  # fits the narrowest screens without scrolling
 COLORS = dict(re.findall(r"--(c\d):(#\w+)", STYLE))
 INK = """
 .ground{fill:#fff;stroke:#d4d8de}.ink,text{fill:#1b1f24;color:#1b1f24}.muted{fill:#57606a}.line{stroke:#d4d8de}.number{fill:#2460a8}
@@ -34,7 +34,7 @@ text{font:13px system-ui,sans-serif}.code{font:13px ui-monospace,Menlo,monospace
 
 
 def main() -> None:
-    """Write the pictures; that of a report only if it is asked for."""
+    """Write the pictures. The argument `report` adds the picture of a report."""
     PICTURES.mkdir(exist_ok=True)
     (PICTURES / "explain.svg").write_text(explain_picture(landing_facts()), "utf-8")
     (PICTURES / "benchmarks.svg").write_text(benchmarks_picture((ROOT / "benchmarks/README.md").read_text("utf-8")), "utf-8")
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def landing_facts() -> list[PartFacts]:
-    """Return what `explain` says of the pipeline on docs/index.md: the first two blocks of code run in an empty folder."""
+    """Return the output of `explain` for the pipeline on docs/index.md. Runs the first two code blocks of the page in an empty folder."""
     text = Path(__file__).with_name("index.md").read_text("utf-8")
     hidden, shown = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
     names: dict[str, fp.Dataset[object]] = {}
@@ -60,29 +60,29 @@ def landing_facts() -> list[PartFacts]:
 
 
 def explain_picture(parts: Iterable[PartFacts]) -> str:
-    """Draw what `explain` says: a line at each part, and what comes out of it."""
+    """Draw the output of `explain`: for each part, the name and a description of the output."""
     drawn, y = [], MARGIN
-    for each in parts:
-        about = re.sub(r"; (encoded|not) by .*", "", each.about)  # says which packages are installed
-        lines = [*(("code bold", line) for line in wrap(each.part, 98)), *(("muted small", line) for line in wrap(about, 128))]
+    for part in parts:
+        about = re.sub(r"; (encoded|not) by .*", "", part.about)  # depends on the installed packages
+        lines = [*(("code bold", line) for line in wrap(part.part, 98)), *(("muted small", line) for line in wrap(about, 128))]
         height = 8 + 18 * len(lines)
         drawn.append(element("rect", x=MARGIN, y=y, width=4, height=height, rx=2, fill=COLORS["c0"]))
-        drawn += [_text(line, MARGIN + 16, y + 17 + 18 * place, kind) for place, (kind, line) in enumerate(lines)]
+        drawn += [_text(line, MARGIN + 16, y + 17 + 18 * index, kind) for index, (kind, line) in enumerate(lines)]
         y += height + 8
     return _picture("What explain says of a pipeline", y + MARGIN - 8, drawn)
 
 
 def benchmarks_picture(page: str) -> str:
-    """Draw how many times as fast as another library mlxfp is, from the table on the page: of each work and library, the lowest number."""
-    found = speeds(page)
-    y, left, top, least = MARGIN + 28, 172, max(found.values()), min(1.0, *found.values())
+    """Draw the speed of mlxfp relative to other libraries, from the table on the page."""
+    ratios = speeds(page)
+    y, left, top, least = MARGIN + 28, 172, max(ratios.values()), min(1.0, *ratios.values())
     scale = (PHONE - left - 56) / log2(top / least)
     one = left - log2(least) * scale
     drawn = [_text("times as fast as the other library (logarithmic)", MARGIN / 2, MARGIN, "muted small")]
-    for (work, peer), ratio in found.items():
+    for (work, peer), ratio in ratios.items():
         lines = wrap(peer, 24)
         drawn.append(_text(work, MARGIN / 2, y, "bold"))
-        drawn += [_text(line, MARGIN / 2, y + 15 * place, "muted small") for place, line in enumerate(lines, 1)]
+        drawn += [_text(line, MARGIN / 2, y + 15 * index, "muted small") for index, line in enumerate(lines, 1)]
         end = one + log2(ratio) * scale
         bar = {"x": round(min(one, end), 1), "width": round(abs(end - one), 1), "y": y - 8, "height": 18, "rx": 2}
         drawn.append(element("rect", **bar, fill=COLORS["c0" if ratio >= 1 else "c1"]))
@@ -94,19 +94,19 @@ def benchmarks_picture(page: str) -> str:
 
 
 def speeds(page: str) -> dict[tuple[str, str], float]:
-    """Read the lines that compare the speed of the same work with another library: the lowest ratio of each work and library."""
-    found: dict[tuple[str, str], float] = {}
+    """Return the lowest ratio for each pair of benchmark and library, from all table lines that compare speeds."""
+    ratios: dict[tuple[str, str], float] = {}
     for line in page.partition("<!-- written by")[2].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         peer = re.match(r"(.*?) [\d,.]+M?(?: \w+/s|,|$)", cells[3]) if len(cells) == 7 and "/s" in cells[2] else None
         if peer and cells[4] != "-" and not cells[1].endswith(": fill"):
             key = (cells[0], peer[1])
-            found[key] = min(found.get(key, float("inf")), float(cells[4]))
-    return found
+            ratios[key] = min(ratios.get(key, float("inf")), float(cells[4]))
+    return ratios
 
 
 def report_picture(page: str) -> str:
-    """Draw the score, its table and the first chart of each part of a report."""
+    """Draw the score, the score table and the first chart of each section of a report."""
     main = ET.fromstring(re.search(r"<main>.*</main>", page, re.DOTALL)[0])  # noqa: S314  # our own report
     title, about, score = main.find("h1"), main.find("p"), main.find("section")
     drawn = [_text(_plain(title), MARGIN, MARGIN + 18, "title"), _text(_plain(about), MARGIN, MARGIN + 42, "muted")]
@@ -114,32 +114,32 @@ def report_picture(page: str) -> str:
     drawn.append(_text(big.text or "", MARGIN, MARGIN + 90, "big number"))
     drawn.append(_text((big.tail or "").strip() or _plain(rest), MARGIN + 135, MARGIN + 90, "ink"))
     y = MARGIN + 122
-    for place, row in enumerate(score.find("table").iter("tr")):
+    for index, row in enumerate(score.find("table").iter("tr")):
         for column, cell in enumerate(row):
             x, anchor = (MARGIN, "start") if not column else (170 + 170 * column, "end")
-            drawn.append(_text(_plain(cell), x, y, "bold small" if not place else "", text_anchor=anchor))
+            drawn.append(_text(_plain(cell), x, y, "bold small" if not index else "", text_anchor=anchor))
         y += 24
     figures = [figure for section in main.iter("section") if (figure := section.find(".//figure")) is not None]
-    for place, figure in enumerate(figures[:4]):
-        drawn += _chart(figure, MARGIN + place % 2 * (CHART + 20), y + place // 2 * 300)
+    for index, figure in enumerate(figures[:4]):
+        drawn += _chart(figure, MARGIN + index % 2 * (CHART + 20), y + index // 2 * 300)
     return _picture("The first parts of the report of a run", y + (len(figures[:4]) + 1) // 2 * 300, drawn)
 
 
 def _chart(figure: ET.Element, x: int, y: int) -> Iterator[Html]:
-    """Yield a chart of a report, its title and its legend."""
+    """Yield the elements of a chart: title, drawing and legend."""
     drawn, scale = figure.find("svg"), CHART / 400
-    inner = Html("".join(_svg(each) for each in drawn))
+    inner = Html("".join(_svg(child) for child in drawn))
     yield _text(_plain(figure.find("figcaption")), x, y + 14, "bold small")
     yield element("g", inner, class_="chart ink", transform=f"translate({x} {y + 20}) scale({scale:.3f})")
-    place = x
+    offset = x
     for key in figure.iter("span"):
         color, width = COLORS[re.search(r"--(c\d)", key.find("i").get("style"))[1]], 30 + 7 * len(_plain(key))
-        if place + width > x + CHART:
-            yield _text("…", place, y + 268, "small")
+        if offset + width > x + CHART:
+            yield _text("…", offset, y + 268, "small")
             return
-        yield element("rect", x=place, y=y + 262, width=12, height=4, fill=color)
-        yield _text(_plain(key), place + 17, y + 268, "small")
-        place += width
+        yield element("rect", x=offset, y=y + 262, width=12, height=4, fill=color)
+        yield _text(_plain(key), offset + 17, y + 268, "small")
+        offset += width
 
 
 def _svg(node: ET.Element) -> str:

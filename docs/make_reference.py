@@ -1,6 +1,6 @@
-"""Write docs/reference.md from the docstrings: every public name, its signature and its first sentence.
+"""Write docs/reference.md from the docstrings: every public name, with signature and first sentence.
 
-Run `python docs/make_reference.py` after a change of a public name or of the first line of its docstring; a test fails until then.
+Run `python docs/make_reference.py` after a change of a public name or of the first line of a docstring; a test fails until then.
 """
 
 import inspect
@@ -20,7 +20,7 @@ SHELVES = {
 
 
 def reference() -> str:
-    """Return the whole page."""
+    """Return the text of the page."""
     lines = [
         "# Reference",
         "",
@@ -32,7 +32,7 @@ def reference() -> str:
 
 
 def shelves() -> Iterator[tuple[str, str, dict[str, object]]]:
-    """Yield every section of the page: its title, what it is about, and its public names with their values."""
+    """Yield title, description and public names with values for every section of the page."""
     homes = {name: home for name in fp.__all__ if (home := getattr(getattr(fp, name), "__module__", None))}
     for title, rooms in SHELVES.items():
         yield title, "", {f"fp.{name}": getattr(fp, name) for name in sorted(homes, key=str.casefold) if homes[name].startswith(rooms)}
@@ -42,7 +42,7 @@ def shelves() -> Iterator[tuple[str, str, dict[str, object]]]:
 
 
 def members(module: ModuleType) -> list[str]:
-    """List the names in a family."""
+    """Return the sorted public names of a family."""
     return sorted(module.__all__, key=str.casefold)
 
 
@@ -54,7 +54,7 @@ def _entry(name: str, value: object) -> str:
 
 
 def call_arguments(signature: inspect.Signature) -> Iterator[str]:
-    """Yield the arguments without their types, with `/` after those by place alone and `*` before those by name alone."""
+    """Yield the arguments of a signature without types, with `/` after positional-only arguments and `*` before keyword-only arguments."""
     before = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for parameter in signature.parameters.values():
         if before is parameter.POSITIONAL_ONLY and parameter.kind is not before:
@@ -69,7 +69,7 @@ def call_arguments(signature: inspect.Signature) -> Iterator[str]:
 
 
 def first_line(value: object) -> str:
-    """Return the first sentence of a docstring; a type alias shows its type."""
+    """Return the first line of a docstring. For a type alias, return the type."""
     if isinstance(value, GenericAlias):
         return f"The type `{value!r}`."
     return (inspect.getdoc(value) or "").partition("\n")[0]

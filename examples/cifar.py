@@ -1,11 +1,11 @@
-"""Tell photographs apart: a residual convolutional network, trained on a folder of JPEG files.
+"""Classify photographs with a residual convolutional network, trained on a folder of JPEG files.
 
     python examples/cifar.py --data cifar10
 
-The folder holds a folder of JPEG files for each class. Without --data, the files are synthetic (see synthetic.py). A fifth of the files,
-stratified by class, is kept for the test; nothing is chosen by it, and it is looked at once, after training. The loader and the training
-step are also timed alone, in pictures a second. On 300 photographs of CIFAR-10, 30 of each class, the accuracy on 60 of them is 0.32 for
-seed 0: guessing gives 0.1, and the whole data set has 50,000.
+The folder contains a folder of JPEG files per class. Without --data, the files are synthetic (see synthetic.py). A fifth of the files,
+stratified by class, is the test set. The test set is used once, after training. The loader and the training step are also timed
+separately, in images per second. With 300 photographs of CIFAR-10, 30 per class, the accuracy on 60 test files is 0.32 for seed 0.
+Guessing gives 0.1, and the whole data set has 50,000 photographs.
 """
 
 import argparse
@@ -18,24 +18,24 @@ from typing import Any
 
 import mlxfp as fp
 
-fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
+fp.runtime.use_fast_blas()  # before the import of MLX: matrix products on Linux without a GPU become 20 times faster
 
 import mlx.core as mx
 from synthetic import write_photographs
 
 SIDE = 32
-SIZE = 32  # pictures in a batch
-TIMED = 30  # batches
+SIZE = 32  # images per batch
+TIMED = 30  # timed batches
 
 
 def main() -> None:
-    """Train, and print the accuracy on the files that were kept for the test."""
+    """Train, and print the accuracy on the test files."""
     options = _options()
     with TemporaryDirectory() as folder:
         path = options.data or Path(folder)
         if options.data is None:
             write_photographs(path, count=600, seed=0)
-            print("No --data given: using 600 synthetic pictures instead of CIFAR-10 (see synthetic.py).\n")
+            print("No --data given: using 600 synthetic images instead of CIFAR-10 (see synthetic.py).\n")
         run(path, options.seed, options.epochs)
 
 
@@ -63,17 +63,17 @@ def run(path: Path, seed: int, epochs: int) -> None:
 
     end = fp.last(fp.pipe(fp.fit(step, start, batches, epochs=epochs), fp.observers.progress()))
     accuracy = fp.evaluate(model, measure)(end.state, held_out)["accuracy"]
-    print(f"seed {seed}: test accuracy {accuracy:.3f} on {fp.length(test)} pictures of {classes} classes, {end.step} steps")
+    print(f"seed {seed}: test accuracy {accuracy:.3f} on {fp.length(test)} images of {classes} classes, {end.step} steps")
 
-    again = fp.pipe(train, fp.repeat(None), varied, fp.batch(SIZE), collate)
-    loaded = rate(islice(again, TIMED + 1))
-    held = next(iter(again))
-    trained = rate(_trained(step, end.state, held))
-    print(f"loader alone: {loaded:,.0f} pictures/s in one thread; training step alone: {trained:,.0f} pictures/s")
+    repeated = fp.pipe(train, fp.repeat(None), varied, fp.batch(SIZE), collate)
+    loaded = rate(islice(repeated, TIMED + 1))
+    batch = next(iter(repeated))
+    trained = rate(_trained(step, end.state, batch))
+    print(f"loader alone: {loaded:,.0f} images/s in one thread; training step alone: {trained:,.0f} images/s")
 
 
 def rate(batches: Iterable[Any]) -> float:
-    """Return how many pictures come in a second, after the first batch."""
+    """Return the number of images per second, without the first batch."""
     batches = iter(batches)
     next(batches)
     began = time.perf_counter()
@@ -93,15 +93,15 @@ def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
 
 
 def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
-    """Measure the accuracy on a batch."""
+    """Return the accuracy on a batch, as a sum and a count."""
     return {"accuracy": fp.metrics.accuracy(model(batch["images"]), batch["labels"])}
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a folder with a folder of JPEG files for each class")
-    parser.add_argument("--seed", type=int, default=0, help="of the split, the weights and the order (default 0)")
-    parser.add_argument("--epochs", type=int, default=30, help="passes over the training pictures (default 30)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split, the weights and the order (default 0)")
+    parser.add_argument("--epochs", type=int, default=30, help="passes over the training images (default 30)")
     return parser.parse_args()
 
 

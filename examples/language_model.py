@@ -1,11 +1,11 @@
-"""Train a small causal language model on a text file, and generate more text.
+"""Train a small causal language model on a text file, and generate text.
 
     python examples/language_model.py --data tinyshakespeare/input.txt
 
-The model and a byte-level BPE tokenizer are trained on the first nine tenths of the lines; the rest is for validation. The text becomes
-one stream of tokens, cut into windows, and the labels are the inputs shifted by one. The validation loss is in nats per character rather
-than per token, so that it can be compared with a baseline, a 5-gram model of characters. On tiny Shakespeare the losses are 1.487 and
-1.684, after 7 minutes of processor time. Without --data, the text is that of Python's `help()`.
+The model and a byte-level BPE tokenizer are trained on the first nine tenths of the lines. The rest is for validation. The text is a
+stream of tokens, cut into windows. The labels are the inputs shifted by one token. The validation loss is in nats per character instead
+of nats per token, for comparison with a 5-gram model of characters. On tiny Shakespeare, the loss is 1.487 after 7 minutes of processor
+time, and the loss of the 5-gram model is 1.684. Without --data, the text is the output of Python's `help()`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 
 import mlxfp as fp
 
-fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
+fp.runtime.use_fast_blas()  # before the import of MLX: matrix products on Linux without a GPU become 20 times faster
 
 import mlx.core as mx
 from baselines import five_grams
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def run(path: Path, seed: int, steps: int) -> None:
-    """Train; print the validation loss, that of the 5-gram baseline, and a sample of generated text."""
+    """Train, and print the validation loss, the loss of the 5-gram model, and a sample of generated text."""
     lines = fp.pipe(fp.read_text(path), fp.load())
     first = (fp.length(lines) or 0) * 9 // 10
     train, valid = fp.pipe(lines, fp.take(first)), fp.pipe(lines, fp.skip(first))
@@ -77,7 +77,7 @@ def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
 
 
 def measure(tokenizer: fp.Tokenizer) -> Callable[[Any, dict[str, Any]], dict[str, tuple[mx.array, mx.array]]]:
-    """Make the metric: the loss divided by the number of characters that the tokens decode to."""
+    """Return a metric: the loss divided by the number of characters of the decoded tokens."""
     characters = mx.array([len(tokenizer.decode([token])) for token in range(tokenizer.vocab_size)])
 
     def measured(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
@@ -91,8 +91,8 @@ def measure(tokenizer: fp.Tokenizer) -> Callable[[Any, dict[str, Any]], dict[str
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a text file")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights, the order and the sample (default 0)")
-    parser.add_argument("--steps", type=int, default=3000, help="updates (default 3000)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights, the order and the sample (default 0)")
+    parser.add_argument("--steps", type=int, default=3000, help="training steps (default 3000)")
     return parser.parse_args()
 
 

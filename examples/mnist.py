@@ -1,10 +1,10 @@
-"""Classify handwritten digits: a small convolutional network, trained on batches of images that are made from NumPy arrays.
+"""Classify handwritten digits with a small convolutional network, trained on batches of NumPy images.
 
     python examples/mnist.py --data mnist
 
-The folder holds t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz, the 10,000 test images of MNIST. Without --data, the digits are
-synthetic (see synthetic.py). A fifth of the images, stratified by digit, is held out for validation. On MNIST the accuracy is 0.983 to
-0.986 for the seeds 0 to 2, after 20 seconds of processor time each.
+The folder contains t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz, the 10,000 test images of MNIST. Without --data, the digits
+are synthetic (see synthetic.py). A fifth of the images, stratified by digit, is for validation. On MNIST, the accuracy is 0.983 to 0.986
+for the seeds 0 to 2, after 20 seconds of processor time per seed.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 import mlxfp as fp
 
-fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
+fp.runtime.use_fast_blas()  # before the import of MLX: matrix products on Linux without a GPU become 20 times faster
 
 import mlx.core as mx
 import numpy as np
@@ -26,7 +26,7 @@ from synthetic import write_digits
 
 
 def main() -> None:
-    """Train, and print the accuracy on the held-out images."""
+    """Train, and print the accuracy on the validation images."""
     options = _options()
     with TemporaryDirectory() as folder:
         path = options.data or Path(folder)
@@ -45,7 +45,7 @@ def run(images: np.ndarray, labels: np.ndarray, seed: int, epochs: int) -> None:
     batches = fp.pipe(train, fp.shuffle(seed=seed), fp.batch(64, drop_last=True), collate, fp.prefetch(2))
     held_out = fp.pipe(valid, fp.batch(200), collate)
 
-    mx.random.seed(seed)  # the layers of MLX draw their weights from its global generator
+    mx.random.seed(seed)  # MLX layers draw initial weights from the global generator
     model = network()
     steps = epochs * (fp.length(batches) or 0)
     optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(4e-3, steps=steps, warmup=steps // 20))
@@ -63,7 +63,7 @@ def run(images: np.ndarray, labels: np.ndarray, seed: int, epochs: int) -> None:
 
 
 def network() -> nn.Module:
-    """Make two convolutions, each followed by max pooling, and a linear layer: float[B, 28, 28, 1] to float[B, 10]."""
+    """Return a network float[B, 28, 28, 1] to float[B, 10]: two convolutions, each followed by max pooling, and a linear layer."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.relu,
@@ -83,12 +83,12 @@ def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
 
 
 def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
-    """Measure the accuracy on a batch."""
+    """Return the accuracy on a batch, as a sum and a count."""
     return {"accuracy": fp.metrics.accuracy(model(batch["images"]), batch["labels"])}
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read a file in MNIST's IDX format: the number of axes, the length of each, then the bytes."""
+    """Read a file in MNIST's IDX format: the number of axes, the length of each axis, and the bytes."""
     data = gzip.decompress(path.read_bytes())
     axes = data[3]
     return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(np.frombuffer(data, ">i4", axes, 4))
@@ -97,7 +97,7 @@ def read_idx(path: Path) -> np.ndarray:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a folder with the images and labels of MNIST's test set")
-    parser.add_argument("--seed", type=int, default=0, help="of the split, the weights and the order (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split, the weights and the order (default 0)")
     parser.add_argument("--epochs", type=int, default=8, help="passes over the training images (default 8)")
     return parser.parse_args()
 

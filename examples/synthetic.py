@@ -1,6 +1,6 @@
-"""Synthetic data in the file formats of well-known data sets, so that the examples run without downloading them.
+"""Synthetic data in the file formats of well-known data sets. The examples run on synthetic data without a download.
 
-The same seed writes the same file. Accuracies on these files say nothing about the real data: a digit is seven segments plus noise, a
+The same seed writes the same file. Accuracies on synthetic files say nothing about the real data. A digit is seven segments plus noise, a
 review is a template filled with a few words, and both are easy to learn.
 """
 
@@ -14,7 +14,7 @@ _SURNAMES = ("Abbott", "Baker", "Carter", "Dahl", "Fox", "Hansen", "Ivanov", "Ke
 _MEN = ("Albert", "Charles", "Edward", "Frank", "George", "Henry", "James", "John", "Karl", "Patrick", "Thomas", "William")
 _WOMEN = ("Alice", "Anna", "Bertha", "Emma", "Florence", "Ida", "Kate", "Margaret", "Mary", "Ruth")
 _SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcfgd")
-_PLACES = {  # rows and columns of each segment in a field of 17 by 11 pixels, with `g` in the middle
+_PLACES = {  # rows and columns of each segment in a field of 17 by 11 pixels; `g` is the middle segment
     "a": (0, 3, 0, 11),
     "b": (0, 10, 8, 11),
     "c": (7, 17, 8, 11),
@@ -38,9 +38,9 @@ _REVIEWS = (
 def write_passengers(path: Path, *, count: int, seed: int) -> None:
     """Write a CSV file of `count` passengers, with the columns of Kaggle's Titanic file.
 
-    Passengers are independent. Class, sex and age are drawn first, then family, fare, cabin and port given these. Survival is a Bernoulli
-    draw whose log-odds depend on sex, class, age and family size, with the signs of the real data, so that there is a signal to learn and
-    noise that no model can predict. Ages, cabins and ports are missing about as often as in the real file.
+    Passengers are independent. Class, sex and age are drawn first, and family, fare, cabin and port depend on class, sex and age. Survival
+    is a Bernoulli draw with log-odds from sex, class, age and family size. The signs are those of the real data. Ages, cabins and ports are
+    missing about as often as in the real file.
     """
     rng = np.random.default_rng(seed)
     passengers = [_passenger(number, rng) for number in range(1, count + 1)]
@@ -51,7 +51,7 @@ def write_passengers(path: Path, *, count: int, seed: int) -> None:
 
 
 def write_photographs(folder: Path, *, count: int, seed: int) -> None:
-    """Write `count` JPEG files of 32 by 32 pixels in class folders: coloured shapes, each with noise on a colour of its own."""
+    """Write `count` JPEG files of 32 by 32 pixels in class folders: coloured shapes with noise on a background of another colour."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def write_photographs(folder: Path, *, count: int, seed: int) -> None:
 
 
 def write_digits(folder: Path, *, count: int, seed: int) -> None:
-    """Write `count` grey images of 28 by 28 pixels and their labels, with the format and the file names of MNIST's test set."""
+    """Write `count` grey images of 28 by 28 pixels and the labels, with the format and the file names of MNIST's test set."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(10, size=count).astype(np.uint8)
     images = np.stack([_digit(label, rng) for label in labels.tolist()])
@@ -72,7 +72,7 @@ def write_digits(folder: Path, *, count: int, seed: int) -> None:
 
 
 def write_reviews(folder: Path, *, count: int, seed: int) -> None:
-    """Write train.tsv, dev.tsv and test.tsv in the format of SST-2: a review, a tab, and its label, 1 for praise."""
+    """Write train.tsv, dev.tsv and test.tsv in the format of SST-2: a review, a tab, and the label, 1 for praise."""
     rng = np.random.default_rng(seed)
     for name, rows in (("train", count), ("dev", count // 4), ("test", count // 4)):
         (folder / f"{name}.tsv").write_text("".join(_review(rng) for _ in range(rows)), encoding="utf-8")
@@ -105,7 +105,7 @@ def _passenger(number: int, rng: np.random.Generator) -> dict[str, object]:
 
 
 def _photograph(name: str, rng: np.random.Generator) -> np.ndarray:
-    """Draw a shape somewhere on a picture, uint8[32, 32, 3]."""
+    """Draw a shape at a random position of an image, uint8[32, 32, 3]."""
     rows, columns = np.mgrid[:32, :32] - rng.integers(11, 21, 2)[:, None, None]
     radius = rng.integers(6, 11)
     far = np.maximum(abs(rows), abs(columns))

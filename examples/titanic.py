@@ -1,12 +1,12 @@
-"""Predict who survived the Titanic: rows of a CSV file become sentences, and a small encoder is trained on them.
+"""Predict the survivors of the Titanic: rows of a CSV file become sentences, and a small encoder is trained on the sentences.
 
     python examples/titanic.py --data titanic/train.csv --model modernbert --seeds 5
 
-Without --data, the passenger list is synthetic and has the same columns (see synthetic.py). For each seed, a fifth of the passengers is
-held out, and the tokenizer is trained on the others only. The accuracy is printed with those of two baselines: the "sex rule" (women
-survive, men do not), and TF-IDF with logistic regression on the same sentences, if scikit-learn is installed
-(`pip install "mlxfp[kaggle]"`). On Kaggle's file the means over five seeds are 0.810, 0.778 and 0.800; with 179 held-out passengers, the
-difference between the first and the last is not significant.
+Without --data, the passenger list is synthetic with the same columns (see synthetic.py). For each seed, a fifth of the passengers is for
+validation, and the tokenizer is trained only on the other passengers. The output compares the accuracy with two baselines: the "sex
+rule" (women survive, men do not), and logistic regression on the TF-IDF of the same sentences, if scikit-learn is installed
+(`pip install "mlxfp[kaggle]"`). On Kaggle's file, the mean accuracies over five seeds are 0.810 for the model, 0.778 for the sex rule and
+0.800 for logistic regression. With 179 validation passengers, the difference between model and logistic regression is not significant.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 
 import mlxfp as fp
 
-fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
+fp.runtime.use_fast_blas()  # before the import of MLX: matrix products on Linux without a GPU become 20 times faster
 
 import mlx.core as mx
 from baselines import linear_model
@@ -29,7 +29,7 @@ SENTENCE = "{Title}, {Sex}, {Age}, class {Pclass}, {Family} in the family, paid 
 
 
 def main() -> None:
-    """Train once for each seed and print the accuracies."""
+    """Train once per seed and print the accuracies."""
     options = _options()
     with TemporaryDirectory() as folder:
         path = options.data or Path(folder) / "passengers.csv"
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
-    """Train on four fifths of the passengers; return the accuracies of the model and of the baselines on the others."""
+    """Train on four fifths of the passengers, and return the accuracies of the model and of the baselines on the rest."""
     passengers = fp.pipe(fp.read_csv(path), fp.map(describe), fp.template(SENTENCE, missing="unknown"), fp.load())
     train, valid = fp.pipe(passengers, fp.split([0.8, 0.2], seed=seed, stratify="Survived"))
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
@@ -73,7 +73,7 @@ def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
 
 
 def describe(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn a passenger's columns into words that many passengers share: a title for the name, ranges for numbers."""
+    """Turn the columns of a passenger into words shared by many passengers: a title for the name, ranges for numbers."""
     age, fare = row["Age"], row["Fare"]
     return {
         "Survived": row["Survived"],
@@ -100,7 +100,7 @@ def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
 
 
 def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
-    """Measure the accuracy on a batch."""
+    """Return the accuracy on a batch, as a sum and a count."""
     return {"accuracy": fp.metrics.accuracy(logits(model, batch), batch["labels"])}
 
 
@@ -108,7 +108,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a train.csv with the columns of Kaggle's Titanic competition")
     parser.add_argument("--model", choices=("encoder", "modernbert"), default="encoder", help="the architecture (default encoder)")
-    parser.add_argument("--seeds", type=int, default=1, help="how many runs, each with its own split (default 1)")
+    parser.add_argument("--seeds", type=int, default=1, help="number of runs with different splits (default 1)")
     parser.add_argument("--epochs", type=int, default=10, help="passes over the training passengers (default 10)")
     return parser.parse_args()
 

@@ -270,6 +270,10 @@ class Scale:
 """
 
 
+def _inside(scale):
+    return lambda row: {**scale.apply(row)}
+
+
 def _user_class(number):
     names = {"__name__": "user"}
     exec(compile(_USER_CLASS.format(number), "/home/user/scale.py", "exec"), names)
@@ -281,7 +285,7 @@ def _user_class(number):
     [
         lambda kind: kind().apply,
         lambda kind: kind(),
-        lambda kind: (lambda scale: lambda row: scale.apply(row))(kind()),
+        lambda kind: _inside(kind()),
         lambda kind: kind.shift,
     ],
 )

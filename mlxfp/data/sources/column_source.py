@@ -145,7 +145,7 @@ def reading(kind: str, path: str) -> Iterator[None]:
     """Convert Arrow's errors to `DataError`. Errors of the operating system, such as a missing permission, are unchanged."""
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = " ".join(str(error).split())

@@ -17,6 +17,7 @@ from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types
 from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.partitions import stated
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
+from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.checks import explain_call
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; otherwise Arrow reads whole columns of a row group
@@ -65,7 +66,7 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: D
 def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
     """Return schema, number of row groups and number of rows."""
     with reading("Parquet", file.path), _open_parquet(file.path) as opened:
-        return opened.schema_arrow, opened.num_row_groups, opened.metadata.num_rows
+        return with_text_names(opened.schema_arrow), opened.num_row_groups, opened.metadata.num_rows
 
 
 @frozen(repr=False)

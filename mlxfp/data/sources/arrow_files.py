@@ -16,7 +16,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import SourceTraits
 from mlxfp.data.manifests import has_hash
 from mlxfp.data.sources.column_source import ColumnSource, reading
-from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.files import Paths, check_unchanged
 from mlxfp.data.sources.partitions import fit
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.data.sources.row_chunks import ERROR
@@ -202,10 +202,11 @@ def _fitted(batch: RecordBatch, schema: Schema, file: FileStamp) -> RecordBatch:
 
 
 def _checked(file: FileStamp, batch: RecordBatch) -> RecordBatch:
-    """Return a batch after a check of the file's hash, or of all values if the hash is unknown.
+    """Return a batch after a check of the file's time and hash, or of all values if the hash is unknown.
 
     A damaged offset or index would read outside the file.
     """
+    check_unchanged(file)
     if file.hash is None:
         batch.validate(full=True)
     elif not has_hash(file.path, file.size, file.modified, file.hash):

@@ -147,6 +147,19 @@ def look_up(path: Path) -> FileStamp:
     return FileStamp(str(path), status.st_size, status.st_mtime_ns)
 
 
+def check_unchanged(file: FileStamp) -> None:
+    """Raise `DataError` if a local file was replaced, overwritten or truncated after reading began."""
+    if is_remote(file.path):
+        return
+    with suppress(FileNotFoundError):  # The rows of a removed file were read from its open handle.
+        now = look_up(Path(file.path))
+        if now.version != file.version:
+            raise DataError(
+                f"A file has changed during reading: it had {file.size:,} bytes, now {now.size:,}, in {file.path}. Rows of old and new "
+                "content may be mixed. Let the other program finish, then read again."
+            )
+
+
 @frozen(repr=False)
 class FileSource(Source):
     """Base class of sources that read files of one format in order. Positions are made by `place`."""

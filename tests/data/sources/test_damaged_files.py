@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from mlxfp.core.describing import length
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
@@ -17,6 +19,7 @@ from mlxfp.data.running.caching import cache
 from mlxfp.data.running.writing import write
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.in_memory import from_table
+from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.support.errors import DataError
 from tests.support.damage import run_child
 
@@ -179,3 +182,84 @@ def unlucky(row) -> dict[str, str]:
     if row["text"] == "text 2500" and not os.environ.get("LUCKY"):
         raise RuntimeError("no luck")
     return row
+
+
+def test_written_parquet_files_have_page_checksums_and_a_changed_number_is_an_error(tmp_path: Path):
+    write(from_table(pa.table({"x": pa.array([123456789, 7])})), tmp_path, format="parquet")
+    (path,) = tmp_path.glob("*.parquet")
+    content = path.read_bytes()
+    at = content.index(np.int64(123456789).tobytes())
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    with pytest.raises(DataError, match="part-00000"):
+        list(read_parquet(path))
+
+
+def test_a_footer_with_another_number_of_rows_is_an_error(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": list(range(1000))}), path, compression="none")
+    content = bytearray(path.read_bytes())
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    number = bytes([0xD0, 0x0F])  # 1,000 as a zigzag varint
+    locations = [at for at in range(begin, len(content)) if content[at : at + 2] == number]
+    assert len(locations) >= 2
+    for changed in (locations[:1], locations[-1:], locations):
+        copy = bytearray(content)
+        for at in changed:
+            copy[at] = 0xD2
+        path.write_bytes(copy)
+        with pytest.raises(DataError, match=r"a\.parquet"):
+            rows_and_length(path)
+
+
+def rows_and_length(path: Path) -> None:
+    dataset = read_parquet(path)
+    assert length(dataset) == len(list(dataset))
+
+
+def test_text_in_a_parquet_file_that_is_not_utf8_is_an_error(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": ["abcdefgh"]}), path, compression="none", use_dictionary=False, write_statistics=False)
+    replace(path, b"abcdefgh", b"abcd\xfffgh")
+    with pytest.raises(DataError, match=r"a\.parquet"):
+        list(read_parquet(path))
+
+
+def test_damaged_parquet_files_give_equal_rows_or_an_error(tmp_path: Path):
+    """300 drawn changes of files with and without page checksums. Without checksums, the rows may differ."""
+    run_child(
+        """
+        import random, sys
+        from pathlib import Path
+        import pyarrow as pa, pyarrow.parquet as pq
+        import mlxfp as fp
+        from tests.support.damage import damaged
+
+        folder, chance = Path(sys.argv[1]), random.Random(0)
+        table = pa.table({
+            "text": [f"text {i}" if i % 5 else None for i in range(300)],
+            "ids": pa.array([list(range(i % 4)) for i in range(300)], pa.list_(pa.int32())),
+            "kind": pa.array([str(i % 3) for i in range(300)]).dictionary_encode(),
+            "pair": [{"a": i, "b": str(i)} for i in range(300)],
+        })
+        rows = fp.from_table(table)
+        pq.write_table(table, folder / "plain.parquet", row_group_size=100)
+        fp.write(rows, folder / "w", format="parquet")
+        expected = list(rows)
+        for number in range(300):
+            path = chance.choice([folder / "plain.parquet", folder / "w" / "part-00000.parquet"])
+            content = path.read_bytes()
+            path.write_bytes(damaged(content, chance))
+            try:
+                dataset = fp.read_parquet(path)
+                count, read = fp.length(dataset), list(dataset)
+                assert count == len(read)
+                assert path.parent == folder or read == expected
+            except fp.MlxfpError as error:
+                assert str(folder) in str(error), error
+            except Exception as error:
+                raise AssertionError(f"change {number} of {path}") from error
+            finally:
+                path.write_bytes(content)
+        """,
+        tmp_path,
+    )

@@ -1,6 +1,6 @@
-"""Measure, print the table and write it as JSON: `python -m benchmarks [NAME ...]`. Each name runs in a process of its own.
+"""Run the benchmarks, print the table and write the results as JSON: `python -m benchmarks [NAME ...]`.
 
-If a name fails, its line of the table says so, and the others still run.
+Every benchmark runs in a fresh process. After an error, the table shows the reason and the other benchmarks still run.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import attrs
 
 from benchmarks.measuring import Row
 
-WORKS = {  # name: the function of a module that returns rows of the table
+WORKS = {  # benchmark name: function that returns rows of the table
     "import": "startup.rows",
     "loop-overhead": "run_loop.rows",
     "tokens-bpe": "tokenizing.bpe",
@@ -57,12 +57,12 @@ _PEERS = (
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", *_PEERS)
 _README = Path(__file__).with_name("README.md")
 _BEGIN, _END = "<!-- written by python -m benchmarks --write -->", "<!-- end -->"
-_LIMIT = 3600  # seconds for one name
+_LIMIT = 3600  # seconds per benchmark
 _MEASURE = "import sys; from benchmarks.__main__ import measure; measure(*sys.argv[1:])"
 
 
 def main() -> None:
-    """Measure the given names; the exit code is 0 if every bar is met."""
+    """Run the given benchmarks. The exit code is 0 if every bar is met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *WORKS], help=f"some of: {', '.join(WORKS)} (default: all)")
     parser.add_argument("--small", action="store_true", help="use little data, only to test that everything runs; the numbers mean nothing")
@@ -90,17 +90,17 @@ def main() -> None:
 
 
 def measure(name: str, file: str, small: str) -> None:
-    """Measure in this process, and write the rows to a file as JSON."""
+    """Run a benchmark in this process and write the rows to a JSON file."""
     from mlxfp.runtime import use_fast_blas
 
-    use_fast_blas()  # before MLX is imported
+    use_fast_blas()  # must run before the import of MLX
     module, function = WORKS[name].split(".")
     rows = getattr(import_module(f"benchmarks.{module}"), function)(small=bool(small))
     Path(file).write_text(json.dumps([attrs.asdict(row) for row in rows]), "utf-8")
 
 
 def _measured(name: str, *, small: bool) -> list[Row]:
-    """Measure in a fresh process, so that packages, threads and memory of one benchmark do not affect another."""
+    """Run a benchmark in a fresh process, separate from packages, threads and memory of other benchmarks."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "rows.json")
         command = [sys.executable, "-c", _MEASURE, name, str(file), "small" if small else ""]
@@ -125,7 +125,7 @@ def _line(row: Row) -> str:
 
 
 def _machine() -> list[str]:
-    """Describe the machine and the versions, from a fresh process like the measurements."""
+    """Return lines about the machine and the package versions, as seen by a fresh process."""
     code = "from mlxfp.runtime import report, use_fast_blas; use_fast_blas(); print(report())"
     backend = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     return [
@@ -136,7 +136,7 @@ def _machine() -> list[str]:
 
 
 def _named(line: str) -> str:
-    """Shorten the path of a library in a line of the report to its file name."""
+    """Shorten a library path in a line of the runtime report to the file name."""
     name, value = line.split(maxsplit=1)
     return f"{name} {Path(value).name}"
 
@@ -157,7 +157,7 @@ def _version(name: str) -> str:
 
 
 def _write(machine: list[str], rows: list[Row]) -> None:
-    """Write the table between the two markers on the page."""
+    """Replace the table between the two markers in README.md."""
     before, _, rest = _README.read_text("utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
     table = "\n".join([*machine, "", _HEAD, *map(_line, rows)])

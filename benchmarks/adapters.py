@@ -1,4 +1,4 @@
-"""lora: a step of our loop on a Llama of mlx-lm with LoRA, against mlx-lm's own trainer, on the same conversations."""
+"""lora: a training step with LoRA on a Llama of mlx-lm, compared with the trainer of mlx-lm on the same conversations."""
 
 from contextlib import redirect_stdout
 from functools import partial
@@ -19,7 +19,7 @@ _SIZE, _LENGTH, _VOCABULARY = 8, 256, 2048
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Train with the same batches in both, then with packed rows in ours and the trainer's own batches in theirs."""
+    """Train both with equal batches, then mlxfp with packed rows and mlx-lm with padded batches."""
     steps = 4 if small else 50
     work = [f"a LoRA step on a Llama of mlx-lm, {_SIZE} rows of one length", "the same, counted tokens of packed conversations"]
     if not installed("mlx_lm"):
@@ -27,7 +27,7 @@ def rows(*, small: bool) -> list[Row]:
     drawn = np.random.default_rng(0)
     lengths = np.clip(drawn.lognormal(np.log(60), 0.7, 2000), 8, _LENGTH).astype(int)
     chats = [drawn.integers(1, _VOCABULARY, length).tolist() for length in lengths]
-    equal = [drawn.integers(1, _VOCABULARY, 128).tolist() for _ in range(_SIZE * 10)]  # the trainer pads to a multiple of 32, and one
+    equal = [drawn.integers(1, _VOCABULARY, 128).tolist() for _ in range(_SIZE * 10)]  # mlx-lm pads rows to a multiple of 32, plus 1
     same = best([partial(_ours, equal, steps, 128, packed=False), partial(_theirs, equal, steps)], repeats=2 if small else 5)
     packed = best([partial(_ours, chats, steps, _LENGTH, packed=True), partial(_theirs, chats, steps)], repeats=2 if small else 5)
     counted = _count(chats, steps), _theirs(chats, steps)
@@ -48,7 +48,7 @@ def _llama() -> Any:
 
 
 class _Documents:
-    """What a model of mlx-lm takes for a cache: it keeps nothing, and its mask separates the documents of packed rows."""
+    """Substitute for the KV cache of mlx-lm models. The mask separates the documents of packed rows, and no keys are stored."""
 
     offset = 0
 
@@ -68,7 +68,6 @@ def _loss(model: Any, batch: dict[str, mx.array]) -> tuple[mx.array, mx.array]:
 
 
 def _ours(chats: list[list[int]], steps: int, length: int, *, packed: bool) -> None:
-    """Train."""
     model, optimizer = _llama(), fp.optimizers.adamw(1e-4)
     step, start = fp.train_step(model, _loss, optimizer), fp.train_state(model, optimizer)
     fp.last(fp.fit(step, start, _batches(chats, length, packed=packed), steps=steps, log_every=steps))
@@ -77,17 +76,17 @@ def _ours(chats: list[list[int]], steps: int, length: int, *, packed: bool) -> N
 def _batches(chats: list[list[int]], length: int, *, packed: bool) -> fp.Dataset[Any]:
     rows = fp.pipe(fp.from_table({"input_ids": chats}), fp.repeat(None), fp.shuffle(seed=0, buffer=500))
     rows = fp.pipe(rows, fp.pack(length + 1)) if packed else rows
-    size = max(1, _SIZE * 96 // length) if packed else _SIZE  # packed rows have no padding, so fewer hold as many tokens
+    size = max(1, _SIZE * 96 // length) if packed else _SIZE  # packed rows have no padding, hence fewer rows per batch
     return fp.pipe(rows, fp.batch(size), fp.collate(fp.collators.causal(pad_id=0, packed=packed, length=length)))
 
 
 def _count(chats: list[list[int]], steps: int) -> int:
-    """Return how many tokens our steps predict in packed rows."""
+    """Return the number of tokens predicted by the steps of mlxfp on packed rows."""
     return sum(int((batch["labels"] >= 0).sum()) for batch in islice(_batches(chats, _LENGTH, packed=True), steps))
 
 
 def _theirs(chats: list[list[int]], steps: int) -> int:
-    """Do the same with mlx-lm's trainer."""
+    """Train with mlx-lm and return the number of predicted tokens."""
     trainer, counted = import_module("mlx_lm.tuner.trainer"), list[int]()
 
     class Callback(trainer.TrainingCallback):  # type: ignore[name-defined,misc]  # mlx-lm has no types
@@ -104,4 +103,4 @@ def _theirs(chats: list[list[int]], steps: int) -> int:
         )
         data = [(chat, 0) for chat in chats]
         trainer.train(_llama(), fp.optimizers.adamw(1e-4), data, args=arguments, training_callback=Callback())
-    return counted[-1] - steps * _SIZE  # it also counts the first padding of each row
+    return counted[-1] - steps * _SIZE  # mlx-lm also counts one padding token per row

@@ -1,8 +1,8 @@
 """cached-epoch: from tokens in a memory-mapped file to shuffled, padded batches of 32 as MLX arrays.
 
-Each library reads ids and offsets from a memory-mapped file, as ours does; a row is a slice of it. mlx-data keeps rows itself, so it gets
-them before the clock starts. The fastest way to use a library counts: a dataset that returns one row or a list of rows, with threads or
-without.
+All libraries read ids and offsets from a memory-mapped file, and slice a row out of the ids. mlx-data stores rows itself, therefore its
+buffer is filled before the measurement. Each library is measured with single rows, with lists of rows, with threads and without, as far
+as supported. The fastest variant counts.
 """
 
 import tempfile
@@ -25,14 +25,14 @@ _BAR_OF = {"mlx-data": 1.5, "torch DataLoader": 3.3, "grain": 25.0}
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Measure an epoch against every library that is installed."""
+    """Measure an epoch against every installed library."""
     count = 2000 if small else 100_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kept = _Kept.write(folder, count)
         lists = pa.ListArray.from_arrays(pa.array(kept.offsets, pa.int32()), pa.array(np.asarray(kept.ids)))
         cached = fp.pipe(fp.from_table(pa.table({"input_ids": lists, "label": kept.labels})), fp.cache(folder))
-        fp.length(cached)  # writes the file
+        fp.length(cached)  # writes the cache file
         batches = fp.pipe(cached, fp.shuffle(seed=0), fp.batch(32), fp.collate(fp.collators.text(pad_id=0, label="label")))
         work = f"{count:,} kept rows: shuffle, padding, batches of 32"
         ours = partial(_consume, batches)
@@ -44,7 +44,7 @@ def rows(*, small: bool) -> list[Row]:
 
 @frozen
 class _Kept:
-    """Rows of tokens in a memory-mapped file; a dataset for torch and grain."""
+    """Token rows in a memory-mapped file, as a dataset for torch and grain."""
 
     ids: Any
     offsets: Any
@@ -55,7 +55,7 @@ class _Kept:
         ids, offsets = token_rows(count, median=45, spread=0.5, longest=128)
         for name, array in (("ids", ids), ("offsets", offsets), ("labels", np.arange(count) % 2)):
             np.save(folder / name, array)
-        # plain arrays over the mapped memory, because slicing a np.memmap takes four times as long
+        # Plain arrays over the mapped memory: slicing a np.memmap takes four times as long.
         return cls(*(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ("ids", "offsets", "labels")))
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ def _mlx_data_buffer(kept: _Kept) -> Any:
 
 @frozen
 class _MlxData:
-    """An iterable that passes over rows with mlx-data."""
+    """Iterable over the batches of an mlx-data buffer."""
 
     buffer: Any
     threads: int

@@ -1,4 +1,4 @@
-"""Models and batches for `step` and `stall`: the example's encoder, and a deep narrow one."""
+"""Models and batches for `step` and `stall`: the encoder of examples/titanic.py, and a deep narrow encoder."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from benchmarks.inputs import SENTENCE, passengers
 
 
 def example_batches(count: int) -> tuple[fp.Dataset[Any], int]:
-    """Make the batches of examples/titanic.py; return them and the size of the vocabulary."""
+    """Return the batches of examples/titanic.py and the vocabulary size."""
     train = fp.pipe(fp.from_table(passengers(count)), fp.template(SENTENCE), fp.load())
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
     collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="survived", pad_multiple=32))
@@ -19,13 +19,13 @@ def example_batches(count: int) -> tuple[fp.Dataset[Any], int]:
 
 
 def example_encoder(vocab_size: int) -> nn.Module:
-    """Make the model of examples/titanic.py."""
+    """Return the model of examples/titanic.py."""
     config = fp.models.EncoderConfig(vocab_size=vocab_size, hidden_size=64, num_hidden_layers=2, hidden_dropout_prob=0.1)
     return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
 
 
 def deep_encoder(vocab_size: int) -> nn.Module:
-    """Make a model of more than 200 small arrays."""
+    """Return a model with more than 200 small arrays."""
     config = fp.models.EncoderConfig(vocab_size=vocab_size, hidden_size=32, num_hidden_layers=17, hidden_dropout_prob=0.0)
     return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
 

@@ -1,4 +1,4 @@
-"""first-epoch: from a CSV file to padded batches of 32 as MLX arrays, against datasets and torch's DataLoader."""
+"""first-epoch: from a CSV file to padded batches of 32 as MLX arrays, compared with datasets and torch's DataLoader."""
 
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from benchmarks.measuring import Row, against, installed
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Read rows, render them as sentences, tokenize, shuffle, and pad batches of 32."""
+    """Read rows, render sentences, tokenize, shuffle, and pad batches of 32."""
     count = 2000 if small else 40_000
     with passenger_file(count) as (path, tokenizer):
         theirs = [partial(_datasets_epoch, path, path.with_name("tokenizer.json"))] if installed("datasets", "torch") else None
@@ -28,7 +28,7 @@ def rows(*, small: bool) -> list[Row]:
 
 @contextmanager
 def passenger_file(count: int) -> Iterator[tuple[Path, fp.Tokenizer]]:
-    """Write a passenger list as CSV, and train a tokenizer on its sentences, which is saved next to it."""
+    """Write a passenger list as CSV and a tokenizer, trained on the sentences, into the same folder."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         pyarrow.csv.write_csv(passengers(count), path)
@@ -38,7 +38,7 @@ def passenger_file(count: int) -> Iterator[tuple[Path, fp.Tokenizer]]:
 
 
 def epoch(path: Path, tokenizer: fp.Tokenizer) -> fp.Dataset[Any]:
-    """Return the batches of the file."""
+    """Return the dataset of padded batches for a passenger file."""
     return fp.pipe(
         fp.read_csv(path),
         fp.template(SENTENCE),
@@ -50,13 +50,13 @@ def epoch(path: Path, tokenizer: fp.Tokenizer) -> fp.Dataset[Any]:
 
 
 def consume(batches: fp.Dataset[Any]) -> None:
-    """Iterate over all of them."""
+    """Iterate over all batches."""
     for _ in batches:
         pass
 
 
 def _datasets_epoch(path: Path, tokenizer_file: Path) -> None:
-    """Map a template and a tokenizer over the rows with datasets, then batch them with a DataLoader whose collator pads."""
+    """Map template and tokenizer with datasets, then batch with a DataLoader and a padding collator."""
     import datasets
     import tokenizers
     import torch

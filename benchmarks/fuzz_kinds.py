@@ -1,4 +1,4 @@
-"""The tokenizers of `fuzz_tokens`: transparent ones, which show each split that they make; trained ones; and real ones."""
+"""Tokenizers for `fuzz_tokens`: transparent tokenizers, which show every split of a text, trained tokenizers and real tokenizers."""
 
 import json as jsons
 import random
@@ -14,7 +14,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from benchmarks.inputs import data_folder, natural_text, tokenizers
 from mlxfp.text.tokenizers.configuration import MARK
 
-PARTNERS = ("a", "A", " ", "1", ".", "'")  # one of each class that splitters know, to put others next to
+PARTNERS = ("a", "A", " ", "1", ".", "'")  # a character of each class known to pre-tokenizers
 Json = dict[str, Any]
 
 _SEEN = tuple(map(chr, range(33, 127)))
@@ -46,7 +46,7 @@ def _spaced(**options: bool) -> Any:
     return pre_tokenizers.ByteLevel(**options)
 
 
-# For each kind its model, normalizer and pre-tokenizer. SentencePiece's BPE is trained with a splitter that it does not have afterwards.
+# Model, normalizer and pre-tokenizer of each kind. The BPE of SentencePiece needs a pre-tokenizer only for training.
 _PARTS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
     "GPT-2": lambda: (models.BPE(), None, _spaced(add_prefix_space=False)),
     "RoBERTa with a space in front": lambda: (models.BPE(), None, _spaced(add_prefix_space=True)),
@@ -82,7 +82,7 @@ KINDS = tuple(_PARTS)
 
 
 def _plain(kind: str) -> Json:
-    """Return the JSON of a kind, without a vocabulary."""
+    """Return the JSON of a tokenizer of this kind, without vocabulary."""
     model, normalizer, splitter = _PARTS[kind]()
     built = hf.Tokenizer(model)
     if normalizer is not None:
@@ -94,10 +94,10 @@ def _plain(kind: str) -> Json:
 
 
 def transparent(kind: str, letters: Iterable[str]) -> str:
-    """Make a tokenizer of a kind whose ids show every split of a text.
+    """Return the JSON of a tokenizer with ids that show every split of a text.
 
-    Each character is a token. BPE and Unigram also have a token for each pair of a partner and a character, in front of it and behind it:
-    a text has this token where the two are not split. WordPiece writes a character within a word otherwise than at its beginning.
+    Each character is a token. BPE and Unigram also have a token for each pair of a partner character and another character, in both orders.
+    A pair token in the ids means no split between both characters. WordPiece marks characters inside a word with "##".
     """
     data = _plain(kind)
     own = hf.Tokenizer.from_str(jsons.dumps(data))
@@ -134,7 +134,7 @@ def _joins(text: str) -> list[tuple[str, str]]:
 
 @cache
 def _letters() -> dict[int, str]:
-    """Return how byte-level vocabularies write each byte."""
+    """Return the character of each byte in byte-level vocabularies."""
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
     seen = {byte: split(chr(byte))[0][0] for byte in range(128)}
     for code in (*range(0x80, 0x800), *range(0x800, 0x10000, 0x40), *range(0x10000, 0x110000, 0x10000)):
@@ -148,7 +148,7 @@ def _byte_level(text: str) -> str:
 
 
 def training_lines() -> list[str]:
-    """Return lines of wikitext-2 and paragraphs of Shakespeare; synthetic text without them."""
+    """Return lines of wikitext-2 and paragraphs of Shakespeare, or synthetic text if the files are missing."""
     folder = data_folder()
     if folder is None:
         return natural_text(1_000_000)
@@ -158,7 +158,7 @@ def training_lines() -> list[str]:
 
 
 def trained(kind: str, size: int) -> str:
-    """Train a tokenizer of a kind, with added tokens that look at the text around them."""
+    """Train a tokenizer of this kind, with added tokens that depend on the surrounding text, and return the JSON."""
     model, normalizer, splitter = _PARTS[kind]()
     built = hf.Tokenizer(model)
     if normalizer is not None:
@@ -192,7 +192,7 @@ def trained(kind: str, size: int) -> str:
 
 
 def subjects(kinds: Collection[str], folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names and JSON of the real tokenizers, and of two trained ones of each kind, which are kept in a folder."""
+    """Yield name and JSON of the real tokenizers and of two trained tokenizers per kind. Trained tokenizers are cached in the folder."""
     yield from ((name, tokenizer.json) for name, tokenizer in tokenizers().items())
     folder.mkdir(exist_ok=True)
     for kind, size in product(kinds, (2000, 16_000)):

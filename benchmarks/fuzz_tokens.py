@@ -1,10 +1,10 @@
-"""Find out which characters each engine may encode: `python -m benchmarks.fuzz_tokens [--texts N] [--write]`.
+"""Find the characters that each engine may encode: `python -m benchmarks.fuzz_tokens [--texts N] [--write]`.
 
-An engine is cleared for a character in a kind of tokenizer if it gave the ids of the `tokenizers` package for every text in which the
-character was tried, in two ways. First, each assigned character stands next to letters, digits, punctuation and white space, in texts for
-tokenizers that show each split. Then random texts of the characters that are left are encoded with real and trained tokenizers. A text
-with other ids is made as short as possible, and what it holds is cleared no more; if that is ASCII that can be seen, the engine is not
-used for this kind at all. The state is kept in a file: start it again to go on with other texts.
+An engine is cleared for a character and a kind of tokenizer if the ids equal those of the `tokenizers` package in all tests. The first
+test puts each assigned character next to letters, digits, punctuation and white space, and uses tokenizers that show every split. The
+second test encodes random texts of the remaining characters with real and trained tokenizers. A text with different ids is shortened as
+far as possible, and its characters are no longer cleared. If the text contains only visible ASCII, the engine is refused for this kind.
+Results are stored in a file. Start the program again to continue with other texts.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from mlxfp.text.tokenizers.configuration import read_configuration
 _CLEARED = Path(__file__).parents[1] / "mlxfp/text/engines/cleared.json"
 _REPORT = Path(__file__).with_suffix(".md")
 _AT_ONCE = 20_000
-_SWEPT = 8000  # characters in the vocabulary of one transparent tokenizer
-# Where a character stands: in the first text behind each partner, in others in front of it.
+_SWEPT = 8000  # characters in the vocabulary of a transparent tokenizer
+# Contexts of a character. In the first text, the character follows each partner character; in other texts it precedes the partner.
 _SIGHTS = ("{c}a{c} {c}1{c}.{c}'{c}\n{c}A{c}{c}", "x{c}'s  {c}  {c}b", "{c}a {c}1", "{c}A {c}.", "{c} {c}'ll{c}\r\n{c}\t")
-_TRIED = (range(0x10000), range(0x1D400, 0x1D800), range(0x1F000, 0x1FB00), range(0x20000, 0x31350))  # no historic scripts
-_IDEOGRAPHS = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x31350))  # of these, each 32nd
+_TRIED = (range(0x10000), range(0x1D400, 0x1D800), range(0x1F000, 0x1FB00), range(0x20000, 0x31350))  # without historic scripts
+_IDEOGRAPHS = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x31350))  # only every 32nd character is tested
 _HARD = (
     *(
         "'s",
@@ -99,11 +99,11 @@ _HARD = (
         "[UNK]",
     ),
 )
-_SEEN = frozenset([*map(chr, range(32, 127)), *"\t\r\n"])  # without these, hardly a text passes
+_SEEN = frozenset([*map(chr, range(32, 127)), *"\t\r\n"])  # almost no text works without these characters
 
 
 def main() -> None:
-    """Go on with the campaign; write the cleared ranges and the report if asked to."""
+    """Continue the campaign, and write the cleared ranges and the report with --write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", nargs="+", choices=[kind.name for kind in ENGINES], help="only these (default: all)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="only these kinds of tokenizers (default: all)")
@@ -132,11 +132,11 @@ def main() -> None:
 
 
 class RefusedError(Exception):
-    """An engine gives other ids for visible ASCII."""
+    """Different ids for visible ASCII."""
 
 
 def sweep_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str]) -> Iterator[str]:
-    """Try every assigned character in every kind of tokenizer that was not swept yet."""
+    """Test every assigned character in every untested kind of tokenizer. Yield a line per kind."""
     for name in kinds:
         key = kind_of(read_configuration(hf.Tokenizer.from_str(transparent(name, "")).to_str()))
         if key in found["kinds"]:
@@ -157,11 +157,11 @@ def sweep_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str]) -
 
 
 def sweep(engine: EngineKind, name: str) -> tuple[str, int]:
-    """Return the characters for which an engine gives the right ids next to all others, and how many texts were tried."""
+    """Return the ranges of characters with equal ids in all contexts, and the number of tested texts."""
     assigned = [code for code in chain(*_TRIED) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
     chosen = [code for code in assigned if code % 32 == 0 or not any(code in block for block in _IDEOGRAPHS)]
     wrong, tried = set[int](), 0
-    for first in [0, *range(256, len(chosen), _SWEPT)]:  # few at first: many engines err on ASCII
+    for first in [0, *range(256, len(chosen), _SWEPT)]:  # few characters first: many engines fail on ASCII
         some = chosen[first : first + _SWEPT] if first else chosen[:256]
         json = transparent(name, map(chr, some))
         own, built = hf.Tokenizer.from_str(json), engine.build(json)
@@ -188,25 +188,25 @@ def sweep(engine: EngineKind, name: str) -> tuple[str, int]:
 
 
 def _marks_in_order(marks: Sequence[str]) -> list[str]:
-    """Write each combining mark next to one of each class, in both orders: normalizers sort marks by class, as of some version."""
+    """Combine each combining mark with a mark of each class, in both orders. Normalizers sort marks by class, as Unicode defines."""
     classes = {unicodedata.combining(mark): mark for mark in reversed(marks)}
     return ["".join(f"a{mark}{other}a{other}{mark}" for other in classes.values()) for mark in marks]
 
 
 def _alike(code: int) -> range:
-    """Return the characters that one stands for."""
+    """Return the characters represented by a tested character."""
     return range(code, code + (32 if any(code in block for block in _IDEOGRAPHS) else 1))
 
 
 def encode(own: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of the `tokenizers` package, end to end, and how many each text has."""
+    """Return the concatenated ids of the `tokenizers` package and the number of ids per text."""
     encodings = own.encode_batch_fast(texts, add_special_tokens=False)
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
     return np.fromiter(chain.from_iterable(each.ids for each in encodings), np.int64, int(lengths.sum())), lengths
 
 
 def differences(own: Any, engine: Engine, texts: Sequence[str]) -> np.ndarray:
-    """Say to which texts an engine gives other ids than the `tokenizers` package, bool[N]."""
+    """Return True for texts with ids different from the `tokenizers` package, bool[N]."""
     ids, lengths = encode(own, texts)
     theirs, ends = engine.encode(pa.array(texts, pa.string()))
     if np.array_equal(np.diff(ends), lengths) and np.array_equal(ids, theirs):
@@ -223,7 +223,7 @@ def to_codes(ranges: str) -> list[int]:
 
 
 def fuzz_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str], count: int, folder: Path) -> Iterator[str]:
-    """Encode random texts with each tokenizer of a kind that is cleared in part."""
+    """Encode random texts with each tokenizer of a partly cleared kind. Yield a line per tokenizer."""
     for name, json in subjects(kinds, folder):
         key = kind_of(read_configuration(hf.Tokenizer.from_str(json).to_str()))
         entry = found["kinds"].get(key)
@@ -236,7 +236,7 @@ def fuzz_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str], co
 
 
 def fuzz(engine: EngineKind, entry: dict[str, Any], said: dict[str, Any], json: str, count: int) -> str:
-    """Encode random texts; take from the cleared characters those of texts with other ids."""
+    """Encode random texts, and remove the characters of texts with different ids from the cleared characters."""
     own, added = hf.Tokenizer.from_str(json), read_configuration(json).added_tokens
     built = engine.build(json)
     pieces = [piece for piece in spelled_pieces(own) if piece and "\ufffd" not in piece]
@@ -256,10 +256,10 @@ def fuzz(engine: EngineKind, entry: dict[str, Any], said: dict[str, Any], json: 
         texts = compared([draw(rng, letters, pieces) for _ in range(min(count, _AT_ONCE))])
         said["drawn"] += _AT_ONCE
         said["texts"] += len(texts) + 1
-        texts.append("".join(texts[: len(texts) // 4]))  # some engines divide long texts
+        texts.append("".join(texts[: len(texts) // 4]))  # some engines split long texts
         said["characters"] += sum(map(len, texts))
         for text in wrong(texts):
-            if not wrong([text]):  # what it holds was taken out meanwhile
+            if not wrong([text]):  # its characters were removed meanwhile
                 continue
             short = shorten(text, lambda each: bool(wrong([each])))
             said["found"] += 1
@@ -274,8 +274,8 @@ def fuzz(engine: EngineKind, entry: dict[str, Any], said: dict[str, Any], json: 
 
 
 def draw(rng: random.Random, letters: Sequence[str], pieces: Sequence[str]) -> str:
-    """Draw a text: pieces of the vocabulary, neighbouring characters of Unicode, and what tokenizers disagree about."""
-    number = rng.random  # a third of the time of randrange and choice
+    """Draw a text from vocabulary pieces, neighbouring Unicode characters, and strings known to be difficult for tokenizers."""
+    number = rng.random  # three times as fast as randrange and choice
     near = letters[int(number() * len(letters)) :][:64]
     parts = []
     for _ in range(1 + int(11 * number())):
@@ -294,7 +294,7 @@ def draw(rng: random.Random, letters: Sequence[str], pieces: Sequence[str]) -> s
 
 
 def shorten(text: str, wrong: Callable[[str], bool]) -> str:
-    """Leave out parts of a text, ever smaller ones, as long as it is still wrong."""
+    """Remove ever smaller parts of a text while the ids stay different."""
     size = len(text) // 2
     while size:
         place = 0
@@ -309,7 +309,7 @@ def shorten(text: str, wrong: Callable[[str], bool]) -> str:
 
 
 def write(state: dict[str, Any]) -> None:
-    """Write what the package reads, and the report."""
+    """Write the cleared ranges of the package, and the report."""
     trials = {
         name: {
             "versions": {key: found["versions"][key] for key in (name, "tokenizers")},

@@ -1,6 +1,6 @@
-"""images, images-augment: a folder of JPEG files of 500 x 375 pixels to batches of 32 at 224 x 224, as `mx.array`.
+"""images, images-augment: from a folder of JPEG files of 500 x 375 pixels to batches of 32 at 224 x 224, as `mx.array`.
 
-The first is compared with mlx-data, whose resize has the same filter; the second with a pool of threads and Pillow, written by hand.
+`images` is compared with mlx-data, which resizes with the same filter. `images-augment` is compared with Pillow in a thread pool.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ _THREADS = 1, 2, 3, 4
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Decode and resize; mlx-data with the number of threads that is best for it."""
+    """Decode and resize images. mlx-data runs with 1 to 4 threads, and the fastest run counts."""
     with _folder(64 if small else 512) as (folder, count):
         batches = _batches(folder, fp.images.resize((_SIDE, _SIDE)))
         theirs = [partial(_mlx_data, folder, threads) for threads in _THREADS] if installed("mlx.data") else None
@@ -34,7 +34,7 @@ def rows(*, small: bool) -> list[Row]:
 
 
 def augmented(*, small: bool) -> list[Row]:
-    """Decode, crop and resize a random part, flip."""
+    """Decode images, crop and resize a random region, and flip at random."""
     with _folder(64 if small else 512) as (folder, count):
         stages = fp.images.random_resized_crop((_SIDE, _SIDE), seed=0), fp.images.random_flip(seed=0)
         batches = _batches(folder, *stages)
@@ -46,7 +46,7 @@ def augmented(*, small: bool) -> list[Row]:
 
 @contextmanager
 def _folder(count: int) -> Iterator[tuple[Path, int]]:
-    """Make JPEG files that take as many bits as photographs."""
+    """Write JPEG files with about the size of photographs."""
     from PIL import Image
 
     with tempfile.TemporaryDirectory() as name:
@@ -64,7 +64,7 @@ def _batches(folder: Path, *stages: Any) -> fp.Dataset[Any]:
 
 
 def _as_arrays(group: fp.Examples) -> dict[str, mx.array]:
-    return {"image": mx.array(group.column("image").to_numpy_ndarray())}  # uint8, as the peers give them
+    return {"image": mx.array(group.column("image").to_numpy_ndarray())}  # uint8, as in the peers
 
 
 def _consume(dataset: fp.Dataset[Any]) -> None:
@@ -84,7 +84,7 @@ def _mlx_data(folder: Path, threads: int) -> list[np.ndarray[Any, Any]]:
 
 
 def _check_close(theirs: list[np.ndarray[Any, Any]], ours: fp.Dataset[Any]) -> None:
-    """Compare the first batch: a filter without antialiasing differs by 4 on average here."""
+    """Compare the first batch. A filter without antialiasing would differ by 4 on average."""
     first = np.array(next(iter(ours))["image"]).astype(int)
     difference = np.abs(first - theirs[0])
     if difference.mean() > 0.5:
@@ -100,7 +100,7 @@ def _by_hand(folder: Path, threads: int) -> None:
 
 
 def _varied(path: Path, seed: int) -> np.ndarray[Any, Any]:
-    """Do for one file what torchvision does, with Pillow."""
+    """Transform a file with Pillow as torchvision's RandomResizedCrop and RandomHorizontalFlip."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The tables, texts and tokenizers of the benchmarks: real ones from the folder MLXFP_DATA (or ../shared/data), else synthetic ones."""
+"""Tables, texts and tokenizers for the benchmarks: real data from the folder MLXFP_DATA (or ../shared/data), else synthetic data."""
 
 import os
 import sysconfig
@@ -24,13 +24,13 @@ _SYLLABLES = ("ba", "den", "fal", "gor", "ka", "lum", "mi", "no", "pre", "ra", "
 
 
 def data_folder() -> Path | None:
-    """Return the folder of real data, if there is one."""
+    """Return the folder of real data, or None if the folder is missing."""
     folder = Path(os.environ.get("MLXFP_DATA", Path(__file__).parents[2] / "shared/data"))
     return folder if folder.is_dir() else None
 
 
 def passengers(count: int) -> pa.Table:
-    """Make a passenger list with 10 columns. There are half as many ticket numbers as rows."""
+    """Return a passenger list with 10 columns. The number of distinct tickets is half the number of rows."""
     rng = np.random.default_rng(0)
     cabins = [f"{'ABCDEF'[deck]}{number}" for deck, number in zip(rng.integers(0, 6, count), rng.integers(1, 130, count), strict=True)]
     return pa.table(
@@ -50,11 +50,11 @@ def passengers(count: int) -> pa.Table:
 
 
 def natural_text(size: int) -> list[str]:
-    """Make about `size` characters of text in lines, with as many new words as fresh text has.
+    """Return about `size` characters of text in lines, with a natural rate of new words.
 
-    The lines of wikitext-2's validation part are repeated, and each "<unk>", which marks a rare word, is replaced by another word every
-    time, half of them new: 22 MB have 125,000 distinct words among 4.1 million. Without the file, the lines consist of synthetic words
-    whose frequencies fall as they do in English.
+    Repeats the lines of the validation split of wikitext-2. Every "<unk>" (a rare word) is replaced by another word, and half of the
+    replacements are new words: 22 MB have 125,000 distinct words among 4.1 million. Without the file, lines consist of synthetic words with
+    the word frequencies of English.
     """
     rng = np.random.default_rng(0)
     new_words, made = _new_words(), ["unk"]
@@ -83,12 +83,12 @@ def _known_lines(new_words: Iterator[str]) -> list[str]:
     rng = np.random.default_rng(1)
     words = np.array([*(next(new_words) for _ in range(12_000)), "<unk>"])
     rates = 1 / (10.0 + np.arange(len(words)))
-    rates[-1] = 0.06 * rates[:-1].sum()  # as often as in wikitext-2
+    rates[-1] = 0.06 * rates[:-1].sum()  # rate of "<unk>" in wikitext-2
     return [" ".join(rng.choice(words, rng.geometric(0.012), p=rates / rates.sum())) + " ." for _ in range(2500)]
 
 
 def _new_words() -> Iterator[str]:
-    """Yield synthetic words, all different."""
+    """Yield distinct synthetic words."""
     rng, seen = np.random.default_rng(2), set[str]()
     while True:
         name = "".join(_SYLLABLES[place] for place in rng.integers(0, len(_SYLLABLES), rng.integers(2, 6)))
@@ -98,7 +98,7 @@ def _new_words() -> Iterator[str]:
 
 
 def hard_texts(size: int) -> dict[str, list[str]]:
-    """Make texts of about `size` characters each in which words hardly repeat, or are hard to delimit."""
+    """Return texts of about `size` characters with few repeated words or unclear word boundaries."""
     rng = np.random.default_rng(0)
     letters = rng.integers(97, 123, (size // 8, 7)).astype(np.uint8)
     fresh = [" ".join(word.tobytes().decode() for word in part) for part in np.array_split(letters, max(1, size // 400))]
@@ -111,14 +111,14 @@ def hard_texts(size: int) -> dict[str, list[str]]:
 
 
 def short_texts(texts: Iterable[str], count: int, size: int = 60) -> list[str]:
-    """Cut texts at spaces into pieces of at most `size` characters, and return the first `count`."""
+    """Split texts at spaces into pieces of at most `size` characters, and return the first `count` pieces."""
     lines = (line for text in texts for line in wrap(text, size))
     return list(islice(lines, count))
 
 
 @cache
 def tokenizers(engine: Any = "auto") -> dict[str, fp.Tokenizer]:
-    """Return BERT's and GPT-2's tokenizers; without their files, two of the same kinds that are trained here."""
+    """Return the tokenizers of BERT and GPT-2. Without the files, train two tokenizers of the same kinds."""
     folder = data_folder()
     if folder is not None:
         files = {"BERT": folder / "tokenizers/bert-base-uncased", "GPT-2": folder / "tokenizers/gpt2"}
@@ -132,7 +132,7 @@ def tokenizers(engine: Any = "auto") -> dict[str, fp.Tokenizer]:
 
 
 def token_rows(count: int, *, median: float, spread: float, longest: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Make rows of tokens with lognormal lengths: all ids concatenated, int32[N], and the offsets of the rows, int64[count + 1]."""
+    """Return token rows with lognormal lengths: concatenated ids, int32[N], and row offsets, int64[count + 1]."""
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(np.log(median), spread, count), 5, longest).astype(np.int64)
     offsets = np.append(0, np.cumsum(lengths))

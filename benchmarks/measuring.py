@@ -1,4 +1,4 @@
-"""How to measure: alternate several runs of each function in one process, and compare their times."""
+"""Time measurement: run several functions alternately in one process and compare the times."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ Run = Callable[[], Any]
 
 @frozen
 class Row:
-    """A line of the table: the work, our result and that of the other library, the number to judge, and the bar that it should meet.
+    """Line of the results table: work, result of mlxfp, result of the peer, number to judge, and bar.
 
-    The number is the ratio of the two results, or our result if there is no other library; None if nothing could be measured, and `peer`
-    says why. Without a bar, the line is there for what it says.
+    The number is the ratio of both results, or the result of mlxfp without a peer. Without a measurement, the number is None and `peer`
+    gives the reason. A line without a bar is informative only.
     """
 
     id: str
@@ -30,7 +30,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Say whether the bar is met."""
+        """Verdict: met, MISSED, no bar, or not measured."""
         if self.number is None:
             return "not measured"
         if self.bar is None:
@@ -40,10 +40,10 @@ class Row:
 
 
 def best(runs: Sequence[Run], *, repeats: int = 5) -> list[float]:
-    """Run functions in turns, `repeats` times each, and return the shortest time of each in seconds.
+    """Run functions alternately, `repeats` times each, and return the shortest time of each function in seconds.
 
-    Other work on the machine can only add to a time, so the shortest is the best estimate. The functions take turns so that a busy moment
-    affects all of them.
+    The shortest time is the best estimate, because other work on the machine can only add time. Alternation spreads busy moments over all
+    functions.
     """
     times = [float("inf")] * len(runs)
     for _ in range(repeats):
@@ -53,10 +53,10 @@ def best(runs: Sequence[Run], *, repeats: int = 5) -> list[float]:
 
 
 def medians(runs: Sequence[Run], *, repeats: int) -> list[float]:
-    """Run short functions in turns, in the opposite order every other time, and return the median time of each in seconds."""
+    """Run short functions alternately, reversing the order in every second round, and return the median times in seconds."""
     times: list[list[float]] = [[] for _ in runs]
     gc.collect()
-    gc.disable()  # it would slow down some runs and not others
+    gc.disable()  # a collection would slow down single runs
     for turn in range(repeats):
         for place in range(len(runs))[:: 1 if turn % 2 else -1]:
             began = perf_counter()
@@ -67,7 +67,7 @@ def medians(runs: Sequence[Run], *, repeats: int) -> list[float]:
 
 
 def installed(*modules: str) -> bool:
-    """Tell whether other libraries are installed."""
+    """Return True if all given modules can be imported."""
     try:
         for module in modules:
             import_module(module)
@@ -79,7 +79,7 @@ def installed(*modules: str) -> bool:
 def against(  # noqa: PLR0913  # the columns of a row
     work: str, name: str, *, ours: Run, theirs: Sequence[Run] | None, rows: int, repeats: int = 5
 ) -> tuple[str, str, str, float | None]:
-    """Compare rows per second: (work, ours, peer, ratio). The fastest of `theirs`, several ways to use the peer, counts."""
+    """Compare rows per second and return (work, ours, peer, ratio). `theirs` are several ways to use the peer, and the fastest counts."""
     mine, *others = best([ours, *(theirs or ())], repeats=repeats)
     if not others:
         return work, f"{rows / mine:,.0f} rows/s", f"{name}: not installed", None

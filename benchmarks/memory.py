@@ -1,4 +1,4 @@
-"""memory: the peak memory of streaming does not depend on the size of the file."""
+"""memory: the peak memory of streaming must not depend on the file size."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ print(peak() - before, rows)
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Stream 200 MB and 800 MB of JSON Lines through tokenize and batch in fresh processes; compare the peaks above imports."""
+    """Stream 200 MB and 800 MB of JSON Lines through tokenize and batch in fresh processes, and compare the peaks without imports."""
     sizes = (5, 20) if small else (200, 800)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer, files = Path(folder, "tokenizer"), [Path(folder, f"{size}.jsonl") for size in sizes]

@@ -1,8 +1,8 @@
 """memory-arrays, memory-tokens, memory-windows, memory-images: shuffled batches of rows in memory.
 
-Columns of numbers are compared with indexing the arrays by hand, in numpy and in MLX; tokens with the batches of mlx-lm's trainer, which
-sorts Python lists by length and pads to multiples of 32. Windows of tokens and small images are compared with the loaders of mlx-examples:
-transformer_lm indexes a view of all windows, cvae resizes with mlx-data, and cifar flips and crops with it.
+Numeric columns are compared with indexed numpy and MLX arrays. Tokens are compared with the batches of mlx-lm's trainer, which sorts
+Python lists by length and pads to multiples of 32. Windows and small images are compared with the loaders of mlx-examples:
+transformer_lm indexes a view of all windows, cvae resizes with mlx-data, and cifar flips and crops with mlx-data.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ _BAR = 0.9
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Make an epoch of shuffled batches of four tables, each with a label, in several sizes."""
+    """Read an epoch of shuffled batches from four tables with labels, in several batch sizes."""
     count = 2000 if small else 60_000
     rng = np.random.default_rng(0)
     tables: dict[str, np.ndarray[Any, Any]] = {
@@ -81,7 +81,7 @@ _WAYS = {"numpy": _numpy, "MLX": _mlx}
 
 
 def tokens(*, small: bool) -> list[Row]:
-    """Make an epoch of padded batches of rows of tokens in memory, of similar lengths, in the sizes that fine-tuning has."""
+    """Read an epoch of padded batches of similar length, in batch sizes common in fine-tuning."""
     count = 500 if small else 20_000
     ids, offsets = token_rows(count, median=45, spread=0.5, longest=128)
     lists = [ids[first:stop].tolist() for first, stop in pairwise(offsets)]
@@ -103,7 +103,7 @@ def _mlx_lm(rows: list[tuple[list[int], int]], size: int) -> None:
 
 
 def windows(*, small: bool) -> list[Row]:
-    """Make an epoch of all windows of 65 tokens, as inputs and labels of 64."""
+    """Read an epoch of all windows of 65 tokens, as inputs and labels of 64 tokens."""
     tokens = np.random.default_rng(0).integers(0, 13_000, 2_000 if small else 200_000).astype(np.int32)
     rows = fp.pipe(fp.from_table({"input_ids": [tokens]}), fp.windows(65, stride=1, drop_last=True), fp.load())
     found = []
@@ -125,7 +125,7 @@ def _windows_by_hand(tokens: np.ndarray[Any, Any], size: int) -> None:
 
 
 def images(*, small: bool) -> list[Row]:
-    """Make an epoch of grey images of 28 x 28 that are resized to 64 x 64, and of images of 32 x 32 that are flipped and cropped."""
+    """Read an epoch of grey images resized from 28 x 28 to 64 x 64, and an epoch of flipped and cropped images of 32 x 32."""
     rng, count = np.random.default_rng(0), 256 if small else 5_120
     grey, color = (rng.integers(0, 256, (count, *shape), dtype=np.uint8) for shape in ((28, 28, 1), (32, 32, 3)))
     varied = fp.images.random_flip(seed=0), fp.images.random_crop((32, 32), seed=1, padding=4)

@@ -11,11 +11,11 @@ import mlxfp as fp
 from benchmarks.inputs import token_rows
 from benchmarks.measuring import Row, best, installed
 
-_LENGTH, _BINS = 512, 128  # the number of open rows, which is the same for grain as for ours
+_LENGTH, _BINS = 512, 128  # _BINS: number of open rows, equal in grain and mlxfp
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Pack documents with best fit, and by splitting them, into NumPy arrays of full length."""
+    """Pack documents by best fit and by splitting, into NumPy arrays of full length."""
     ids, offsets = token_rows(1000 if small else 20_000, median=150, spread=0.8, longest=_LENGTH)
     return [*_against_grain(ids, offsets, "best_fit", _best_fit), *_against_grain(ids, offsets, "split", _split)]
 
@@ -41,7 +41,7 @@ def _against_grain(ids: Any, offsets: Any, method: Any, packed: Callable[[Any], 
 
 
 def _rows_of(groups: Any) -> int:
-    """Turn each group into three arrays int32[B, 512], as grain's rows are, and count the rows."""
+    """Convert each group to three arrays int32[B, 512], the format of grain, and return the number of rows."""
     count = 0
     for group in groups:
         count += len(group)

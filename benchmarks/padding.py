@@ -1,4 +1,4 @@
-"""padding: the share of padding in batches of wikitext lines, and the number of shapes, for each of which MLX compiles once."""
+"""padding: the share of padding in batches of wikitext lines, and the number of batch shapes. MLX compiles once per shape."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from benchmarks.measuring import Row
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Compare batches by length, and packed rows, with batches in random order that are padded to multiples of 32."""
+    """Compare batches by length and packed rows with batches in random order, padded to multiples of 32."""
     name, tokenizer = next(iter(tokenizers().items()))
     texts = natural_text(1_000_000)[: 300 if small else None]
     lines = fp.pipe(fp.from_table({"text": texts}), fp.tokenize(tokenizer), fp.shuffle(seed=0), fp.load())
@@ -28,14 +28,14 @@ def rows(*, small: bool) -> list[Row]:
     out = []
     for way, (share, shapes) in ways.items():
         shown = (f"{share:.1%}, {shapes} shapes", peer)
-        if way.startswith("packed"):  # 16.7 % is the best that 8 lengths can do with whole lines
+        if way.startswith("packed"):  # with 8 lengths and whole lines, 16.7 % is optimal
             out.append(Row("padding", f"{work}, {way}: percent padding", *shown, share * 100, 4, "at most"))
         out.append(Row("padding", f"{work}, {way}: shapes", *shown, shapes, 8, "at most"))
     return out
 
 
 def _measured(batches: Iterable[dict[str, Any]]) -> tuple[float, int]:
-    """Return the share of padding and the number of shapes."""
+    """Return the share of padding and the number of batch shapes."""
     real, places, shapes = 0, 0, set[tuple[int, ...]]()
     for batch in batches:
         mask = batch["attention_mask"]

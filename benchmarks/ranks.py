@@ -1,4 +1,4 @@
-"""ranks: two processes that train one model, against one process with the same cores and the same batches."""
+"""ranks: two processes train a model, compared with one process with the same cores and batches."""
 
 import json
 import subprocess
@@ -15,16 +15,16 @@ from typing import Any
 from benchmarks.measuring import Row
 from mlxfp.app.cli.ranks import start
 
-_WIDTH, _ROWS = 1792, 256  # of a perceptron of 10 million parameters, and its batch
-_VOCABULARY, _LENGTH, _TEXTS = 8192, 128, 32  # of a language model of 10 million parameters, and its batch
+_WIDTH, _ROWS = 1792, 256  # perceptron of 10 million parameters
+_VOCABULARY, _LENGTH, _TEXTS = 8192, 128, 32  # language model of 10 million parameters
 _RUN = "import sys; from benchmarks.ranks import run; run(*sys.argv[1:])"
-_WARM = 3  # steps that are not counted: the first one compiles
+_WARM = 3  # uncounted steps; the first step compiles
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Train models of 10 million parameters: in two processes of one core each, and in one process of two."""
+    """Train models of 10 million parameters in two processes with one core each, and in one process with two cores."""
     found: dict[tuple[str, str], float] = {}
-    for _ in range(1 if small else 2):  # in turns, as a busy moment affects all of them
+    for _ in range(1 if small else 2):  # alternate, because a busy moment affects all kinds
         for work, steps, kinds in (("language", 5, ("together", "apart", "one")), ("perceptron", 20, ("together", "apart", "one", "sum"))):
             for kind in kinds:
                 found[work, kind] = min(found.get((work, kind), inf), _timed(work, kind, 2 if small else steps))
@@ -44,7 +44,7 @@ def rows(*, small: bool) -> list[Row]:
 
 
 def _timed(work: str, kind: str, steps: int) -> float:
-    """Return the median time of a step in seconds, that of the slower rank."""
+    """Return the median time of a step in seconds, for the slower rank."""
     with TemporaryDirectory() as folder:
         program = [sys.executable, "-c", _RUN, work, kind, str(steps), folder]
         with subprocess.Popen(program) if kind == "one" else start(["-n", "2", "--backend", "ring", "--", *program]) as process:
@@ -52,14 +52,14 @@ def _timed(work: str, kind: str, steps: int) -> float:
         return max(float(file.read_text()) for file in Path(folder).iterdir())
 
 
-# --- in the processes that train
+# --- code of the training processes
 
 
 def run(work: str, kind: str, steps: str, folder: str) -> None:
-    """Train, and write the median time of a step into a folder."""
+    """Train, and write the median step time of this rank into a folder."""
     from mlxfp.runtime import use_fast_blas
 
-    use_fast_blas(threads=2 if kind == "one" else 1)  # before MLX is imported
+    use_fast_blas(threads=2 if kind == "one" else 1)  # must run before the import of MLX
     import mlx.core as mx
 
     import mlxfp as fp
@@ -89,7 +89,7 @@ def _step(model: Any, batch: dict[str, Any], loss: Callable[..., Any], ranks: An
 
 
 def _all_sum(ranks: Any) -> Any:
-    """Add up as many numbers as the model has parameters, and do nothing else."""
+    """Sum as many numbers as the model has parameters across the ranks, without training."""
     import mlx.core as mx
 
     numbers = mx.random.normal((10_000_000,))

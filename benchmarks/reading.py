@@ -1,4 +1,4 @@
-"""jsonl and wide: JSON Lines against polars and orjson, and tables of thousands of columns against polars."""
+"""jsonl and wide: JSON Lines compared with polars and orjson, and tables of thousands of columns compared with polars."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ import mlxfp as fp
 from benchmarks.inputs import natural_text
 from benchmarks.measuring import Row, best, installed
 
-_AT_ONCE = 10_000  # rows of a batch
+_AT_ONCE = 10_000  # rows per batch
 
 
 def jsonl(*, small: bool) -> list[Row]:
-    """Read 100 MB of JSON Lines, three fields a line, as columns."""
+    """Read 100 MB of JSON Lines with three fields as columns."""
     texts = natural_text(1_000_000 if small else 20_000_000)
     lines = [json.dumps({"id": place, "text": text, "score": len(text) / 7}) for place, text in enumerate(texts)] * (1 if small else 5)
     with TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def jsonl(*, small: bool) -> list[Row]:
 
 
 def wide(*, small: bool) -> list[Row]:
-    """Take 50 columns of 8,000, with their schema, and write a sentence of them; then compare with a quarter of the columns."""
+    """Read the schema and 50 of 8,000 columns and render a sentence. Then compare with a quarter of the columns."""
     columns = 400 if small else 8000
     out = []
     for kind in ("csv", "parquet"):

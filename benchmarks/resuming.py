@@ -1,4 +1,4 @@
-"""cursor: how many rows are read again when a run resumes in the middle of a long pipeline. Counted, not timed."""
+"""cursor: the number of rows read again when a run resumes in the middle of a long pipeline. Counted, not timed."""
 
 import tempfile
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from benchmarks.measuring import Row
 
 @frozen(repr=False)
 class _Count(fp.Stage):
-    """Pass chunks on, and record the number of rows of each."""
+    """Stage that returns chunks unchanged and records their row counts."""
 
     seen: list[int]
 
@@ -25,7 +25,7 @@ class _Count(fp.Stage):
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Resume after each tenth of the items of a pipeline of nine parts, and count the rows of the file that each run reads."""
+    """Resume after each tenth of the items of a pipeline with nine parts, and count the file rows read by each run."""
     table = passengers(5000 if small else 100_000)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"

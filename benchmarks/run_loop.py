@@ -19,7 +19,7 @@ class _Identity(fp.Stage):
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Iterate over 200,000 rows in batches of 32, with four identity stages, and a cursor for every batch."""
+    """Iterate over 200,000 rows in batches of 32, with four identity stages and a cursor for every batch."""
     table = fp.from_table({"a": np.arange(200_000), "b": np.arange(200_000)})
     dataset = fp.pipe(table, _Identity(), _Identity(), fp.batch(32), _Identity(), _Identity())
     count = 200_000 // 32

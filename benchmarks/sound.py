@@ -1,6 +1,6 @@
-"""sound: files of speech at 8 kHz to padded batches of log-mel spectrograms at 16 kHz, in two workers.
+"""sound: from speech files at 8 kHz to padded batches of log-mel spectrograms at 16 kHz, with two workers.
 
-The peer is a thread pool by hand: soundfile decodes, soxr resamples, and numpy or scipy transforms each file, with librosa's filters.
+The peer is a thread pool. soundfile decodes, soxr resamples, and numpy or scipy compute spectrograms with the filters of librosa.
 """
 
 import shutil
@@ -27,7 +27,7 @@ _GROUP, _WORKERS, _BAR = 32, 2, 1.1
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Make one epoch of batches of 32."""
+    """Read an epoch of batches of 32."""
     with tempfile.TemporaryDirectory() as folder:
         count = _write(Path(folder), 64 if small else 3000)
         spectrogram = fp.collators.LogMel(_RATE, size=_SIZE, hop=_HOP, mels=_MELS)
@@ -80,7 +80,7 @@ def _features(file: Path, *, filters: Floats, window: Floats, fft: Callable[...,
 
 
 def _write(folder: Path, count: int) -> int:
-    """Put so many files into a folder: copies of recorded digits, or tones in noise."""
+    """Write `count` files into a folder: copies of recorded digits, or tones in noise."""
     real = data_folder()
     recorded = sorted((real / "speech").glob("*.wav")) if real is not None else []
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""stall: the share of the time that training waits for data."""
+"""stall: the share of training time spent waiting for data."""
 
 from time import perf_counter
 
@@ -11,12 +11,12 @@ from benchmarks.measuring import Row
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Train the example's encoder, and time `next(batches)`; each step is waited for, so that it cannot hide a wait for data."""
+    """Train the encoder of examples/titanic.py and time `next(batches)`, with a synchronization after each step."""
     batches, vocabulary = example_batches(640 if small else 6400)
     model, optimizer = example_encoder(vocabulary), optimizers.AdamW(1e-4)
     step, state = fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=0)
     waited = trained = 0.0
-    for epoch in range(3):  # the first one compiles and fills the memo of words
+    for epoch in range(3):  # the first epoch compiles and fills the word cache
         items = fp.iterate(batches, epoch=epoch)
         while True:
             began = perf_counter()

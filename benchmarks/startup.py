@@ -1,4 +1,4 @@
-"""import: the time of `import mlxfp`, and the packages that it loads."""
+"""import: the time of `import mlxfp`, and the packages loaded by the import."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""step: our loop around the compiled step, against the shortest one written by hand with mlx.nn and mlx.optimizers."""
+"""step: `fit` and the compiled step, compared with the shortest loop written with mlx.nn and mlx.optimizers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -18,13 +18,13 @@ from benchmarks.measuring import Row, best, medians
 
 Loss = Callable[[nn.Module, dict[str, mx.array]], tuple[mx.array, mx.array]]
 
-_FEW = 2, 8  # rows and tokens for the deep model, so that a step takes about 10 ms
-_WIDTH = 16  # of the small model, whose step takes about 0.2 ms
-_TOGETHER = 100  # steps of the small model that are timed together, as in a run: right after other work, all code has to be loaded again
+_FEW = 2, 8  # rows and tokens of the deep model; a step takes about 10 ms
+_WIDTH = 16  # width of the small model; a step takes about 0.2 ms
+_TOGETHER = 100  # Steps of the small model per measurement. After other work, the first steps reload all code into the CPU caches.
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Train three models; each step is waited for, so that the device cannot hide the time of Python."""
+    """Train three models, with a synchronization after each step, so the device cannot hide the time of Python."""
     batches, vocabulary = example_batches(320)
     batch = next(iter(batches))
     few = {name: array[tuple(slice(size) for size in _FEW[: array.ndim])] for name, array in batch.items()}
@@ -35,7 +35,7 @@ def rows(*, small: bool) -> list[Row]:
 
 
 def _compared_small(repeats: int) -> list[Row]:
-    """Train a model so small that the time around its step counts: the step alone, and a run with observers."""
+    """Train a model with very cheap steps, to measure the overhead of `train_step` alone and of `fit` with observers."""
     batch = {"x": mx.random.normal((32, _WIDTH), key=mx.random.key(0)), "label": mx.arange(32) % 4}
     mx.eval(batch)
     with TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def _ours(model: nn.Module, batch: dict[str, mx.array], loss: Loss, watching: It
     events = iter(fp.pipe(fp.fit(step, state, repeat(batch)), *watching))
 
     def run() -> None:
-        next(events)  # which begins to compute all of the next step
+        next(events)  # starts the computation of the next step
         mx.synchronize()
 
     return _warmed(run)
@@ -138,7 +138,7 @@ def _by_hand(model: nn.Module, batch: dict[str, mx.array], loss: Loss) -> Callab
 
 
 def _pure_by_hand(model: nn.Module, batch: dict[str, mx.array], loss: Loss) -> Callable[[], None]:
-    """Make the shortest loop in which the state before a step stays what it was: a faster one has to compute in place."""
+    """Return the shortest loop that keeps the previous state unchanged. Faster loops compute in place."""
     optimizer = _optimizer()
     optimizer.init(model.trainable_parameters())
     begin = [model.trainable_parameters(), optimizer.state]

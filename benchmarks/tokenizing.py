@@ -1,4 +1,4 @@
-"""tokens-*: texts to ids, against the flat calls of the engines, and against `encode_batch_fast` of the tokenizers package."""
+"""tokens-*: texts to ids, compared with the flat calls of the engines and with `encode_batch_fast` of the tokenizers package."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,25 +16,25 @@ from benchmarks.measuring import Row, best, installed
 from mlxfp.text.encoding.encoding import forget_words
 from mlxfp.text.tokenizers.tokenizer import engine
 
-_AT_ONCE = 10_000  # texts in a call of the tokenizers package: calls for all of them at once are slower, as their results fill the memory
-_PACKED = 1024  # tokens of a row
+_AT_ONCE = 10_000  # Texts per call of the tokenizers package. A single call for all texts is slower, because the results fill the memory.
+_PACKED = 1024  # tokens per row
 
-# What prepares a package for a column: its call, and a function that returns the ids as lists.
+# Returns for a package the encoding call of a column, and a function that returns the ids as lists.
 Prepare = Callable[[fp.Tokenizer, Sequence[str]], tuple[Callable[[], Any], Callable[[], list[list[int]]]]]
 
 
 def bpe(*, small: bool) -> list[Row]:
-    """Encode a column of natural text with GPT-2's tokenizer, and with gigatoken's own call for the same column."""
+    """Encode a column of natural text with the GPT-2 tokenizer, compared with gigatoken on the same column."""
     return _against_engine("tokens-bpe", "gigatoken", list(tokenizers())[1], _gigatoken, small=small)
 
 
 def wordpiece(*, small: bool) -> list[Row]:
-    """Encode a column of natural text with BERT's tokenizer, and with tokie's own call for the same texts."""
+    """Encode a column of natural text with the BERT tokenizer, compared with tokie on the same texts."""
     return _against_engine("tokens-wordpiece", "tokie", next(iter(tokenizers())), _tokie, small=small)
 
 
 def pipeline(*, small: bool) -> list[Row]:
-    """Go from a file of text to batches of packed rows, against the tokenizers package alone on the lines of the file."""
+    """Turn a text file into batches of packed rows, compared with the tokenizers package on the lines of the file."""
     texts = natural_text(2_000_000 if small else 22_000_000)
     with TemporaryDirectory() as folder:
         path = Path(folder, "lines.txt")
@@ -43,12 +43,12 @@ def pipeline(*, small: bool) -> list[Row]:
 
 
 def table(*, small: bool) -> list[Row]:
-    """Write 200,000 rows of a table as sentences and encode them, against the tokenizers package alone on the sentences."""
+    """Render 200,000 table rows as sentences and encode the sentences, compared with the tokenizers package on finished sentences."""
     return list(_tables("tokens-table", 15, small=small, way="auto"))
 
 
 def plain(*, small: bool) -> list[Row]:
-    """Do all of this without the engines; then with texts on which words do not help, and with few texts at a time."""
+    """Encode natural text and tables without engines, then texts with few repeated words, then few texts per call."""
     texts = natural_text(2_000_000 if small else 22_000_000)
     size = sum(map(len, texts)) / 1e6
     compared = partial(_compared, "tokens-plain")
@@ -72,7 +72,7 @@ def _tables(row: str, bar: float, *, small: bool, way: Any) -> Iterable[Row]:
     rows = fp.from_table(passengers(10_000 if small else 200_000))
     written: Any = fp.pipe(rows, fp.template(SENTENCE))
     texts = fp.pipe(written, fp.batch(100_000))
-    written = fp.pipe(written, fp.prefetch(4)) if way == "auto" else written  # the next sentences, while an engine has its threads at work
+    written = fp.pipe(written, fp.prefetch(4)) if way == "auto" else written  # renders ahead during encoding
     sentences = [sentence for group in texts for sentence in group.column("text").to_pylist()]
     for name, tokenizer in tokenizers(way).items():
         groups = fp.pipe(written, fp.tokenize(tokenizer), fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
@@ -80,9 +80,9 @@ def _tables(row: str, bar: float, *, small: bool, way: Any) -> Iterable[Row]:
 
 
 def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, small: bool) -> list[Row]:
-    """Compare a stage with a call of the package for a column, where the stage has the column at once, and in the chunks of `from_table`.
+    """Compare `tokenize` with a call of the package, with the whole column at once and with the chunks of `from_table`.
 
-    Both keep the words that they have seen.
+    Both sides keep their word caches.
     """
     tokenizer, texts = tokenizers()[name], natural_text(2_000_000 if small else 22_000_000)
     column = f"{sum(map(len, texts)) / 1e6:.0f} MB of natural text, a column to a column of ids"
@@ -90,9 +90,9 @@ def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, smal
     bars = [0.7, 0.5 if package == "gigatoken" else 0.7]  # chunks bound the memory
     if not installed(package):
         return [Row(row, each, "-", f"{package}: not installed", None, bar) for each, bar in zip(work, bars, strict=True)]
-    stage: Any = fp.tokenize(tokenizer)  # typed for examples, and takes groups as well
+    stage: Any = fp.tokenize(tokenizer)  # annotated for examples, but also accepts groups
     rows = fp.from_table({"text": texts})
-    whole = fp.pipe(rows, fp.batch(len(texts)), fp.load(), stage)  # one column in memory, as theirs is
+    whole = fp.pipe(rows, fp.batch(len(texts)), fp.load(), stage)  # one column in memory, as in the peer
     chunks = fp.pipe(rows, stage, fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
     theirs, found = prepare(tokenizer, texts)
     expected = found()
@@ -128,7 +128,7 @@ def _tokie(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], 
 
 def _pipeline(name: str, tokenizer: fp.Tokenizer, path: Path, texts: Sequence[str]) -> Row:
     collator = fp.collators.causal(pad_id=0, packed=True)
-    ids = fp.pipe(fp.read_text(path), fp.tokenize(tokenizer), fp.prefetch(16, workers=1))  # the next ids, while others are packed
+    ids = fp.pipe(fp.read_text(path), fp.tokenize(tokenizer), fp.prefetch(16, workers=1))  # encodes ahead during packing
     batches = fp.pipe(ids, fp.pack(_PACKED), fp.batch(8), fp.collate(collator))
     call = engine(tokenizer.json).encode_batch_fast
     lists = [texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE)]
@@ -156,19 +156,19 @@ def _compared(  # noqa: PLR0913  # the columns of a row
     size: int = _AT_ONCE,
     read: bool = False,
 ) -> Row:
-    """Compare a stage, or `groups`, with calls of the tokenizers package; both have `size` texts at once.
+    """Compare `tokenize`, or `groups`, with calls of the tokenizers package. Both sides get `size` texts at once.
 
-    Without engines, the words that were met are forgotten each time. The calls alone leave ids inside the package; with `read`, as any use
-    of them needs, they also become Python lists.
+    Without engines, the word cache is cleared before each run. By default the ids of the package stay inside the package. With `read`, the
+    ids are also converted to Python lists.
     """
-    stage: Any = fp.tokenize(tokenizer)  # typed for examples, and takes groups as well
+    stage: Any = fp.tokenize(tokenizer)  # annotated for examples, but also accepts groups
     groups = groups or fp.pipe(fp.from_table({"text": texts}), fp.batch(size), stage)
     lists = [texts[first : first + size] for first in range(0, len(texts), size)]
     call = engine(tokenizer.json).encode_batch_fast
 
     def ours() -> int:
         if tokenizer.engine == "tokenizers":
-            forget_words()  # those of the last time
+            forget_words()  # words of the previous run
         return sum(len(group.column("input_ids").values) for group in groups)
 
     def theirs() -> None:

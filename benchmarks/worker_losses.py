@@ -1,7 +1,7 @@
-"""What losses of workers cost when data are prepared on many machines: `python -m benchmarks.worker_losses`.
+"""Cost of lost workers when data are prepared on many machines: `python -m benchmarks.worker_losses`.
 
-The constants are measured here, in seconds of a processor; what many machines do with them is simulated, event by event. Files are the
-tasks, as `write` cuts them: a file is done when it and what is known of it are on the disk, and what a lost worker had begun is done again.
+Constants are measured on this machine, in processor seconds. Many machines are simulated event by event. A task is a file, with the file
+size of `write`. A file is done when the file and its manifest entry are on disk. The unfinished file of a lost worker is written again.
 """
 
 import heapq
@@ -17,35 +17,35 @@ from attrs import frozen
 import mlxfp as fp
 from mlxfp.data.manifests import digest
 
-FILE = 64e6  # bytes of a file, as `write` cuts them by default
+FILE = 64e6  # bytes per file, the default of `write`
 HOURS = 3600.0
-_MOST = 3_000  # losses, after which ranks will never end
+_MOST = 3_000  # limit of losses; more losses mean an endless run
 
 
 @frozen
 class Constants:
-    """What is measured on this machine: seconds of a processor for a byte of the source, and bytes."""
+    """Costs measured on this machine: processor seconds per source byte, and sizes in bytes."""
 
-    made: float  # a byte is read, rendered, tokenized and written
-    hashed: float  # a byte is read and hashed, as after a restart
-    manifest: float  # bytes of a manifest for each file
+    made: float  # seconds to read, render, tokenize and write a byte
+    hashed: float  # seconds to read and hash a byte, as after a restart
+    manifest: float  # bytes of the manifest per file
     cursor: float  # bytes of a cursor
 
 
 @frozen
 class Plan:
-    """Work for machines that are lost from time to time."""
+    """Work on machines with occasional losses."""
 
     files: int
-    workers: int  # each has a core
-    seconds: float  # of work in a file
-    lost_after: float  # seconds of a worker's life, on average
-    back_after: float  # seconds until another one is in its place
+    workers: int  # one core each
+    seconds: float  # of work per file
+    lost_after: float  # mean seconds until a worker is lost
+    back_after: float  # seconds until a lost worker is replaced
 
 
 @frozen
 class Outcome:
-    """What came of a plan: seconds until all was done, the share of work that was done again, and how many workers were lost."""
+    """Result of a plan: total seconds, share of repeated work, and number of lost workers."""
 
     seconds: float
     again: float
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def measure(rows: int = 4000) -> Constants:
-    """Prepare a small file of texts, and see what it costs."""
+    """Prepare small files of texts and return the measured costs."""
     words = np.array(["quick", "brown", "foxes", "jump", "over", "a", "lazy", "dog", "and", "run", "away", "from", "all", "others"])
     draw = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -77,13 +77,13 @@ def measure(rows: int = 4000) -> Constants:
 
 
 def by_queue(plan: Plan, *, seed: int) -> Outcome:
-    """Simulate workers that take the next file when they are free, as those of Ray do: a lost one gives its file back."""
+    """Simulate workers that take the next file from a queue, as in Ray. A lost worker returns its file to the queue."""
     draw = np.random.default_rng(seed)
     todo, done, again, losses, now = plan.files, 0, 0.0, 0, 0.0
     ends = [draw.exponential(plan.lost_after) for _ in range(plan.workers)]
     events: list[tuple[float, int, str]] = [(0.0, worker, "free") for worker in range(plan.workers)]
     heapq.heapify(events)
-    waiting: list[int] = []  # workers without a file: one may come back from a worker that is lost
+    waiting: list[int] = []  # idle workers; a lost worker can free a file
     while done < plan.files:
         now, worker, what = heapq.heappop(events)
         if what == "back":
@@ -113,11 +113,11 @@ def by_queue(plan: Plan, *, seed: int) -> Outcome:
 
 
 def by_ranks(plan: Plan, *, seed: int) -> Outcome:
-    """Simulate ranks, which have their files from the start: where one is lost all end, and begin again with what is not done."""
+    """Simulate ranks with a fixed share of files. After a loss, all ranks stop and continue with the unfinished files."""
     draw, now, again, losses = np.random.default_rng(seed), 0.0, 0.0, 0
     left = np.array([len(range(rank, plan.files, plan.workers)) for rank in range(plan.workers)])
     while losses < _MOST:
-        alive = draw.exponential(plan.lost_after / plan.workers)  # until the first of them is lost
+        alive = draw.exponential(plan.lost_after / plan.workers)  # until the first loss
         if alive >= left.max() * plan.seconds:
             return Outcome(now + left.max() * plan.seconds, again / (plan.files * plan.seconds), losses)
         whole = int(alive // plan.seconds)
@@ -128,12 +128,12 @@ def by_ranks(plan: Plan, *, seed: int) -> Outcome:
 
 
 def main() -> None:
-    """Print the constants, and what comes of 10 TB of text on 200 machines of 16 cores."""
+    """Print the costs, and the simulated times for 10 TB of text on 200 machines with 16 cores."""
     found = measure()
     print(f"made: {1e-6 / found.made:.1f} MB/s of a core; hashed: {1e-6 / found.hashed:.0f} MB/s; ", end="")
     print(f"manifest: {found.manifest:.0f} bytes a file; cursor: {found.cursor:.0f} bytes")
     files, workers = int(10e12 / FILE), 200 * 16
-    for factor in (1, 100):  # the work that was measured, and one that is so many times as much, such as that of a model
+    for factor in (1, 100):  # measured work, and 100 times as much, for example a model
         seconds = factor * found.made * FILE
         ideal = -(-files // workers) * seconds
         print(f"{files:,} files of {seconds:.0f} s on {workers:,} cores: {ideal / 60:.0f} min without losses")

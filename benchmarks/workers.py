@@ -1,4 +1,4 @@
-"""python-map, cores, runner: what several workers gain, and what they cost where they have nothing to do."""
+"""python-map, cores, runner: the gain of several workers, and the cost of idle workers."""
 
 import multiprocessing
 import os
@@ -15,12 +15,12 @@ import mlxfp as fp
 from benchmarks.first_epoch import consume, epoch, passenger_file
 from benchmarks.measuring import Row, against, best, installed
 
-_MICROS = 150  # of Python for each row
+_MICROS = 150  # Python time per row
 _SIZE = 32
 
 
 def python_map(*, small: bool) -> list[Row]:
-    """Run Python code for each row, in one thread and in two processes, and in two of torch and of datasets."""
+    """Run Python code for each row in one thread, in two processes, and in two processes of torch and datasets."""
     count = 500 if small else 60_000
     slow = partial(_slow, loops=_loops())
     rows = fp.from_table({"x": np.arange(count)})
@@ -35,7 +35,7 @@ def python_map(*, small: bool) -> list[Row]:
 
 
 def cores(*, small: bool) -> list[Row]:
-    """Run an epoch from a CSV file to padded batches with two workers and with one; and with one that has only one core."""
+    """Run an epoch from a CSV file to padded batches with two workers, with one worker, and on one core."""
     count = 2000 if small else 200_000
     with passenger_file(count) as (path, tokenizer):
         ways = [fp.prefetch(4, workers=2), fp.prefetch(4, workers=2, kind="processes"), fp.prefetch(4)]
@@ -54,7 +54,7 @@ def cores(*, small: bool) -> list[Row]:
 
 
 def _on_one_core(path: Path) -> float:
-    """Return how long the epoch takes in a process that has only one core, which also its libraries then do not divide work for."""
+    """Return the time of the epoch in a process with one core. The libraries start no further threads in this process."""
     done = subprocess.run([sys.executable, "-m", "benchmarks.workers", str(path)], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
@@ -66,7 +66,7 @@ def _epoch_on_one_core(path: Path) -> None:
 
 
 def runner(*, small: bool) -> list[Row]:
-    """Iterate over batches of a table with workers that have nothing to do."""
+    """Iterate over batches of a table with idle workers."""
     count = 20_000 if small else 400_000
     batches = fp.pipe(fp.from_table({"x": np.arange(count)}), fp.batch(_SIZE))
     ahead, workers = best([partial(consume, fp.pipe(batches, way)) for way in (fp.prefetch(64), fp.prefetch(64, workers=2))], repeats=9)
@@ -75,7 +75,7 @@ def runner(*, small: bool) -> list[Row]:
 
 
 def _loops() -> int:
-    """Return how many loops of `_slow` take `_MICROS` on this machine."""
+    """Return the number of loops of `_slow` for `_MICROS` on this machine."""
     (seconds,) = best([partial(_slow, {"x": 0}, loops=10_000)], repeats=20)
     return round(10_000 * _MICROS / 1e6 / seconds)
 

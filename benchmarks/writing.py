@@ -1,4 +1,4 @@
-"""write: from JSON Lines to files of tokens with two processes, against datasets; the same on Ray; and going on after a kill."""
+"""write: from JSON Lines to files of tokens with two processes, compared with datasets; also on Ray, and after a kill."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import mlxfp as fp
 from benchmarks.inputs import natural_text, tokenizers
 from benchmarks.measuring import Row, best, installed
 
-_ROWS = 20_000  # of a file
+_ROWS = 20_000  # rows per file
 
 _WRITE = """
 import sys
@@ -30,18 +30,18 @@ if __name__ == "__main__":
 
 
 def rows_per_file() -> int:
-    """Return how many rows a file of these benchmarks holds."""
+    """Return the number of rows per file."""
     return _ROWS
 
 
 def recipe(path: str, tokenizer: str) -> fp.Dataset[Any]:
-    """Return the pipeline: lines, cleaned and put into a template, as ids."""
+    """Return the pipeline from JSON Lines to token ids, through a template."""
     clean = fp.template("{title}: {text}")
     return fp.pipe(fp.read_jsonl(path), clean, fp.tokenize(fp.load_tokenizer(tokenizer)), fp.select_columns(["input_ids"]))
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Write 200 MB with two processes of ours and of datasets; with a runner on Ray; and killed at half."""
+    """Write 200 MB with two processes, compared with datasets; write with Ray; and continue a killed run."""
     size = 4_000_000 if small else 200_000_000
     texts = natural_text(min(size, 20_000_000))
     lines = [json.dumps({"title": f"Line {place}", "text": text}) for place, text in enumerate(texts)]
@@ -87,7 +87,7 @@ def _datasets(path: Path, tokenizer: Path, out: Path) -> None:
 def _encode(file: str, kept: dict[str, Any], columns: dict[str, list[str]]) -> dict[str, Any]:
     from tokenizers import Tokenizer
 
-    if not kept:  # once in each process
+    if not kept:  # once per process
         kept["tokenizer"] = Tokenizer.from_file(file)
     texts = [f"{title}: {text}" for title, text in zip(columns["title"], columns["text"], strict=True)]
     return {"input_ids": [encoded.ids for encoded in kept["tokenizer"].encode_batch_fast(texts)]}
@@ -107,9 +107,9 @@ def _on_ray(work: str, path: Path, tokenizer: Path, out: Path, processes: Callab
 
 
 def _resumed(path: Path, tokenizer: Path, out: Path, repeats: int) -> Row:
-    """Time a whole run in a fresh process; kill one when half of the files are there, and time the run that goes on.
+    """Time a whole run and the rest of a run killed after half of the files, each in a fresh process.
 
-    The data are those of the other rows eight times: starting Python and two workers takes as long as writing 200 MB.
+    The file is eight times as large as in the other lines, because starting Python and two workers takes as long as writing 200 MB.
     """
     lines = path.read_bytes()
     with path.open("ab") as file:

@@ -306,7 +306,7 @@ def test_variables_that_lack_or_lead_nowhere_are_named(monkeypatch, tmp_path):
     with pytest.raises(ArgumentError, match=r"Not set in the environment: MLX_HOSTFILE\. "):
         connect(backend="ring")
     monkeypatch.setenv("MLX_HOSTFILE", str(tmp_path / "hosts.json"))
-    with pytest.raises(ArgumentError, match=r"MLX_HOSTFILE is '.*hosts\.json', and there is no such file\."):
+    with pytest.raises(ArgumentError, match=r"MLX_HOSTFILE is '.*hosts\.json', but this file does not exist\."):
         connect(backend="ring")
 
 

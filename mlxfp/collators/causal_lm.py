@@ -117,7 +117,7 @@ class _Causal(Padded):
     def too_long(self, examples: Examples, row: int, count: int) -> DataError:
         return DataError(
             f"{at_row(examples, 'input_ids', row, _NAME)} has {count + 1} tokens, so {count} predictions, "
-            f"more than the length of {self.lengths[-1]}. "
+            f"more than the padded length of {self.lengths[-1]}. "
             f"Cut rows with tokenize(max_length={self.longest}) or windows, or pad to a larger length."
         )
 

@@ -147,8 +147,11 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
     return _to_32_bits(values.to_numpy(zero_copy_only=False), lambda at: at_row(examples, name, row_of(ends, at), wanted_by)), ends
 
 
-def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.float32], Ends]:
-    """Return a column of lists of equally long vectors, or of tensors with two axes: (float32[total, size], bounds int64[B + 1])."""
+def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
+    """Return a column of lists of equally long vectors, or of tensors with two axes: (values [total, size], bounds int64[B + 1]).
+
+    The values are int32 or float32.
+    """
     column = column_of(examples, name, wanted_by)
     if is_tensor(column.type, axes=2):
         plain = column.to_numpy_ndarray()
@@ -170,7 +173,8 @@ def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[n
             f"{at_row(examples, name, row, wanted_by)} has a vector of {sizes[differing[0]]} values, but the first vector of the group "
             f"has {size}. Create all vectors with the same log_mel."
         )
-    return values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False).reshape(-1, size), ends
+    plain = _to_32_bits(values.to_numpy(zero_copy_only=False), lambda at: at_row(examples, name, row_of(ends, at // size), wanted_by))
+    return plain.reshape(-1, size), ends
 
 
 def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:

@@ -9,7 +9,18 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import Arrays, Collator, Numbers, as_view, column_of, fixed_numbers, is_number_or_bool, numbers_of, ragged_of
+from mlxfp.collators.columns import (
+    Arrays,
+    Collator,
+    Numbers,
+    as_view,
+    column_of,
+    fixed_numbers,
+    is_number_or_bool,
+    numbers_of,
+    ragged_of,
+    vectors_of,
+)
 from mlxfp.collators.padding import mask_even, pad_even, pad_rows, padded_length, real_mask
 from mlxfp.collators.stacking import Stacking
 from mlxfp.core.chunks import HIDDEN, Example, Schema
@@ -22,8 +33,9 @@ from mlxfp.support.errors import SchemaError
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
     """Return a collator that puts every column into the batch: numbers and tensors are stacked, lists are padded.
 
-    Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L] with `pad_id` on padding, and a second array
-    `<column>_mask` int32[B, L] with 1 on values and 0 on padding. L is the length of the longest row, rounded up to `pad_multiple`.
+    Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L] and lists of vectors [B, L, F], with `pad_id` on
+    padding, and a second array `<column>_mask` int32[B, L] with 1 on values and 0 on padding. L is the length of the longest row, rounded
+    up to `pad_multiple`.
     Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings.
 
     The arrays depend only on the column types, so all batches have the same arrays. Raises `SchemaError` for columns of other types, and
@@ -57,7 +69,7 @@ class _Default(Stacking):
         if not is_list_like(field.type):
             yield field.name, field.name, fixed_numbers(field.type)
             return
-        numbers = fixed_numbers(field.type.value_type)
+        numbers = None if is_list_like(field.type.value_type) else fixed_numbers(field.type.value_type)
         yield field.name, field.name, numbers and (lambda values: pad_even(numbers(values), self._width(values), self.pad_id, "right"))
         yield f"{field.name}_mask", field.name, lambda values: mask_even(*values.shape, self._width(values), "right")
 
@@ -89,7 +101,7 @@ class _Default(Stacking):
                 f"{_NAME} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
                 f"Turn it into one of these before batch, or remove it with drop_columns([{name!r}])."
             )
-        values, ends = ragged_of(view, name, _NAME)
+        values, ends = vectors_of(view, name, _NAME) if is_list_like(kind.value_type) else ragged_of(view, name, _NAME)
         real = real_mask(ends, padded_length(int(np.diff(ends).max()), self.pad_multiple), "right")
         return {name: mx.array(pad_rows(values, real, self.pad_id)), f"{name}_mask": mx.array(real.astype(np.int32))}
 

@@ -111,7 +111,7 @@ class _Audio(Choosing):
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
-        values, ends = _samples(view, self.waveform) if self.features is None else vectors_of(view, self.features, _NAME)
+        values, ends = _samples(view, self.waveform) if self.features is None else _spectra(view, self.features)
         self._check_rates(view)
         if self.spectrogram is not None:
             values, ends = self.spectrogram.frames(values, ends)
@@ -160,6 +160,11 @@ class _Audio(Choosing):
 
 
 _NAME = "collators.audio"
+
+
+def _spectra(view: Examples, name: str) -> tuple[Floats, Ends]:
+    vectors, ends = vectors_of(view, name, _NAME)
+    return vectors.astype(np.float32, copy=False), ends
 
 
 def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
-from mlxfp.support.arrow_types import is_tensor
+from mlxfp.support.arrow_types import is_tensor, type_code
 from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
@@ -237,8 +237,10 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
         values = [
             _read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)
         ]
-    shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if arrays else ()
-    if is_tensor(kind) or (kind is None and len(shape) > 1):
+    shapes = {value.shape: value.dtype for value in values if isinstance(value, np.ndarray)} if arrays else {}
+    if kind is None and len(shapes) > 1 and _differ_in_length(shapes):
+        return _lists_of_tensors(values)
+    if is_tensor(kind) or (kind is None and any(len(shape) > 1 for shape in shapes)):
         return _tensors(values, kind, name, numbers)
     if arrays:
         values = [unboxed(value) for value in values]
@@ -291,6 +293,22 @@ def _measured(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return array.shape, array.dtype
 
 
+def _differ_in_length(shapes: Mapping[tuple[int, ...], np.dtype[Any]]) -> bool:
+    """Return True for numeric arrays of at least two axes that differ only in the length of the first axis."""
+    numeric = len(set(shapes.values())) == 1 and all(kind.kind in _TENSORS and kind.itemsize <= _WIDEST for kind in shapes.values())
+    return numeric and len(next(iter(shapes))) > 1 and len({shape[1:] for shape in shapes}) == 1
+
+
+def _lists_of_tensors(values: list[Any]) -> pa.Array:
+    """Return arrays [T, ...] with different T as lists of fixed-size lists. None becomes null."""
+    arrays = [value for value in values if value is not None]
+    column = pa.array(np.concatenate(arrays).reshape(-1))
+    for size in reversed(arrays[0].shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, size)
+    ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends, mask=np.array([*(value is None for value in values), False])), column)
+
+
 def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     if kind is None:
         first = next(value for value in values if isinstance(value, np.ndarray))
@@ -312,7 +330,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
         if actual[0] != shape or not np.can_cast(actual[1], dtype):
             raise SchemaError(
                 f"Column {name!r} of row {number} has shape {actual[0]} and dtype {actual[1]}, not {shape} and {dtype}. "
-                "Make all shapes and dtypes equal, or flatten the arrays to lists."
+                f"Make shapes equal, or declare lists: pa.schema({{{name!r}: pa.list_(pa.list_({type_code(kind.value_type)}))}})."
             )
     stacked = np.stack([np.asarray(v, dtype) for v in values]) if values else np.empty((0, *shape), dtype)
     stacked = stacked.transpose(0, *(np.argsort(order) + 1))

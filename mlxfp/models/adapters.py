@@ -78,7 +78,7 @@ def lora(  # noqa: PLR0913
     >>> sorted({name.rsplit(".", 1)[1] for name, _ in tree_flatten(model.trainable_parameters())})
     ['lora_a', 'lora_b']
 
-    See also: `save_adapters` and `load_adapters`; `merge_adapters`, when they are trained.
+    See also: `save_adapters` and `load_adapters`; `merge_adapters` after training.
     """
     check_types(nn.Module, model=model)
     check_positive(rank=rank)
@@ -302,7 +302,7 @@ def _settings(adapters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings_of(module: Any) -> dict[str, Any]:
-    experts = module.lora_b.ndim == 3  # a mixture of experts has [experts, outputs, rank], other layers [rank, outputs]
+    experts = module.lora_b.ndim == 3  # lora_b of a mixture of experts is [experts, outputs, rank], otherwise [rank, outputs]
     return {
         "kind": "dora" if "m" in module else "lora",
         "rank": module.lora_b.shape[-1 if experts else 0],

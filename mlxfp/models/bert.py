@@ -8,9 +8,11 @@ from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format, classifier_dropout, classifier_heads, masked_head
 from mlxfp.models.layers import Body, Config, Dropout, Embedding, Input, draw_weights, size_table
+from mlxfp.support.checks import explain_class
 from mlxfp.support.errors import ArgumentError
 
 
+@explain_class
 @frozen(kw_only=True)
 class BertConfig(Config):
     """Sizes of a `Bert`, named as in the config.json of transformers. The defaults are the sizes of BERT base.
@@ -157,7 +159,7 @@ _FORMAT = Format(
     },
     heads={
         "ForMaskedLM": _MASKED_LM,
-        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # read without the next-sentence head, never written
+        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # this format is read without the next-sentence head, and never written
         **classifier_heads(
             {"output": "classifier"},
             lambda json: {"dropout": classifier_dropout(json, json.get("hidden_dropout_prob", 0.1)), "transform": False},

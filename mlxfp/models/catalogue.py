@@ -14,7 +14,7 @@ from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.heads import HEADS
 from mlxfp.models.modernbert import MODERNBERT
 from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.support.checks import check_choice, check_not_negative, check_positive
+from mlxfp.support.checks import check_choice, check_not_negative, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.registries import Registry
 
@@ -56,6 +56,7 @@ def configure(
     return architecture.config(**given)
 
 
+@explain_call
 def create(  # noqa: PLR0913
     name: str,
     *,
@@ -82,7 +83,7 @@ def create(  # noqa: PLR0913
     >>> model(mx.array([[5, 6, 7]])).shape
     (1, 2)
 
-    See also: `load` for pretrained models; the classes of bodies and heads for options without a name here.
+    See also: `load` for pretrained models; the classes of bodies and heads for more options.
     """
     config = configure(name, size=size, vocab_size=vocab_size, max_position_embeddings=max_position_embeddings, models=models)
     make = HEADS[head]

@@ -28,7 +28,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = jsons.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not valid JSON, or is nested too deeply: {error}.") from error
+        raise DataError(f"{path} is not valid JSON, or is nested too deeply: {error}. Download or write the file again.") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} must contain a JSON object, got {type(content).__name__}.")
     return content
@@ -105,7 +105,7 @@ def read_arrays(path: Path) -> dict[str, mx.array]:
         mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before reading
     except (RuntimeError, ValueError) as error:
         raise CheckpointError(
-            f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. Download or write it again."
+            f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. Download or write the file again."
         ) from error
     loaded: dict[str, mx.array] = arrays
     return loaded

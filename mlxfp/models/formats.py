@@ -28,9 +28,9 @@ _OWN_HEAD = "mlxfp_head."  # weight prefix of heads unknown to transformers; avo
 class HeadFormat:
     """File format of a head."""
 
-    kinds: tuple[str, ...]  # names in HEADS with this format
-    modules: Names  # module names of the head -> names in transformers
-    read: Callable[[Json], tuple[str, dict[str, Any]]]  # from config.json: name in HEADS, and arguments without body and seed
+    kinds: tuple[str, ...]  # names of heads in HEADS with this format
+    modules: Names  # maps module names of the head to names in transformers
+    read: Callable[[Json], tuple[str, dict[str, Any]]]  # reads from config.json the name in HEADS and the arguments of the head
 
 
 @frozen(kw_only=True)
@@ -41,16 +41,16 @@ class Format:
     classes: str  # prefix of the class names in transformers
     prefix: str  # prefix of the names of the body's weights in a model with a head
     config: type
-    modules: Mapping[str, str] = {}  # module names of the body -> names in transformers; empty if equal
-    heads: Mapping[str, HeadFormat] = {}  # by suffix of the class names
-    defaults: Mapping[str, Any] = {}  # values of absent keys, if the config class has another default or none
-    allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys; the first is the value of an absent key
-    constants: Mapping[str, Any] = {}  # fields without a key, with one value for this model type
-    detected: Mapping[str, str] = {}  # boolean fields without a key: true if a weight name has this suffix
+    modules: Mapping[str, str] = {}  # maps module names of the body to names in transformers; empty if equal
+    heads: Mapping[str, HeadFormat] = {}  # formats by suffix of the class name
+    defaults: Mapping[str, Any] = {}  # values of keys missing in config.json, if the config class has another default or none
+    allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; the first is the value of a missing key
+    constants: Mapping[str, Any] = {}  # config fields without a key in config.json, with one fixed value per model type
+    detected: Mapping[str, str] = {}  # boolean config fields without a key in config.json: true if a weight name has this suffix
     read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # computes config fields that depend on several keys
     write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # computes more keys of config.json from the config
-    renamed: Mapping[str, str] = {}  # patterns of old weight names -> replacements
-    dropped: tuple[str, ...] = ()  # patterns of weights to ignore: duplicates or unsupported
+    renamed: Mapping[str, str] = {}  # replacements of patterns in weight names of older files
+    dropped: tuple[str, ...] = ()  # name patterns of ignored weights: duplicates or unsupported parts
 
     def read(self, json: Json, weights: Collection[str]) -> "Blueprint":
         """Return the blueprint for `config.json`.
@@ -115,7 +115,7 @@ class Blueprint:
     kind: str | None = None  # name of the head in HEADS; None for a body without a head
     settings: Settings = field(factory=dict)  # arguments of the head
     own_head: bool = False  # True if transformers does not have this head
-    numbers: Settings | None = None  # arguments of WithNumbers, if used
+    numbers: Settings | None = None  # arguments of WithNumbers, or None without numeric features
 
     def name_of(self, weight: str) -> str:
         """Return the name of a weight in the files."""

@@ -43,7 +43,7 @@ def generate(  # noqa: PLR0913
     >>> [len(new) for new in fp.models.generate(model, [[5, 6], [7]], max_tokens=3)]
     [3, 3]
 
-    See also: `Decoder.extend`, for a loop of your own.
+    See also: `Decoder.extend` for custom generation loops.
     """
     check_types(CausalLM, model=model)
     check_types(Decoder, **{"the body of the model": model.body})
@@ -55,7 +55,7 @@ def generate(  # noqa: PLR0913
     stops: Collection[Any] = stop_ids
     if wrong := [stop_id for stop_id in stops if not isinstance(stop_id, Integral)]:
         raise ArgumentTypeError(
-            f"stop_ids must be token ids, got {wrong[0]!r}. Leave out None, the id of a token missing in the tokenizer."
+            f"stop_ids must be token ids, got {wrong[0]!r}. Pass integers; tokenizer.eos_id is None if the tokenizer has no such token."
         )
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")

@@ -31,7 +31,7 @@ class Classifier(nn.Module):
     >>> model(mx.array([[5, 6, 0]]), mx.array([[1, 1, 0]])).shape
     (1, 3)
 
-    See also: `Regressor` for numbers, `TokenClassifier` for an answer at each token.
+    See also: `Regressor` for numbers, `TokenClassifier` for predictions per token.
     """
 
     def __init__(  # noqa: PLR0913
@@ -88,7 +88,7 @@ class Regressor(nn.Module):
     >>> model(mx.array([[5, 6, 7], [8, 9, 10]])).shape
     (2,)
 
-    See also: `Classifier`, which has the same pooling, dropout and transform.
+    See also: `Classifier` for the meaning of pooling, dropout and transform.
     """
 
     def __init__(  # noqa: PLR0913

@@ -20,7 +20,7 @@ from mlxfp.support.registries import Registry
 
 Input = mx.array | None  # optional input of a model
 
-_EMBEDDING_SCALE = 0.02  # standard deviation, as in BERT
+_EMBEDDING_SCALE = 0.02  # standard deviation of initial embeddings, as in BERT
 
 
 def random_key(seed: int, *names: int | str) -> mx.array:
@@ -246,7 +246,8 @@ def _copy(value: Any, instead: Callable[[Any], Any], classes: Mapping[type, type
         new = tuple(map(copy_item, value))
     elif kind is set or kind is mx.array:
         new = copy(value)
-    elif isinstance(value, MethodType) and id(value.__self__) in done:  # for example self.activation = self.gelu
+    elif isinstance(value, MethodType) and id(value.__self__) in done:
+        # A bound method of a copied module, for example self.activation = self.gelu.
         new = MethodType(value.__func__, done[id(value.__self__)])
     else:
         new = value

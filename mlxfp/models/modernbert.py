@@ -10,9 +10,11 @@ from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, Rotation, bias_of, check_length, nearby, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, classifier_heads, masked_head, rotary_base
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
+from mlxfp.support.checks import explain_class
 from mlxfp.support.errors import DataError
 
 
+@explain_class
 @frozen(kw_only=True)
 class ModernBertConfig(Config):
     """Sizes of a `ModernBert`, named as in the config.json of transformers. The defaults are the sizes of ModernBERT base.
@@ -130,13 +132,13 @@ def _read_more(json: Json) -> dict[str, Any]:
     global_base = rotary_base(ropes.get("full_attention") or {}, json.get("global_rope_theta"), 160_000.0)
     local_base = rotary_base(ropes.get("sliding_attention") or {}, json.get("local_rope_theta"), 10_000.0)
     if json.get("classifier_activation", "gelu") != json.get("hidden_activation", "gelu"):
-        raise DataError(f"classifier_activation is {json.get('classifier_activation', 'gelu')!r}, not that of the layers")
+        raise DataError(f"classifier_activation is {json.get('classifier_activation', 'gelu')!r}, not the activation of the layers")
     kinds, every = json.get("layer_types"), json.get("global_attn_every_n_layers")
     every = 3 if every is None else every
     if kinds is not None and kinds != _layer_types(len(kinds), every):
         every = next((index for index, kind in enumerate(kinds) if index and kind == "full_attention"), len(kinds))
         if kinds != _layer_types(len(kinds), every):
-            raise DataError(f"layer_types has global layers at irregular distances: {kinds}")
+            raise DataError(f"the global layers in layer_types have irregular distances: {kinds}")
     return {"global_rope_theta": global_base, "local_rope_theta": local_base, "global_attn_every_n_layers": every}
 
 

@@ -32,7 +32,7 @@ class WithNumbers(nn.Module):
     >>> model(mx.array([[5, 6], [7, 8]]), numbers=mx.array([[0.1, -1.0, 0.5], [0.3, 0.0, -0.2]])).shape
     (2,)
 
-    See also: `create(..., numbers=3)`, which makes all of it from names.
+    See also: `create(..., numbers=3)` for a complete model by name.
     """
 
     def __init__(  # noqa: PLR0913

@@ -82,7 +82,7 @@ def _range(name: str, array: Any, room: int) -> tuple[int, int]:
     if not _are_whole(shape) or not all(number < _DIMENSION for number in shape):
         raise ValueError(f"the array {name!r} has an impossible shape, {shape!r:.80}")
     if not _are_whole(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= room:
-        raise ValueError(f"the array {name!r} lies at {offsets!r:.80} of {room:,} bytes")
+        raise ValueError(f"the array {name!r} has the data offsets {offsets!r:.80}, but the file has {room:,} bytes of data")
     if offsets[1] - offsets[0] != prod(shape) * _SIZES[array["dtype"]]:
         raise ValueError(f"the array {name!r} of shape {shape!r:.80} and {array['dtype']} has {offsets[1] - offsets[0]:,} bytes")
     return offsets[0], offsets[1]

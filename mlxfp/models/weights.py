@@ -43,7 +43,7 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
     ...     fp.models.load(folder)(mx.array([[5, 6, 7]])).shape
     (1, 3)
 
-    See also: `load_body`, to put another head on the body.
+    See also: `load_body` for adding another head to the body.
     """
     return _load(Path(folder), dtype, body_only=False)
 
@@ -147,7 +147,8 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
         raise DataError("The weights are quantized, and mlxfp cannot read quantized weights. Use the folder of the original model.")
     format = FORMATS[str(json.get("model_type"))]
     plan = format.read_body(json, weights) if body_only else format.read(json, weights)
-    if plan.config.num_hidden_layers > len(weights):  # checked before creating the model: a million blocks would exhaust the memory
+    # Checked before the model is created, because a wrong number of blocks could exhaust the memory.
+    if plan.config.num_hidden_layers > len(weights):
         raise DataError(
             f"num_hidden_layers is {plan.config.num_hidden_layers}, but the files have only {len(weights)} weights. Correct config.json."
         )

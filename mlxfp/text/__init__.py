@@ -1,1 +1,1 @@
-"""Text: rows become sentences, sentences become tokens."""
+"""Text processing: templates write rows as sentences, tokenizers convert text to token ids."""

@@ -44,8 +44,9 @@ def chat(  # noqa: PLR0913  # only the tokenizer is positional
     template is `tokenizer.chat_template`.
 
     Adds two columns, as expected by `collators.causal(prompt_mask="prompt")`: `into` (list<int32>) with the ids of the conversation, and
-    `prompt` (list<bool>), false for tokens to train on. By default, a model is trained on all messages of the assistant, including the end
-    token of each message. `train_on="last"` selects only the last message of the assistant, `train_on="all"` selects all tokens.
+    `prompt` (list<bool>), false for tokens to train on and true for all other tokens. By default, a model is trained on all messages of
+    the assistant, including the end token of each message. `train_on="last"` selects only the last message of the assistant,
+    `train_on="all"` selects all tokens.
 
     The ids equal the result of `apply_chat_template` in transformers, with one exception: special tokens spelled in a message are encoded
     as ordinary text and cannot end a turn. Answers are the parts marked with `{% generation %}` in the template. In a template without
@@ -128,7 +129,7 @@ class _Chat(RowWise):
         for name in columns:
             kind = schema.field(name).type
             if not (is_list_like(kind) or is_text(value_type(kind)) or pa.types.is_null(kind)):
-                raise SchemaError(f"chat needs lists of objects, or text in JSON, in column {name!r}, got {kind}.")
+                raise SchemaError(f"chat needs lists of objects or JSON text in column {name!r}, got {kind}.")
         return set_field(set_field(schema, self.into, pa.list_(pa.int32())), self.prompt, pa.list_(pa.bool_()))
 
     @property

@@ -20,7 +20,7 @@ from mlxfp.support.checks import check_choice, check_not_negative, check_positiv
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 from mlxfp.text.encoding.encoding import cut_spans, describe_engine, encode_few, encode_rows, encode_spans
-from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, put_around
+from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, frame_rows
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, for_literal_text
 from mlxfp.text.word_lists import holds_words, read_words
@@ -230,7 +230,7 @@ class _Tokenize(RowWise):
                 spans = [cut_spans(self.encoder, read_text(chunk, name, "tokenize"), count, offsets) for name, count, offsets in pairs]
                 fitting |= dict(zip(_SPANS, map(list, zip(*spans, strict=True)), strict=True))
         for name, texts in fitting.items():
-            values, types = put_around(self.frame_of(name), texts)
+            values, types = frame_rows(self.frame_of(name), texts)
             chunk = set_column(chunk, name, values)
         return chunk if types is None else set_column(chunk, _TYPES, types)
 
@@ -286,7 +286,7 @@ class _TokenizeLong(Stage):
             part = slice(first, first + _PIECES_AT_ONCE)
             repeated = set_column(chunk.take(pa.array(rows[part])), KEY, pa.array(keys[part]))
             for name, (text,) in encoded.items():
-                values, _ = put_around(whole.frame_of(name), [Ragged(text.values, starts[part], lengths[part])])
+                values, _ = frame_rows(whole.frame_of(name), [Ragged(text.values, starts[part], lengths[part])])
                 repeated = set_column(repeated, name, values)
             yield repeated
 

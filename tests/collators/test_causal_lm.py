@@ -207,7 +207,7 @@ def test_collators_print_as_they_are_called():
         (
             {"length": 2},
             {"input_ids": [1, 2, 3, 4]},
-            r"column 'input_ids' of row 1 of the group has 4 tokens, so 3 predictions, more than the length of 2\. Cut rows",
+            r"column 'input_ids' of row 1 of the group has 4 tokens, so 3 predictions, more than the padded length of 2\. Cut rows",
         ),
         (
             {"vocab_size": 4},

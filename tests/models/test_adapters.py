@@ -177,7 +177,7 @@ def test_a_merged_model_computes_what_the_adapted_one_does(make):
     assert not any(isinstance(module, LoRALinear) for _, module in merged.named_modules())
     assert not mx.allclose(adapted(IDS), make()(IDS), atol=1e-2)
     np.testing.assert_allclose(np.array(merged(IDS)), np.array(adapted(IDS)), atol=2e-4)
-    with pytest.raises(ArgumentError, match="no adapters to merge: CausalLM holds"):
+    with pytest.raises(ArgumentError, match="no adapters to merge: CausalLM has"):
         merge_adapters(merged)
 
 
@@ -233,7 +233,7 @@ def test_adapters_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"but the model has no such linear layer with this name\. Use the model"):
         load_adapters(tmp_path, Blocks())
     wide = fp.models.create("decoder", size="mini", head="causal_lm", vocab_size=64)
-    with pytest.raises(DataError, match=r"and the model has a linear layer of 256 inputs and \d+ outputs there"):
+    with pytest.raises(DataError, match=r"but the model has a linear layer of 256 inputs and \d+ outputs with this name"):
         load_adapters(tmp_path, wide)
     config = json.loads((tmp_path / "adapter_config.json").read_text("utf-8"))
     (tmp_path / "adapter_config.json").write_text(json.dumps(config | {"fine_tune_type": "dora"}), "utf-8")

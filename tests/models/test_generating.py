@@ -63,7 +63,7 @@ def test_a_cache_is_a_value():
 def test_a_full_cache_is_an_error_that_says_so():
     decoder = MODEL.body
     _, cache = decoder.extend(mx.array([[1]]), decoder.cache(1, 2))
-    with pytest.raises(ArgumentError, match=r"The cache has room for 2 tokens, got 2 after 1\. Make a larger one"):
+    with pytest.raises(ArgumentError, match=r"The cache has room for 2 tokens, got 2 after 1\. Increase capacity"):
         decoder.extend(mx.array([[1, 2]]), cache)
     with pytest.raises(
         ArgumentError,
@@ -156,7 +156,7 @@ def test_what_is_no_prompt_is_named(prompts):
 
 @pytest.mark.parametrize(
     ("stop_ids", "said"),
-    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids must be token ids, got None. Leave out")],
+    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids must be token ids, got None. Pass integers")],
 )
 def test_what_is_no_stop_is_named(stop_ids, said):
     with pytest.raises(ArgumentTypeError, match=said):

@@ -24,11 +24,11 @@ def packed(head: Any, data: bytes = bytes(16), *, length: int | None = None) -> 
 
 
 HOSTILE = {
-    "a head longer than the file": (packed({"a": FOUR}, length=2**62), "its head has 4,611,686,018,427,387,904 bytes as declared"),
-    "a head longer than any": (packed({"a": FOUR}, length=2**64 - 1), "its head has 18,446,744,073,709,551,615 bytes as declared"),
+    "a head longer than the file": (packed({"a": FOUR}, length=2**62), "the declared header size is 4,611,686,018,427,387,904 bytes"),
+    "a head longer than any": (packed({"a": FOUR}, length=2**64 - 1), "the declared header size is 18,446,744,073,709,551,615 bytes"),
     "no head": (b"abc", "the declared header size is 6,513,249 bytes, but the file has 3 bytes"),
     "nothing": (b"", "the declared header size is 0 bytes, but the file has 0 bytes"),
-    "a head that is no object": (packed([FOUR]), "its head is list, not an object"),
+    "a head that is no object": (packed([FOUR]), "the header is list, not an object"),
     "a head that is no JSON": (packed(b"{nope"), "Expecting property name"),
     "a head nested without end": (packed(b'{"a":' * 100_000), "the header is nested too deeply"),
     "an array of nothing": (packed({"a": None}), "the array 'a' has no known dtype"),
@@ -45,10 +45,19 @@ HOSTILE = {
         packed({"a": {**FOUR, "shape": [2**30] * 4, "data_offsets": [0, 0]}}),
         "the array 'a' of shape .* and F32 has 0 bytes",
     ),
-    "a place beyond the file": (packed({"a": {**FOUR, "data_offsets": [8, 24]}}), r"the array 'a' lies at \[8, 24\] of 16 bytes"),
-    "a place before the file": (packed({"a": {**FOUR, "data_offsets": [-16, 0]}}), r"the array 'a' lies at \[-16, 0\] of 16 bytes"),
-    "a place that ends before it begins": (packed({"a": {**FOUR, "data_offsets": [16, 0]}}), r"the array 'a' lies at \[16, 0\]"),
-    "three ends": (packed({"a": {**FOUR, "data_offsets": [0, 8, 16]}}), "the array 'a' lies at"),
+    "a place beyond the file": (
+        packed({"a": {**FOUR, "data_offsets": [8, 24]}}),
+        r"the array 'a' has the data offsets \[8, 24\], but the file has 16 bytes",
+    ),
+    "a place before the file": (
+        packed({"a": {**FOUR, "data_offsets": [-16, 0]}}),
+        r"the array 'a' has the data offsets \[-16, 0\], but the file has 16 bytes",
+    ),
+    "a place that ends before it begins": (
+        packed({"a": {**FOUR, "data_offsets": [16, 0]}}),
+        r"the array 'a' has the data offsets \[16, 0\]",
+    ),
+    "three ends": (packed({"a": {**FOUR, "data_offsets": [0, 8, 16]}}), "the array 'a' has the data offsets"),
     "a size that is not the shape's": (packed({"a": {**FOUR, "shape": [5]}}), r"the array 'a' of shape \[5\] and F32 has 16 bytes"),
     "two arrays in one place": (packed({"a": FOUR, "b": FOUR}), "the arrays 'a' and 'b' overlap"),
 }
@@ -58,7 +67,9 @@ HOSTILE = {
 def test_a_hostile_head_is_refused(name, tmp_path):
     data, reason = HOSTILE[name]
     (tmp_path / "model.safetensors").write_bytes(data)
-    with pytest.raises(CheckpointError, match=rf"model\.safetensors is not a safetensors file, or is damaged: {reason}.*write it again\."):
+    with pytest.raises(
+        CheckpointError, match=rf"model\.safetensors is not a safetensors file, or is damaged: {reason}.*write the file again\."
+    ):
         read_weights(tmp_path)
     with pytest.raises(CheckpointError, match=rf"model\.safetensors is not a checkpoint, or is damaged: {reason}"):
         load_state(tmp_path / "model.safetensors", TrainState({"a": mx.zeros(4)}, {}, {}, 0, 0))

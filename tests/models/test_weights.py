@@ -212,7 +212,7 @@ def test_all_that_does_not_fit_is_said_at_once(tmp_path):
     with pytest.raises(CheckpointError) as error:
         load(copy_with(tmp_path, BERT, weights=change))
     lines = str(error.value).splitlines()
-    assert lines[0].endswith("do not fit the Classifier of its config.json:")
+    assert lines[0].endswith("do not match the Classifier in config.json:")
     assert [line.strip() for line in lines[1:]] == [
         "missing: classifier.weight float[3, 8]",
         "missing: bert.embeddings.LayerNorm.bias float[8]",
@@ -264,13 +264,13 @@ CANNOT_BE = {
     r"the type of rotary positions is 'llama3', not 'default'": ("LlamaForCausalLM", {"rope_parameters": {"rope_type": "llama3"}}),
     r"head_dim is 6, not hidden_size / num_attention_heads = 2": ("LlamaForCausalLM", {"head_dim": 6}),
     r"attention_bias is True, not False": ("LlamaForCausalLM", {"attention_bias": True}),
-    r"layer_types has global layers at irregular distances": (
+    r"the global layers in layer_types have irregular distances": (
         "ModernBertForMaskedLM",
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
     r"tie_word_embeddings is false, but masked language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
-    r"classifier_activation is 'relu', not that of the layers": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
-    r"num_hidden_layers is 1000000000, but there are only \d+ weights in the files": (BERT, {"num_hidden_layers": 10**9}),
+    r"classifier_activation is 'relu', not the activation of the layers": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
+    r"num_hidden_layers is 1000000000, but the files have only \d+ weights": (BERT, {"num_hidden_layers": 10**9}),
     r"config\.json does not describe a model: ZeroDivisionError": ("LlamaForCausalLM", {"num_attention_heads": 0}),
     r"The weights are quantized": (BERT, {"quantization_config": {"bits": 4}}),
     r"config\.json has no architectures.*load_body": (BERT, {"architectures": None}),

@@ -196,7 +196,7 @@ def test_conversations_are_packed_and_collated():
 
 def test_columns_are_checked_before_any_row():
     rows, stage = from_examples([{"messages": 5, "chat": "[]"}]), chat(chat_tokenizer(), template=ChatTemplate(CHATML))
-    with pytest.raises(SchemaError, match="chat needs lists of objects, or text in JSON, in column 'messages', got int64"):
+    with pytest.raises(SchemaError, match="chat needs lists of objects or JSON text in column 'messages', got int64"):
         _ = pipe(rows, stage).resolved
     with pytest.raises(SchemaError, match="chat needs the column 'talk'"):
         _ = pipe(rows, chat(chat_tokenizer(), template=ChatTemplate(CHATML), messages="talk")).resolved

@@ -30,7 +30,7 @@ GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_se
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"
-_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # 128 plus the signal number, as in shells
+_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # exit codes; as in shells, 128 plus the signal number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with lines_in_logs():
             code: int = options.run(options)
-        sys.stdout.flush()  # raises here if the pipe is closed, not at process exit
+        sys.stdout.flush()  # raises BrokenPipeError here for a closed pipe, not at process exit
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # buffered output is written at process exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # receives the buffered output at process exit
         return _CLOSED
     except KeyboardInterrupt as error:
         return _report(error, "interrupted", _INTERRUPTED)
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     A usage error exits the process, as in argparse.
     """
     parser = _parser()
-    if "_ARGCOMPLETE" in os.environ:  # set by the shell functions of argcomplete
+    if "_ARGCOMPLETE" in os.environ:  # a variable set by the shell functions of argcomplete
         completing.complete(parser)
     options, rest = parser.parse_known_args(arguments)
     # argparse consumes all positional arguments at once: positional arguments after an option remain in `rest`.

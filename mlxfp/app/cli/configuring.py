@@ -58,7 +58,7 @@ def _values(path: str, begun: str) -> Iterator[str]:
     if any("string" in way.get("type", ()) for way in ways):  # known names come from modules with MLX, whose import takes a second
         ways = _ways(path, known_names())
     names = ["null" if name is None else name for way in ways for name in way.get("enum", ())]
-    kinds = [way.get("type", ()) for way in ways]  # text or a list of texts
+    kinds = [way.get("type", ()) for way in ways]  # a JSON type, or a list of JSON types
     yield from names
     yield from ("true", "false") if "boolean" in kinds else ()
     yield from ("null",) if any("null" in kind for kind in kinds) else ()
@@ -133,7 +133,7 @@ def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
 
 
 def _model_defaults(name: str) -> Mapping[str, Any]:
-    start_mlx()  # a configuration with a model name imports MLX: the model modules need MLX
+    start_mlx()  # resolving a model name imports MLX
     from mlxfp.app.runs.from_config.parts import model_defaults
 
     return model_defaults(name)

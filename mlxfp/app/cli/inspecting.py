@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlxfp.app.config.classes import RunConfig
     from mlxfp.app.runs import PreparedFold
 
-_SHOWN = 2  # rows printed in full, since a token table is long
+_SHOWN = 2  # number of rows in the preview
 
 
 def add(commands: Commands) -> None:
@@ -47,7 +47,7 @@ def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
     cut = evolve(config, text=evolve(config.text, overflow="cut"))
     if config.data.path is not None:
         return prepare(cut, code=code)
-    with TemporaryDirectory() as folder:  # the prepared rows are in memory, so the folder may go
+    with TemporaryDirectory() as folder:  # may be removed: the prepared rows are in memory
         prepared = prepare(evolve(cut, output=folder), code=code)
         warn("data.path is not set, so the rows are synthetic. To inspect your own data, add --data PATH.")
         return prepared

@@ -83,7 +83,7 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
             ended_well = _print(process.stdout, token)
         except KeyboardInterrupt:
             os.killpg(process.pid, signal.SIGINT)
-            _print(process.stdout, token)  # output of the ranks after the interrupt
+            _print(process.stdout, token)  # prints the output of the ranks after the interrupt
             raise
     if not ended_well:
         ssh = " Exit code 255 comes from ssh if a machine is not reachable: try ssh NAME true." if options.hostfile else ""

@@ -65,7 +65,7 @@ def _run(options: Namespace) -> int:
     if options.minutes is not None:
         options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
     if wants_ranks(options):
-        loaded(options)  # report mistakes once, not once per rank
+        loaded(options)  # reports mistakes in the configuration once, not once per rank
         return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     _start()
     from mlxfp.app.runs import run

@@ -45,7 +45,7 @@ class _Candidate:
     message: str
     competition: str | None = None
     sample: Path | None = None
-    spelling: "Mapping[str, Spelling] | None" = None  # columns with probabilities or values, even if the sample shows classes
+    spelling: "Mapping[str, Spelling] | None" = None  # columns written as numbers, even if the sample shows classes
     synthetic: bool = False
 
 
@@ -95,7 +95,7 @@ def _of_run(folder: Path) -> _Candidate:
     config = read_config(config_file(folder))
     file = folder / config.competition.submission
     if not file.is_file():
-        raise MissingFileError(f"The run in {folder} has no {file.name}. Continue it first: mlxfp resume {folder}")
+        raise MissingFileError(f"The run in {folder} has no {file.name}. Continue the run first: mlxfp resume {folder}")
     spec = load_spec(folder / SPEC)
     named = None if spec.sample is None else data_folder(folder, config.data.path) / spec.sample.name
     sample = named if named is not None and named.is_file() else None

@@ -38,7 +38,7 @@ def baseline_scores(run: FinishedRun) -> dict[str, Score | str]:
     for name, make in makers.items():
         try:
             results[name] = score(make(), scored.metric)
-        except (MlxfpError, ValueError) as error:  # includes errors of scikit-learn: a failed baseline must not fail a finished run
+        except (MlxfpError, ValueError) as error:  # a failed baseline must not fail the report of a finished run
             results[name] = str(error)
     return results
 

@@ -87,7 +87,8 @@ def _names(files: Sequence[Path]) -> list[str]:
 
 
 def _read(file: Path, name: str) -> Log:
-    candidates = (folder / folders.CONFIG for folder in file.resolve().parents[:2])  # the configuration of a fold is in the parent folder
+    # The log of a fold is in a subfolder of the folder with the configuration.
+    candidates = (folder / folders.CONFIG for folder in file.resolve().parents[:2])
     config = next((path for path in candidates if path.is_file()), None)
     return Log(name, read_log(file), {} if config is None else flatten(folders.stored_settings(config.parent)))
 
@@ -160,5 +161,6 @@ def _configuration(logs: Sequence[Log]) -> Html:
         differs = len(set(values)) > 1
         cells = [element("mark", clip(value, _OPTION)) if differs else clip(value, _OPTION) for value in values]
         rows.append((not differs, (element("code", path), *cells)))
-    rows.sort(key=lambda row: row[0])  # stable sort: keeps the order within both groups
+    # Differing options come first. The sort is stable and keeps the order of the other options.
+    rows.sort(key=lambda row: row[0])
     return section("Configuration", table(["option", *(clip(log.name, _NAME) for log in known)], [cells for _, cells in rows]))

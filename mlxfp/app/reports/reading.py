@@ -26,10 +26,10 @@ from mlxfp.support.errors import ArgumentError, DataError, MlxfpError
 from mlxfp.support.structuring import structure
 
 _IDS = "__tokens__"  # column name that user data cannot have
-_COUNTED = 20_000  # maximum rows with counted tokens: enough for a chart, about a second of work
+_COUNTED = 20_000  # maximum number of rows for counting tokens: takes about a second
 
 
-LinearOf = Callable[[Path], LinearModel | None]  # returns the linear baseline for the rows and folds of a run folder
+LinearOf = Callable[[Path], LinearModel | None]  # function from a run folder to the linear baseline of the run
 
 
 @frozen(eq=False)

@@ -113,7 +113,7 @@ def curves(run: FinishedRun) -> Html:
     drawn: dict[str, dict[str, Any]] = {}
     for name, path in run.logs.items():
         for title, lines in log_panels(read_log(path)).items():
-            if title != "steps per second":  # timing varies between runs, and equal runs must give equal reports
+            if title != "steps per second":  # excluded, because timing varies, but equal runs must have equal reports
                 for curve, points in lines.items():
                     drawn.setdefault(title, {})[f"{name} {curve}"] = points
     charts = [line_chart(title, lines, x="step", y=title) for title, lines in drawn.items()]

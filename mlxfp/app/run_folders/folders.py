@@ -20,15 +20,15 @@ from mlxfp.support.yaml_files import write_document
 
 Settings = Mapping[str, Any]  # options of a run as nested dicts, by section and name
 
-# The files of a run.
+# File names in the folder of a run.
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
 OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
 REPORT = "report.html"
 # For model.name=auto: the folder with the runs of the members, and the record of decisions.
 MEMBERS, DECIDED = "members", "members.json"
-BLENDED = "runs"  # key in metrics.json of blends only
+BLENDED = "runs"  # key in metrics.json, only for blends
 MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
-# The files of a fold: log, checkpoints, best state, fitted recipe, final weights, predictions, result.
+# File names in the folder of a fold: log, checkpoints, best state, fitted recipe, final weights, predictions, result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
 _MODELS = "model[.-]*"  # the weights of a network, or the files of an estimator

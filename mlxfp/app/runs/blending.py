@@ -28,7 +28,7 @@ from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 
 Blend = Literal["mean", "rank", "vote", "greedy"]
-_SAME = ("rows", "test", "folds")  # must be equal: with other folds, a model may have seen validation rows
+_SAME = ("rows", "test", "folds")  # data that all runs must share: with other folds, a model may have seen validation rows
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Runs on files or own rows with one validation split: image and audio classification, and language models."""
+"""Runs on files or user-defined rows with one validation split: image and audio classification, and language models."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -80,7 +80,7 @@ def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, Any]:
     """Predict the class of each file in a folder. Return the columns path, class and the probability of each class.
 
-    With own rows, predict the split "test" and return a row number instead of the path.
+    With user-defined rows (own.rows), predict the split "test" and return a row number instead of the path.
     """
     task, own = model.task, model.own
     rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")
@@ -116,7 +116,7 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
 
 
 def _identity(plan: FilePlan) -> dict[str, str]:
-    """Return a hash of the file listing, or the fingerprints of the own datasets."""
+    """Return a hash of the file listing, or the fingerprints of the datasets from own.rows."""
     if plan.model.own.rows is None:
         return {"files": _listing(str(plan.path))}
     return {name: fingerprint(part) for name, part in {"rows": plan.parts.train, "valid": plan.parts.valid}.items()}

@@ -51,8 +51,8 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
         return predict_files(file_model_in(run, classes, code), folds[0], file)
     if settings["task"] == "language_model":
         raise ArgumentError(
-            "A language model writes texts, and has no classes to predict. Load it, fp.models.load("
-            f"{str(folds[0] / MODEL_FOLDER)!r}), and let it write: fp.models.generate."
+            "A language model has no classes to predict. Load the model with fp.models.load("
+            f"{str(folds[0] / MODEL_FOLDER)!r}) and generate text with fp.models.generate."
         )
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}. Give a file with the columns of the test file.")
@@ -75,7 +75,7 @@ def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], 
     predictors = [load_predictor(models, fold) for fold in folds]
     for model in predictors:
         if isinstance(model, Predictor):
-            budget(model.recipe, rows)  # raises an error for too long rows
+            budget(model.recipe, rows)  # raises an error for rows above text.max_length
     return combine([model(rows) for model in predictors], models.combine, limit)
 
 
@@ -135,5 +135,5 @@ def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
     if not folders.is_done(run) or not all(path.done for path in folds):
         raise DataError(f"The run in {run} is not finished. Continue the run first: mlxfp resume {run}")
     if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(settings)):
-        raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")
+        raise DataError(f"{folders.CONFIG} in {run} has changed since the start of the run. Restore the original file.")
     return settings, folds

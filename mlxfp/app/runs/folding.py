@@ -114,7 +114,7 @@ def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], trai
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
     stopping = {"stop by": valid} if plan.training.decided else {}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
-    for name, rows in parts.items():  # raises an error for too long rows before training
+    for name, rows in parts.items():  # raises an error for rows above text.max_length before training
         tokens = None if rows is None else budget(recipe, rows)
         if tokens is not None and tokens.over:
             cut = f"Rows to {name}: {100 * tokens.over:.1f} % of {tokens.rows:,} rows are cut off at {tokens.max_length} tokens."

@@ -55,7 +55,7 @@ def environment() -> dict[str, Any]:
 def claim_environment(folder: Path) -> Iterator[RunEvent]:
     """Write the environment to the folder of a new run. For a continued run, restore the number of threads and yield changed versions."""
     before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
-    blas_threads(before.get("blas_threads"))  # the number of threads may change the last digits
+    blas_threads(before.get("blas_threads"))  # restores the number of threads, which may change the last digits of results
     now = environment()
     if not before:
         write_json(folder / folders.ENVIRONMENT, now)

@@ -1,4 +1,4 @@
-"""Import of own parts, which a configuration names as `module:name`. The user must permit the folder with `code`."""
+"""Import of user-defined parts, given as `module:name` in a configuration. The user must permit the folder with `code`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Code = str | PathLike[str] | None  # folder of the modules that may be imported;
 
 @frozen
 class OwnParts:
-    """Own parts of a run, returned by `own_parts`. `files` maps each module name to the path of the module."""
+    """User-defined parts of a run, returned by `own_parts`. `files` maps each module name to the path of the module."""
 
     model: Callable[..., Any] | None = None
     estimator: Callable[..., Any] | None = None
@@ -34,7 +34,7 @@ class OwnParts:
     files: dict[str, Path] = field(factory=dict)
 
     def make_model(self, name: str | None, task: Any, seed: int) -> Any:
-        """Return the result of the own model function, or None without an own model. `name` is the option value, for errors."""
+        """Return the model of the user's function, or None without such a function. `name` is the option value for error messages."""
         if self.model is None:
             return None
         model = self.model(task, seed)
@@ -43,9 +43,9 @@ class OwnParts:
 
 
 def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
-    """Import own parts from the folder `code` or from packages. `names` has pairs of option path and `module:name`.
+    """Import user-defined parts from the folder `code` or from packages. `names` has pairs of option path and `module:name`.
 
-    Raises `ConfigError` for own parts with `code=None`, because a configuration from another person must not execute code without consent.
+    Raises `ConfigError` for user-defined parts with `code=None`: a configuration from another person must not execute code without consent.
     """
     if not names:
         return OwnParts()

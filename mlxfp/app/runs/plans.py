@@ -142,7 +142,7 @@ class FileModel:
 
 @frozen
 class FilePlan:
-    """Plan of a run on files. `kind` is the task name; `source` describes the files or the own rows in error messages."""
+    """Plan of a run on files. `kind` is the task name; `source` describes the files or the user-defined rows in error messages."""
 
     folder: Path
     kind: str
@@ -160,7 +160,7 @@ class FilePlan:
 class Start:
     """A run before the inputs are read. `settings` has the options as plain data, and `plan()` reads the inputs.
 
-    `code` is the folder of the own modules.
+    `code` is the folder of the user's modules.
     """
 
     folder: Path

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
 
-from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write_at_the_end
@@ -37,8 +37,8 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     written too. To continue a stopped or killed run, run the same configuration again: the outputs are bit-identical. If the folder holds
     another run or the data have changed, `run` raises an error and changes no file.
 
-    `code` is the folder of the modules in the section `own` of the configuration. Without `code`, a configuration with own modules raises
-    an error, because a configuration from another person would execute foreign code.
+    `code` is the folder of the modules in the section `own` of the configuration. Without `code`, a configuration with such
+    modules raises an error, because a configuration from another person would execute foreign code.
 
     With `ranks` from `distributed.connect`, every process calls `run`. Each rank trains on a share of every batch, so the number of ranks
     must divide `training.size`. Rank 0 writes the files and yields the events. All ranks need access to the folder of the run and to the
@@ -58,7 +58,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
 
     See also: `resume` to continue from the folder alone; `predict`; `export`; `blend` for several runs; `plan` for the data and folds.
     """
-    check_types(RunConfig, config=config)
+    check_config(config)
     check_types((type(None), Ranks), ranks=ranks)
     if ranks is None or ranks.world.size == 1:
         return _run(start(config, code))

@@ -19,7 +19,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.observers import Control
 from mlxfp.support.errors import CheckpointError, NonFiniteError
 
-_STOPPING, _HELD_OUT = "stopping", "held_out"  # rows for early stopping; rows for evaluation only
+_STOPPING, _HELD_OUT = "stopping", "held_out"  # names of evaluations: on rows for early stopping, on held-out rows
 NOTHING_LEFT = 0  # sent by rank 0 instead of a fold number (from 1): the training of all folds has ended
 DIVERGED = "Begin another run, as in name=second, with a lower optimizer.learning_rate, with optimizer.clip_norm=1"
 

@@ -24,7 +24,7 @@ class Step:
     """A stage, or the combined work of several neighbouring stages, called once per chunk.
 
     The step covers the stages from `index` up to, but not including, `stop`. The state is stored at `index`. Host parts, device parts
-    and column drops have `stop == index`; column drops have an empty text. `schema` is the output schema without dropped columns.
+    and column drops have `stop == index`; column drops have an empty text. `schema` is the output schema before columns are dropped.
     `text` is the source text of the stages.
     """
 

@@ -166,7 +166,7 @@ def _shapes(stage: Any, facts: tuple[Groups, ...], before: Dataset[Any], after: 
 
 
 def _longest(dataset: Dataset[Any]) -> list[int]:
-    """Return the longest row length of an epoch if a stage does not declare lengths, else an empty list."""
+    """Return a list with the maximum row length of an epoch, or an empty list if all stages declare row lengths."""
     if all(stage.emits is not None or stage.traits.longest_row is not None for stage in _stages(dataset)):
         return []
     if "input_ids" not in schema(dataset).names:

@@ -1,4 +1,4 @@
-"""Stages that select, drop or rename columns. Readers use their projections to skip unused columns (see `planning.py`)."""
+"""Stages that select, drop or rename columns. Readers then skip unused columns (see `planning.py`)."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

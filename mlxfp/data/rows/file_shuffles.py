@@ -50,7 +50,8 @@ class Shuffle(Wrapper):
         stateful = next((stage for stage in self.dataset.stages if not starts_empty(stage)), None)
         if stateful is not None:
             raise PipelineError(
-                f"shuffle(files=) reads every file separately, but {stateful!r} combines rows of several files. Put shuffle before it."
+                f"shuffle(files=) reads every file separately, but {stateful!r} combines rows of several files. "
+                "Put shuffle before this stage."
             )
 
     @cached_property

@@ -51,7 +51,9 @@ def _condition(condition: Any) -> tuple[str, Operator, Any]:
     check_text(column=column)
     check_choice(OPERATORS, operator=operator)
     if operator == "in" and (isinstance(value, str) or not isinstance(value, Iterable)):
-        raise ArgumentTypeError(f"The value of 'in' is a sequence of values, got {value!r:.60} for {column!r}. For one value use '=='.")
+        raise ArgumentTypeError(
+            f"The value of 'in' is a sequence of values, got {value!r:.60} for {column!r}. For a single value use '=='."
+        )
     values = tuple(value) if operator == "in" else (value,)
     if not values or any(element is None for element in values):
         raise ArgumentError(

@@ -238,14 +238,14 @@ def _well(schema: Schema, chunk: RecordBatch) -> RecordBatch:
 
 
 def _with_errors(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Order the columns of a chunk: visible columns, hidden columns, error column."""
+    """Return a chunk with ordered columns: visible columns, hidden columns, error column."""
     columns = [chunk.column(name) for name in (*schema.names, ROW, KEY)]
     fields = [*schema, pa.field(ROW, pa.int64()), pa.field(KEY, pa.uint64()), pa.field(ERROR, REASON)]
     return pa.RecordBatch.from_arrays([*columns, errors], schema=pa.schema(fields))
 
 
 def _failed_row(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Return a failed row: null values, hidden columns, error."""
+    """Return a single row marked as failed: null values, hidden columns and the error."""
     nulls = [pa.nulls(1, kind) for kind in schema.types]
     hidden = [chunk.column(ROW), chunk.column(KEY)]
     return _with_errors(schema, pa.RecordBatch.from_arrays([*nulls, *hidden], names=[*schema.names, ROW, KEY]), errors)

@@ -36,7 +36,7 @@ from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
-from mlxfp.support.errors import DataError, PipelineError
+from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 from mlxfp.support.progress import Progress
 
 T = TypeVar("T")
@@ -84,6 +84,11 @@ def write(
     """
     check_dataset(dataset, write)
     check_types((str, os.PathLike), folder=folder)
+    if Path(folder).suffix[1:] in FORMATS:
+        raise ArgumentError(
+            f"write makes a folder, got a file name: {os.fspath(folder)!r}. Write write(rows, {str(Path(folder).with_suffix(''))!r}, "
+            f"format={Path(folder).suffix[1:]!r})."
+        )
     check_choice(tuple(FORMATS), format=format)
     if rows_per_file is not None:
         check_positive(rows_per_file=rows_per_file)
@@ -136,7 +141,7 @@ def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest
 
 @define
 class _Together:
-    """Work of one rank among several. Rank 0 holds the lock of the folder and writes the manifest."""
+    """Writing by one of several ranks. Rank 0 holds the lock of the folder and writes the manifest."""
 
     dataset: Dataset[Any]
     out: WrittenFolder
@@ -270,7 +275,7 @@ def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
-    """Yield the jobs of each file of `size` source rows, and the cursor after the file."""
+    """Yield the jobs of each file and the cursor at its end. A file covers `size` source rows."""
     for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
         jobs, cursors = zip(*pairs, strict=True)
         yield jobs, cursors[-1]

@@ -199,6 +199,6 @@ class WrittenFolder:
     def _check_same(self, fingerprint: str, pipeline: tuple[str, ...]) -> None:
         if fingerprint != self.fingerprint:
             raise ArgumentError(
-                f"The folder {self.folder} has data of another pipeline, of files that have changed since, or of a call with other "
-                f"arguments: got pipe({', '.join(pipeline)}). Name another folder, or delete this one."
+                f"The folder {self.folder} has data of another pipeline, of changed source files, or of a call with other "
+                f"arguments: got pipe({', '.join(pipeline)}). Name another folder, or delete this folder."
             )

@@ -54,7 +54,9 @@ def log_loss(
 
 @explain_call
 def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None) -> "PowerOfMean":
-    """Compute e to the power of the mean `log_loss`: the number of equally likely tokens with the same uncertainty.
+    """Return the total of the perplexity: e to the power of the mean `log_loss`.
+
+    The perplexity is the number of equally likely tokens with the same uncertainty. `compute` converts the total to a number.
 
     >>> import mlxfp as fp
     >>> round(fp.metrics.compute({"perplexity": fp.metrics.perplexity(mx.zeros((1, 3, 50)), mx.array([[7, 8, -100]]))})["perplexity"], 3)
@@ -67,7 +69,9 @@ def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, 
 def f1(
     logits: mx.array, labels: mx.array, *, average: Average, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> "HitCounts":
-    """Compute F1, the harmonic mean of precision and recall, for the class with the largest logit. Arguments as in `accuracy`.
+    """Return the total of F1, the harmonic mean of precision and recall. Arguments as in `accuracy`.
+
+    The class with the largest logit is the prediction. `compute` converts the total to a number.
 
     "macro" averages F1 over the classes that occur among labels or predictions. "micro" pools all rows and equals the accuracy. "binary" is
     the F1 of class 1 of two classes.
@@ -92,7 +96,9 @@ def f1(
 
 @explain_call
 def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> "Ranking":
-    """Compute the area under the ROC curve: the probability that a positive example scores higher than a negative example. Ties count half.
+    """Return the total of the area under the ROC curve. `compute` converts the total to a number.
+
+    The area is the probability that a positive example scores higher than a negative example. Ties count half.
 
     `scores` are numbers [...], for example `logits[:, 1] - logits[:, 0]`. `labels` have the same shape and are 0 or 1. The result is exact:
     the scores of all examples are kept, 24 bytes each, and sorted by `compute`. `compute` raises `DataError` without positive or without

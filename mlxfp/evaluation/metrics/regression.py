@@ -29,9 +29,9 @@ def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
 
 @explain_call
 def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "RootOfMean":
-    """Compute the root mean squared difference. Arguments as in `mae`.
+    """Return the total of the root mean squared difference. Arguments as in `mae`.
 
-    With `mx.log1p(predictions)` and `mx.log1p(targets)` as arguments, the result is RMSLE.
+    `compute` converts the total to a number. With `mx.log1p(predictions)` and `mx.log1p(targets)` as arguments, the result is RMSLE.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"rmse": fp.metrics.rmse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))})
@@ -43,11 +43,11 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
 
 @explain_call
 def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "Explained":
-    """Compute the coefficient of determination, the explained share of the target variance. Arguments as in `mae`.
+    """Return the total of the coefficient of determination. Arguments as in `mae`.
 
-    1 is perfect, 0 is as good as predicting the mean. Arrays of any shape are flattened. All values are kept, 24 bytes each, until
-    `compute` knows the mean, because sums of squares lose the variance of large targets. `compute` raises `DataError` if all targets are
-    equal.
+    `compute` converts the total to a number, the explained share of the target variance: 1 is perfect, 0 is as good as predicting the
+    mean. Arrays of any shape are flattened. All values are kept, 24 bytes each, until `compute` knows the mean, because sums of squares
+    lose the variance of large targets. `compute` raises `DataError` if all targets are equal.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"r2": fp.metrics.r2(mx.array([1.0, 2.0, 4.0]), mx.array([1.0, 2.0, 3.0]))})

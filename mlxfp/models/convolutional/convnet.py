@@ -5,12 +5,13 @@ from attrs import field, frozen
 from mlx import nn
 
 from mlxfp.models.layers import Dropout, draw_weights, random_key
-from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.checks import check_positive, check_types, explain_class
 from mlxfp.support.errors import ArgumentError
 
 _GROUP = 16  # channels per normalization group
 
 
+@explain_class
 @frozen(kw_only=True)
 class ConvNetConfig:
     """Sizes of a `ConvNet`: for each stage the number of channels, a multiple of 16, and the number of blocks.
@@ -76,7 +77,7 @@ class ConvNet(nn.Module):
         self.output = nn.Linear(config.hidden_sizes[-1], config.outputs)
         draw_weights(self, seed)
         for name, layer in self.named_modules():
-            if isinstance(layer, nn.Conv2d):  # He et al., "Delving Deep into Rectifiers", 2015
+            if isinstance(layer, nn.Conv2d):  # initialization of He et al., "Delving Deep into Rectifiers", 2015
                 _, height, width, channels = layer.weight.shape
                 scale = (2 / (height * width * channels)) ** 0.5
                 layer.weight = mx.random.normal(layer.weight.shape, scale=scale, key=random_key(seed, name))

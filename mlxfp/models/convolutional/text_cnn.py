@@ -7,12 +7,13 @@ from mlx import nn
 from mlxfp.models.attention import check_length
 from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.layers import Body, Config, draw_weights, random_key, size_table
-from mlxfp.support.checks import check_positive
+from mlxfp.support.checks import check_positive, explain_class
 from mlxfp.support.errors import ArgumentError
 
 _SPREAD = 0.25  # embeddings are uniform in [-0.25, 0.25], as in the paper
 
 
+@explain_class
 @frozen(kw_only=True)
 class TextCNNConfig(Config):
     """Sizes of a `TextCNN`. The `hidden_size` outputs are divided equally among the `kernel_sizes`, given in tokens.
@@ -32,7 +33,7 @@ class TextCNNConfig(Config):
         if not self.kernel_sizes or self.hidden_size % len(self.kernel_sizes):
             raise ArgumentError(
                 f"hidden_size must be a multiple of the number of kernel_sizes, got hidden_size={self.hidden_size} and "
-                f"kernel_sizes={self.kernel_sizes}. Change one of them."
+                f"kernel_sizes={self.kernel_sizes}. Change hidden_size or kernel_sizes."
             )
 
     @property

@@ -60,15 +60,15 @@ class QuickTraining:
 
 @frozen(kw_only=True)
 class TableModel:
-    """A network for tables: everything that runs, tuning and files know of the network.
+    """Entry of a table network in `TABLE_MODELS`: config, sizes, training defaults and search space.
 
     - `config`, `network`, `sizes`: the class of the config, the class of the network, and fields of the config by the name of a size.
       A network with a method `members` trains each of its members: see `TabM`.
     - `bins`: the number of bins of a column of numbers; 0 for none.
-    - `adapts`: True if the network takes example rows to scale its weights, and the number of training steps.
-    - `smoothing`: the smoothing of labels of classes in training, unless the metric compares probabilities.
-    - `defaults`: the training of the authors, by the sections of a run's configuration.
-    - `rates`: the rates of an optimizer of its own, which configurations name as they name the network.
+    - `adapts`: True if the constructor accepts example rows for scaling the weights, and the config the number of training steps.
+    - `smoothing`: label smoothing in training, unless the metric compares probabilities.
+    - `defaults`: the published training settings, by section of a run's configuration.
+    - `rates`: the learning rates of a special optimizer with the name of the network, or None.
     - `space`: the search space of tuning: options of a configuration with ("float" or "log" or "int", low, high) or ("choice", ...).
     - `quick`: changes for training within minutes.
 
@@ -102,7 +102,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
             sizes=Registry("size", {name: {"hidden_sizes": (width,) * 3} for name, width in (("tiny", 64), ("small", 128), ("base", 256))}),
             adapts=True,
             smoothing=0.1,
-            # With patience equal to the number of epochs, training never stops early, and the best epoch predicts.
+            # With a patience of all epochs, training never stops early, and the best epoch predicts.
             defaults={
                 "model": {"size": "base"},
                 "optimizer": {"name": "realmlp", "learning_rate": None, "weight_decay": 0.02, "clip_norm": None},
@@ -115,14 +115,14 @@ TABLE_MODELS: Registry[TableModel] = Registry(
                 peaks={"class": 0.04, "labels": 0.04, "value": 0.2},
                 groups=((("scale",), 6.0, 6.0), (("layers.*.bias",), 0.1, 0.0), (("activations.*", "periodic.*"), 0.1, 0.1)),
             ),
-            # Own ranges around the defaults of the authors (Holzmüller et al., 2024).
+            # Search ranges chosen by mlxfp around the published defaults (Holzmüller et al., 2024).
             space={
                 "optimizer.learning_rate": ("log", 0.02, 0.3),
                 "optimizer.weight_decay": ("choice", 0.0, 0.02),
                 "model.dropout": ("choice", 0.0, 0.15, 0.3),
                 "model.arguments.sigma": ("log", 0.05, 3.0),
             },
-            # sigma 1 instead of the authors' 0.1, for regression. Calhousing, first fold: RMSE after 30 epochs 45,769 and 46,449 (two
+            # For regression, sigma is 1 instead of the published 0.1. Calhousing, first fold: RMSE after 30 epochs 45,769 and 46,449 (two
             # seeds), and 48,610 with 0.1. Computers (mean of two folds): 165 against 183. Concrete: 5.08 against 5.45. For classes, 0.1
             # is as good. 3,000 updates take half a minute on one core: RMSE 51,370 after 16 epochs, 47,783 after 40 epochs and 47,777
             # after 256 epochs.
@@ -140,7 +140,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
                 "training": {"epochs": 200, "size": 64, "ema": None},
                 "observers": {"patience": 16, "checkpoint_every": 500},
             },
-            # Own ranges around the defaults of the authors (Gorishniy et al., 2025).
+            # Search ranges chosen by mlxfp around the published defaults (Gorishniy et al., 2025).
             space={
                 "optimizer.learning_rate": ("log", 1e-4, 5e-3),
                 "optimizer.weight_decay": ("log", 1e-4, 0.1),
@@ -174,7 +174,7 @@ def create_table_model(  # noqa: PLR0913
     >>> fp.models.create_table_model("realmlp", columns, fp.models.TableTarget("class", 2), size="tiny")(mx.zeros((3, 1))).shape
     (3, 2)
 
-    See also: `RealMLP` and `TabM`, for options without a name here.
+    See also: `RealMLP` and `TabM` for more options.
     """
     known = TABLE_MODELS[name]
     given = {**known.sizes[size], **({} if dropout is None else {"dropout": dropout}), **({"steps": steps} if known.adapts else {})}

@@ -30,7 +30,7 @@ MISSING_FLAG = 2  # number of categories of a flag column for missing numbers
 CLIP = 3.0  # bound of scaled numbers, as in the paper
 _LARGEST = 1e60  # larger and infinite numbers are clipped, so that squares are finite
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
-_COMPONENTS = 16  # components of word counts, and the same number for parts of words; as for tree models
+_COMPONENTS = 16  # number of components of word counts and of counts of parts of words, as for tree models
 _NGRAMS = 2048  # maximum n-grams of a text column, most frequent first; limits the size of the saved config
 _DIGITS = 6  # decimal digits of weights and components
 _CATEGORIES = 1000  # maximum categories of a column, most frequent first; others count as unseen
@@ -123,7 +123,7 @@ class TableColumns(RowWise):
     >>> [row["categories"].tolist() for row in columns(rows)]
     [[2], [0]]
 
-    See also: `TABLE_MODELS`, the networks that read these arrays.
+    See also: `TABLE_MODELS` for the networks with these inputs.
     """
 
     numbers: tuple[NumberColumn, ...] = ()
@@ -217,7 +217,7 @@ def fit_columns(
     >>> columns.numbers[0].median, columns.numbers[0].flag, columns.categories[0].values, columns.kinds
     (30.0, True, ('f', 'm'), (2, 2))
 
-    See also: `TableColumns`, what it makes.
+    See also: `TableColumns`, the type of the result.
     """
     check_types(Dataset, rows=rows)
     named = {"numbers": as_strings("numbers", numbers), "categories": as_strings("categories", categories)}

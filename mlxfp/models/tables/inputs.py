@@ -9,7 +9,7 @@ from mlxfp.models.layers import Input
 from mlxfp.models.tables.columns import CATEGORIES, CLIP, NUMBERS, TableColumns, robust_scale
 from mlxfp.support.errors import ArgumentError
 
-_TWO = 2  # two categories become one number
+_TWO = 2  # a column of two categories becomes one number
 
 
 def one_hot(categories: mx.array, count: int) -> mx.array:

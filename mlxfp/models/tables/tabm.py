@@ -11,9 +11,10 @@ from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.embeddings import PiecewiseLinearEmbedding
 from mlxfp.models.tables.inputs import check_inputs, check_width
 from mlxfp.models.tables.targets import TableTarget
-from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.checks import check_positive, check_types, explain_class
 
 
+@explain_class
 @frozen(kw_only=True)
 class TabMConfig:
     """Columns, target and sizes of a `TabM`. The defaults are the published sizes. The columns need bins.
@@ -52,7 +53,7 @@ class TabM(nn.Module):
     >>> model.members(mx.zeros((5, 1))).shape, model(mx.zeros((5, 1))).shape
     ((5, 32, 3), (5, 3))
 
-    See also: `fit_columns` with `bins`, which makes the columns; `predict_table`.
+    See also: `fit_columns` with `bins` for the columns; `predict_table`.
     """
 
     def __init__(self, config: TabMConfig, *, seed: int = 0) -> None:

@@ -16,7 +16,7 @@ from mlxfp.text.tokenizers.tokenizer import cannot_encode
 
 Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
-Encoded = tuple[Ids, Lengths]  # concatenated ids of several texts, and the id count of each text
+Encoded = tuple[Ids, Lengths]  # Concatenated ids of several texts, and the id count of each text.
 
 _JOINED = 1024  # Characters per joined text: the fastest of 256, 1024, 4096 and 16384 for short words (BERT, GPT-2).
 _CALLS = 8  # Number of calls, or of joined texts in one call. Many texts are divided into this number of parts to keep all cores busy.
@@ -48,7 +48,8 @@ class Caller:
         parts: list[Any] = [marked[first : first + step] for first in range(0, len(marked), step)]
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.tokenizer.token_to_id(separator)
-        if np.count_nonzero(ends) != len(texts):  # Another added token overlaps a separator, or a text is normalized to the separator.
+        # Fallback: another added token overlaps a separator, or a text is normalized to the separator.
+        if np.count_nonzero(ends) != len(texts):
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
 
@@ -79,7 +80,7 @@ def _count_together(texts: Sequence[str]) -> int:
 def find_caller(tokenizer: Any) -> Caller:
     """Return a `Caller` for a tokenizer, with a separator if an added token is suitable."""
     separators = [
-        token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if _separates(tokenizer, number, token)
+        token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if _is_separator(tokenizer, number, token)
     ]
     # Read only the JSON of the pre-tokenizer: the JSON of the whole tokenizer contains the vocabulary and takes 40 ms.
     splitter = jsons.loads(tokenizer.pre_tokenizer.__getstate__()) if tokenizer.pre_tokenizer else None
@@ -87,8 +88,8 @@ def find_caller(tokenizer: Any) -> Caller:
     return Caller(tokenizer, separators[0] if separators and not _ids(tokenizer, "") else None, apart)
 
 
-def _separates(tokenizer: Any, number: int, token: Any) -> bool:
-    """Return True if an added token is recognized after any text and leaves the text unchanged.
+def _is_separator(tokenizer: Any, number: int, token: Any) -> bool:
+    """Return True if an added token can separate texts: recognized after any text, without a change of the text.
 
     The token must not be part of a word and must not overlap with itself.
     """
@@ -104,7 +105,7 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _read_ids(encodings: Sequence[Any]) -> Ids:
-    lists = map(attrgetter("ids"), encodings)  # Each list is freed right after reading.
+    lists = map(attrgetter("ids"), encodings)  # A lazy map frees each list of ids right after reading.
     return np.fromiter(chain.from_iterable(lists), np.int32, sum(map(len, encodings)))
 
 

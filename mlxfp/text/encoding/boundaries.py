@@ -55,7 +55,7 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Lookup table of 256 bytes. Bit `i` marks the bytes allowed before cut `i`, bit `i + 4` the bytes allowed after cut `i`."""
+        """Lookup table of 256 bytes. Bit `i` is set if pair `i` allows the byte before a cut, bit `i + 4` if after a cut."""
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
             bits[list(before)] |= 1 << number
@@ -63,26 +63,26 @@ class Cuts:
         return bits.tobytes()
 
 
-# White space is dropped: "a,  b" has the words "a," and "  b".
+# WhitespaceSplit drops white space: "a,  b" is cut into the words "a," and "  b".
 _BLANKS = Cuts(((_SOLID, _WHITE),), strict=False)
 
-# Only a space begins a split, unless another character follows a mark: "a, b" has the words "a," and " b".
+# Splits begin only at spaces, which the pre-tokenizer writes as marks: "a, b" is cut into the words "a," and " b".
 _SPACES = Cuts(((_SOLID, b" "),))
 
-# White space is dropped and each ASCII punctuation character is a split: "it's a_b" has the words "it", "'", "s", " a", "_" and "b".
+# BERT drops white space and splits off each ASCII punctuation character: "it's a_b" is cut into "it", "'", "s", " a", "_" and "b".
 _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 
-# \w+|[^\w\s]+ with the underscore as part of \w: "it's a_b" has the words "it", "'", "s" and " a_b".
+# Pattern \w+|[^\w\s]+ with the underscore as part of \w: "it's a_b" is cut into the words "it", "'", "s" and " a_b".
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
-# No match continues from a visible character to white space. Letters and digits end before punctuation and vice versa, except for the
-# apostrophe in 's: "it's 5, (a)" has the words "it", "'s", " 5", ",", " (", "a" and ")". The match before a cut also looks ahead for
-# one white space character. The end of the text gives the same answer.
+# Pattern of GPT-2: no match continues from a visible character to white space. Letters and digits end before punctuation and vice versa,
+# except for the apostrophe in 's: "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")". The pattern looks ahead
+# for white space after a match. The end of a text has the same effect as white space.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Later patterns match punctuation together with the following letters or line ends, and some match letters with an apostrophe:
-# "it's 5, (a)" has the words "it's", " 5", ",", " (a" and ")".
+# Patterns since GPT-4 match punctuation together with the following letters or line ends. Some patterns match letters with an apostrophe:
+# "it's 5, (a)" is cut into the words "it's", " 5", ",", " (a" and ")".
 _GPT4 = Cuts(((_SOLID, b" \t"), (_ALNUM, _without(b"'", _PUNCT))))
 _UPPER, _LOWER, _ENDINGS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LETTERS = (
@@ -94,16 +94,16 @@ PATTERNS = {_GPT2_PATTERN: _GPT2} | {
     for letters, digits, ends in product(_LETTERS, (r"\p{N}{1,3}", r"\p{N}"), (r"[\r\n]*", r"[\r\n/]*"))
 }
 
-# These splitters decide by two neighbouring characters only. An additional cut changes nothing.
+# Splitters that only compare two neighbouring characters. An additional cut does not change other splits.
 _LOCAL = ("Digits", "Punctuation")
-# These splitters process each split of the preceding splitter separately.
+# Splitters that process each split of the preceding splitter separately.
 _APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")
 _BY_CHARACTER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "BertNormalizer")
 
-_RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}  # Strict cuts do not divide a run of spaces.
+_RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}  # Merges a run of spaces. Strict cuts never divide a run.
 _PREPEND = {"type": "Prepend", "prepend": MARK}
 _MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
-# Has no effect because all spaces are already marks.
+# Splitter at spaces. It has no effect after a normalizer replaced all spaces by marks.
 _NO_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
 
@@ -118,7 +118,8 @@ def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | N
     """Return the cuts of the first pre-tokenizer with known cuts. Later pre-tokenizers process the resulting splits separately."""
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
-        return None  # The scheme "first" adds a mark to the first split of a text. Cut texts would get a mark at each word.
+        # The scheme "first" adds a mark only to the first split of a text. Encoding words separately would add a mark to each word.
+        return None
     cuts = _cuts_of(rest[0])
     if cuts is None or all(part["type"] in _BY_CHARACTER for part in normalizers):
         return cuts
@@ -163,7 +164,7 @@ def _keeps_spaces(normalizer: Part) -> bool:
 
 
 def _merged(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts for models that read whole texts with marks instead of spaces, and never merge across the start of a mark."""
+    """Return the cuts for models without pre-tokenizer that write spaces as marks (U+2581) and never merge across the start of a mark."""
     if normalizers in ([_MARKS], [_PREPEND, _MARKS]) and splitters in ([], [_NO_SPLIT]):
         return evolve(_SPACES, lead=_PREPEND in normalizers)
     split = [(part["type"], part.get("replacement"), part.get("split")) for part in splitters]

@@ -20,7 +20,7 @@ from mlxfp.text.engines.columns import matches, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part
 from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
-HINTED, WHOLE = 1, 2  # Word flags. HINTED: the row may have to be encoded whole. WHOLE: the row must be encoded whole.
+HINTED, WHOLE = 1, 2  # Word flags. WHOLE: the row must be encoded whole. HINTED: the row must be encoded whole if `spelled` matches.
 
 # Members of an RE2 character set: white space in any Unicode version or tokenizer, hence all invisible characters.
 _BLANK = r"\x{0}-\x{20}\x{7f}-\x{a0}\x{1680}\x{180e}\x{2000}-\x{200f}\x{2028}-\x{202f}\x{205f}-\x{206f}\x{3000}\x{feff}\x{2581}"
@@ -48,7 +48,7 @@ class Rule:
     spelled: str = ""
 
     def bare(self, words: Sequence[str]) -> Sequence[str]:
-        """Remove the leading space that the tokenizer adds again."""
+        """Remove the leading space of each word if the tokenizer adds a space to each text."""
         return [word.removeprefix(" ") for word in words] if self.cuts.lead else words
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
@@ -57,7 +57,7 @@ class Rule:
         if self.normal is not None and (self.cuts.strict or self.whole):
             seen = pa.array(list(map(self.normal, self.bare(words.to_pylist()))), pa.string())
         whole, hinted = matches(seen, self.whole), matches(words, self.hinted)
-        if self.cuts.strict:  # A word of white space only is the last word of a row. No cut follows.
+        if self.cuts.strict:  # A word of white space only is always the last word of a row, so no cut follows.
             whole |= self._breaks(words, seen) & ~matches(words, "" if self.cuts.lead else r"\A[ \t\n\r]+\z")
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
@@ -72,7 +72,7 @@ class Rule:
         return breaks
 
     def find(self, text: bytes) -> NDArray[np.bool_]:
-        """Return True for each byte with a cut before the byte, bool[N]."""
+        """Return True for each byte at which a word begins, bool[N]. The first byte of the text is excluded."""
         kinds = np.frombuffer(text.translate(self.cuts.table), np.uint8)
         cuts = np.zeros(len(kinds), bool)
         np.not_equal((kinds[1:] >> 4) & kinds[:-1], 0, out=cuts[1:])
@@ -148,9 +148,9 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
             continue
         text = normalizer.normalize_str(text)
         if not text or unicodedata.category(text[0])[0] == "M" or "\u1160" <= text[0] <= "\u11ff":
-            return None  # An empty text matches everywhere. A combining first character composes with the preceding character.
+            return None  # An empty token matches everywhere. A combining character composes with the preceding character.
         data = text.replace(MARK, " ").encode()
-        # Use only the first byte pair, because normalization may change the preceding byte.
+        # Test only the byte after a cut, because normalization may change the byte before a cut.
         begins = np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
         ends = np.cumsum([len(part) for part in _cut_token(text.replace(MARK, " "), rule.find(data) | begins)])
         whole |= {re.escape(text[:end]) + r"\z" for end in ends[:-1].tolist() if end} | ({re.escape(text)} if around else set())

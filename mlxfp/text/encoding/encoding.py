@@ -32,20 +32,20 @@ from mlxfp.text.tokenizers.tokenizer import EngineName, Tokenizer, engine
 # Tuned on 2 cores with BERT and GPT-2 over tables, WikiText, documentation and source code.
 _WORTH = 1 << 20  # Bytes of text before an engine is tried: start and probe of an engine take as long as encoding 3 MB by words.
 _LEAST = 4 << 10  # Bytes of a column below which Arrow and NumPy calls take as long as the tokenizer.
-_FEW = 8  # Largest number of short texts for which lists are faster than arrays.
+_FEW = 8  # Maximum number of short texts for which Python lists are faster than arrays.
 _FIRST = 1 / 16  # share of the column in the first block
 _LEAST_FIRST = 32 << 10  # Least bytes of the first block: two blocks of 10 KB take 1.7 times as long as a single block.
 _BLOCK = 8 << 20  # Bytes of each further block. Encoding takes about five times as much memory. Smaller blocks repeat more look-ups.
 _NEW = 0.5  # Share of new bytes per block: a new word costs 1.5 times as much as the same word inside a text.
 _TRIED = (0, 23)  # Newest `tokenizers` version that passed the law tests. With later versions, each text is encoded whole.
-_LEARNED = 1 / 64  # Share of the column that is learned as new words if the tokenizer encodes the column. Lets short columns fill the memo.
+_LEARNED = 1 / 64  # If the tokenizer encodes a column whole, new words up to this share of its bytes are cached for later columns.
 
 
 def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     """Return the ids of each text without special tokens, list<int32>. The texts must not contain nulls.
 
-    The ids equal `tokenizer.encode(text, special=False)`, except for rare templates that repeat a text. `framing` adds special tokens and
-    truncates.
+    The ids equal `tokenizer.encode(text, special=False)`, except for rare post-processors that repeat a text. `framing` adds special tokens
+    and truncates.
     """
     rows = encode_rows(tokenizer, texts)
     return to_lists(rows.values, ends_of(rows.lengths))
@@ -186,7 +186,7 @@ def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, lear
     entries = memo.find(words.distinct, most_new * words.size, lost=lost, learned=learned)
     if entries is None:
         return None
-    rows = _put_together(words, entries)
+    rows = _join_words(words, entries)
     whole = _find_whole_rows(memo.rule, texts, words, entries.flags)
     if len(whole):
         ids, lengths = memo.caller.encode(texts.take(number_array(whole)).to_pylist())
@@ -194,7 +194,7 @@ def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, lear
     return rows.values, rows.lengths
 
 
-def _put_together(words: Words, entries: Entries) -> Ragged:
+def _join_words(words: Words, entries: Entries) -> Ragged:
     """Return the ids of each row, concatenated."""
     lengths = entries.lengths.take(words.indices)
     bounds = ends_of(lengths)[words.firsts]

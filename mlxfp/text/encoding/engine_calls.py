@@ -1,4 +1,4 @@
-"""Encoding of a column with an engine. Texts that do not pass the gate of the engine take another path.
+"""Encoding of a text column with an engine. A fallback encodes the texts rejected by the gate of the engine.
 
 All texts are encoded in one call, because the threads of an engine wait for each other at the end of each call.
 """
@@ -26,7 +26,7 @@ def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded 
         passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
         ids, ends = proved.engine.encode(passed)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):  # For example an invalid text. The tokenizer reports the error itself.
+        if isinstance(error, Exception) or is_panic(error):  # the fallback reports invalid texts
             return None
         raise
     lengths = np.diff(ends)

@@ -38,12 +38,12 @@ class Frame:
         return sum(number not in (_FIRST, _SECOND) for number in self.ids)
 
     def write(self, texts: Sequence[list[int]]) -> list[int]:
-        """Return the ids of one row. Reference implementation of `put_around`."""
+        """Return the ids of one row with special ids. Reference implementation of `frame_rows`."""
         return [token for number in self.ids for token in (texts[number - _FIRST] if number >= _FIRST else (number,))]
 
     @property
     def silent(self) -> "Frame":
-        """Same frame with 0 instead of each special id, for per-token numbers of the texts."""
+        """Same frame with 0 instead of each special id. Used for offsets and other numbers per token."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property
@@ -81,7 +81,7 @@ def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
     return Ragged(rows.values, rows.starts + (rows.lengths - kept if side == "left" else 0), kept)
 
 
-def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
+def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
     """Return the ids of each row with special ids, and the token types for pairs (else None), both list<int32>.
 
     A single gather copies all parts of all rows: the special ids precede the values of the texts, and each part is a (start, length) pair.
@@ -89,7 +89,7 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
     """
     once = len(texts) == 1 and frame.ids.count(_FIRST) == 1
     if once and np.array_equal(texts[0].starts[1:], texts[0].starts[:-1] + texts[0].lengths[:-1]):
-        return _move_apart(frame, texts[0]), None
+        return _frame_contiguous_rows(frame, texts[0]), None
     special = np.array([number if number < _FIRST else 0 for number in frame.ids], np.int32)
     source = np.concatenate([special, *(text.values for text in texts)])
     firsts = np.cumsum([len(special), *(len(text.values) for text in texts)])
@@ -106,7 +106,7 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
     return ids, to_lists(np.repeat(np.tile(np.array(frame.types, np.int32), count), lengths.ravel()), ends)
 
 
-def _move_apart(frame: Frame, text: Ragged) -> pa.ListArray:
+def _frame_contiguous_rows(frame: Frame, text: Ragged) -> pa.ListArray:
     """Insert special ids around contiguous rows."""
     ends = ends_of(text.lengths + frame.added)
     ids, free = np.empty(ends[-1], np.int32), np.ones(ends[-1], bool)

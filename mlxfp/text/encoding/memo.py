@@ -63,8 +63,8 @@ class Memo:
     ) -> Entries | None:
         """Return the entries of distinct words. New words are encoded and cached.
 
-        Return None if the new words exceed `most - lost(flags)` bytes, with the flags of all words. In this case only the first new words
-        are cached, up to `learned` bytes. Later calls never change returned arrays.
+        Return None if the new words have more than `most` bytes, minus the bytes `lost(flags)` of rows to encode whole. In this case
+        only the first new words are cached, up to `learned` bytes. Later calls never change returned arrays.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))

@@ -1,4 +1,4 @@
-"""Choice of the engine for a tokenizer. An engine is used only after a successful probe."""
+"""Choice of the engine for a tokenizer. An engine is used only if a probe finds the same ids as the `tokenizers` package."""
 
 import os
 from functools import lru_cache
@@ -23,7 +23,7 @@ _ASCII = 128
 
 @frozen(eq=False)
 class Proved:
-    """Engine that passed the probe of a tokenizer, with the gate that selects texts for the engine."""
+    """Engine that passed the probe of a tokenizer, with the gate that selects suitable texts."""
 
     name: str  # with the version
     engine: Engine

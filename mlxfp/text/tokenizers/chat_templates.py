@@ -16,7 +16,7 @@ from mlxfp.text.tokenizers.literal_text import unspellable
 Messages = Sequence[Mapping[str, Any]]
 
 CHAT_SETTINGS = "chat_template_settings"  # Key for template variables and date in a `tokenizer_config.json` written by mlxfp.
-BEGIN, END = unspellable("begin"), unspellable("end")  # Mark the text inside {% generation %} of a template.
+BEGIN, END = unspellable("begin"), unspellable("end")  # rendered around {% generation %} blocks
 
 
 def _pairs(variables: Any) -> tuple[tuple[str, Any], ...]:
@@ -102,7 +102,7 @@ def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def without_nulls(value: Any) -> Any:
-    """Remove null fields from nested objects. Arrow structs contain the fields of all rows."""
+    """Remove null fields from nested objects, because an Arrow struct contains the fields of all rows."""
     if isinstance(value, Mapping):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else value

@@ -81,7 +81,7 @@ def read_configuration(json: str) -> Configuration:
 def _flatten(part: Any, key: str) -> list[Part]:
     if part is None:
         return []
-    if not isinstance(part, Mapping) or "type" not in part:  # The package also accepts shorter notations, which no known file contains.
+    if not isinstance(part, Mapping) or "type" not in part:  # unsupported short notation
         raise malformed(f"a part of {key} is {part!r:.60}, not an object with a type")
     return [inner for item in part[key] for inner in _flatten(item, key)] if part["type"] == "Sequence" else [part]
 
@@ -92,7 +92,7 @@ def _has_marks(configuration: Configuration) -> bool:
 
 
 def _merges_within_words(model: Part) -> bool:
-    """Return True if BPE never merges across the position before a mark.
+    """Return True if BPE never merges across the position before a mark (U+2581, a space).
 
     This holds if no token contains a mark after another character. The texts before and after the position are then independent. Unknown
     characters are not joined across the position either, because the mark itself is in the vocabulary.

@@ -137,20 +137,20 @@ def _load(path: Path) -> Tokenizer:
         raise MissingFileError(
             f"No tokenizer is at {str(path)!r}. Pass the path of a tokenizer.json file or of the folder of a model; nothing is downloaded."
         )
-    return _value(path, _wordpiece(path, {}) if path.suffix == ".txt" else _read(path), {})
+    return _make_tokenizer(path, _wordpiece(path, {}) if path.suffix == ".txt" else _read(path), {})
 
 
 def _from_folder(folder: Path) -> Tokenizer:
     config = _read_configs(folder)
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if whole.is_file():
-        return _value(whole, _read(whole), config)
+        return _make_tokenizer(whole, _read(whole), config)
     if words.is_file():
-        return _complete(folder, _value(words, _wordpiece(words, config), config), config)
+        return _check_complete(folder, _make_tokenizer(words, _wordpiece(words, config), config), config)
     pairs = ((folder / vocab, folder / merges) for vocab, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")))
     vocab, merges = next((pair for pair in pairs if all(file.is_file() for file in pair)), (None, None))
     if vocab is not None and merges is not None:
-        return _complete(folder, _value(vocab, _byte_level(vocab, merges, config), config), config)
+        return _check_complete(folder, _make_tokenizer(vocab, _byte_level(vocab, merges, config), config), config)
     pieces = next((file.name for file in sorted(folder.iterdir()) if file.suffix == ".model"), None)
     if pieces is not None:
         raise DataError(f"The folder {str(folder)!r} contains a SentencePiece model ({pieces}) but no tokenizer.json. {_WRITE}")
@@ -161,7 +161,7 @@ def _from_folder(folder: Path) -> Tokenizer:
     )
 
 
-def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
+def _make_tokenizer(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
     try:
         tokenizer = Tokenizer(json)
         number_of = package_tokenizer(tokenizer.json).token_to_id
@@ -172,7 +172,7 @@ def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
         raise DataError(f"{path}: {error}") from error
 
 
-def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
+def _check_complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
     """Raise `DataError` if other files of the folder add tokens missing from the tokenizer."""
     listed = config.get("added_tokens_decoder") or {}
     if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):

@@ -20,7 +20,7 @@ def read_json(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise malformed(error) from error
     if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
-        raise malformed("it must be an object with an object under the key 'model'")
+        raise malformed("expected a JSON object with an object under the key 'model'")
     vocab = data["model"].get("vocab")
     check_ids([*(vocab.values() if isinstance(vocab, dict) else ()), *_numbers(data.get("post_processor"))])
     _check_prefix(data["model"])

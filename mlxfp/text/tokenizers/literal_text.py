@@ -58,11 +58,11 @@ def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:
         out["unk_token"] = names.get(model["unk_token"], model["unk_token"])
     if "merges" in model:
         prefix = model.get("continuing_subword_prefix") or ""
-        out["merges"] = [merge for merge in model["merges"] if not _makes(merge, prefix, names)]
+        out["merges"] = [merge for merge in model["merges"] if not _involves(merge, prefix, names)]
     return out
 
 
-def _makes(merge: Any, prefix: str, names: Names) -> bool:
+def _involves(merge: Any, prefix: str, names: Names) -> bool:
     """Return True if a merge contains or produces a renamed token. Older files store a merge as one string."""
     first, second = merge.split(" ") if isinstance(merge, str) else merge
     return first in names or second in names or first + second.removeprefix(prefix) in names

@@ -244,7 +244,7 @@ def engine(json: str) -> Any:
     return tokenizer
 
 
-@lru_cache(maxsize=1)  # Includes the vocabulary. `choose` is the last caller and clears the cache.
+@lru_cache(maxsize=1)  # large, cleared by `choose`
 def configuration_of(json: str) -> Configuration:
     """Return the components of a tokenizer, with defaults for options missing from older files."""
     return read_configuration(engine(json).to_str())

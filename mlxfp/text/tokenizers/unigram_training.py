@@ -71,9 +71,8 @@ def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
 def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict[str, int]:
     """Count the pieces in the most likely segmentation of each word."""
     ranked = _ranked(scores)
-    model = hf.Tokenizer(
-        hf.models.Unigram([("", 0.0), *ranked], unk_id=0)
-    )  # The empty piece stands for unknown text, which does not occur.
+    # The empty piece stands for unknown text, which does not occur.
+    model = hf.Tokenizer(hf.models.Unigram([("", 0.0), *ranked], unk_id=0))
     rows = [encoding.ids for encoding in model.encode_batch_fast(words)]
     ids = np.fromiter(chain.from_iterable(rows), np.int64)
     counts = np.zeros(len(ranked) + 1, np.int64)

@@ -1,5 +1,6 @@
 """The training loop, as a stream of events."""
 
+import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from functools import partial
@@ -23,7 +24,7 @@ from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
 from mlxfp.training.loop.rank_agreement import check_same_parameters, in_step, same_number, watched
-from mlxfp.training.loop.resuming import warnings_before
+from mlxfp.training.loop.resuming import warnings_after, warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
 from mlxfp.training.steps.state import TrainState
@@ -60,8 +61,9 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
     The device stays busy: the next batch is prepared during a step, and the loop waits for the device only every `log_every` steps, to read
     the metrics. Nothing runs until the events are consumed. The run stops when the consumer stops.
 
-    A `Warned` event at the start reports two probable mistakes: a state with completed steps but no `cursor`, and a learning rate in the
-    state that differs from the rate of the step. Raises `DataError` for an epoch without batches. Raises `DataError` with the source row,
+    A `Warned` event reports a probable mistake: a state with completed steps but no `cursor`, a learning rate in the state that differs
+    from the rate of the step, or a run without an update. Raises `DataError` for an epoch without batches or with weight 0, and, with the
+    source row,
     before the step, for an id or label out of range. Raises `NonFiniteError` when the metrics are read, if the loss of any step since the
     last read is not finite.
 
@@ -102,8 +104,9 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
 def last(events: Iterable[Event]) -> Event:
     """Consume all events and return the last event. Its `state` is the trained state.
 
-    Ctrl-C stops the run, but not the program. The function then warns and returns a `Stopped` event with the reason "interrupted", from
-    which the run can be continued. A second Ctrl-C, or Ctrl-C before the first step, raises `KeyboardInterrupt`.
+    `Warned` events become Python warnings. Ctrl-C stops the run, but not the program. The function then warns and returns a `Stopped`
+    event with the reason "interrupted", from which the run can be continued. A second Ctrl-C, or Ctrl-C before the first step, raises
+    `KeyboardInterrupt`.
 
     Raises `ArgumentError` if there are no events.
 
@@ -114,7 +117,7 @@ def last(events: Iterable[Event]) -> Event:
     first: Event | None = None
     final: Event | None = None
     try:
-        for final in events:
+        for final in _with_warnings(events):
             first = first or final
     except KeyboardInterrupt as error:
         if first is None or final is None or final.step == first.step or isinstance(error.__context__, KeyboardInterrupt):
@@ -124,6 +127,13 @@ def last(events: Iterable[Event]) -> Event:
     if final is None:
         raise ArgumentError("There are no events, so there is no last event. A stream can be consumed once: call fit again.")
     return final
+
+
+def _with_warnings(events: Iterable[Event]) -> Iterator[Event]:
+    for event in events:
+        if isinstance(event, Warned):
+            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # at the caller of `last` or `best`, through `explain_call`
+        yield event
 
 
 @explain_call
@@ -140,7 +150,7 @@ def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     """
     tracker, best_event = PlateauTracker(metric, mode), None
     try:
-        for event in events:
+        for event in _with_warnings(events):
             if isinstance(event, Evaluated):
                 before, tracker = tracker, tracker.after(event.metrics)
                 best_event = event if tracker.best != before.best else best_event
@@ -228,6 +238,7 @@ class _Progress:
 
 def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) -> Iterator[Event]:
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
+    first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
     run.control.take()  # discards requests made before the run
     settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
@@ -249,11 +260,14 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
                 if run.done(progress):
                     break
             else:
-                yield progress.event(EpochEnded, compute(merge([progress.running.totals, _unread_totals(run, progress)])))
+                yield progress.event(EpochEnded, _epoch_means(run, progress))
         resume = None
         if run.done(progress):
             break
     progress = yield from _changed(run, progress)
+    if not run.done(progress):
+        messages = warnings_after(run.step, first, progress.state.step, continued=continued)
+        yield from (progress.event(Warned, message) for message in messages)
     yield progress.event(Stopped, "steps" if run.done(progress) else "epochs")
 
 
@@ -296,6 +310,17 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
         running = RunningMetrics(merge([progress.running.totals, totals]), (), progress.running.batches)
         progress = evolve(progress, running=running, unread=())
     return progress, compute(totals)
+
+
+def _epoch_means(run: _Run, progress: _Progress) -> dict[str, float]:
+    """Return the means of an epoch. Raises `DataError` if no batch of the epoch has a weight, because nothing was learned."""
+    means = compute(merge([progress.running.totals, _unread_totals(run, progress)]))
+    if means.get("weight") == 0:
+        raise DataError(
+            f"No batch of epoch {progress.epoch} has a weight, so no step changed the parameters: all labels are ignored, or there are no "
+            "labels. Check the labels and masks of a batch: fp.inspect.preview(batches)."
+        )
+    return means
 
 
 def _unread_totals(run: _Run, progress: _Progress) -> Totals:

@@ -1,4 +1,4 @@
-"""Warnings before a run continues from a state: data that start again, and a learning rate different from the optimizer's."""
+"""Warnings about a run: data that start again, a learning rate different from the optimizer's, and no update."""
 
 from collections.abc import Iterable, Iterator
 from math import isclose
@@ -22,6 +22,17 @@ def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cur
         )
     if isinstance(step, TrainStep):
         yield from _other_rates(step, state, changes=changes)
+
+
+def warnings_after(step: Step, first: int, last: int, *, continued: bool) -> Iterator[str]:
+    """Yield warnings about a run from step `first` to step `last` without an update. `continued` is True for a run with a cursor."""
+    if first == last == 0 and continued:
+        yield (
+            "The run made no step: the state is new, and the cursor is at the end of the last epoch. Pass the state of the checkpoint with "
+            "the cursor, or increase epochs=."
+        )
+    elif isinstance(step, TrainStep) and first < last < step.accumulate:
+        yield f"The run made {last} steps and no update, because accumulate={step.accumulate}. Decrease accumulate=, or train longer."
 
 
 def _other_rates(step: TrainStep, state: TrainState, *, changes: bool) -> Iterator[str]:

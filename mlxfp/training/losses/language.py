@@ -1,6 +1,10 @@
-"""Language model losses for `train_step`. The arguments are a model and a batch of the collators."""
+"""Language model losses for `train_step`. The arguments are a model and a batch of the collators.
+
+The model is a model of `mlxfp.models` or of mlx-lm. For mlx-lm, rows must be padded on the right.
+"""
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 import mlx.core as mx
@@ -28,7 +32,7 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
 
     See also: `linear_cross_entropy`, which needs less memory where the vocabulary is large.
     """
-    return _of_tokens(model, batch, ("segment_ids", "positions"))
+    return _token_loss(model, batch, ("segment_ids", "positions"))
 
 
 @explain_call
@@ -45,7 +49,7 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     >>> weight.item()
     1.0
     """
-    return _of_tokens(model, batch, ("token_type_ids",))
+    return _token_loss(model, batch, ("token_type_ids",))
 
 
 @explain_call
@@ -66,7 +70,7 @@ def answer_log_probabilities(model: nn.Module, batch: Mapping[str, Any]) -> tupl
         mx.concatenate([batch[f"chosen_{name}"], batch[f"rejected_{name}"]]) for name in ("input_ids", "attention_mask", "labels")
     )
     counted = labels != -100
-    sums = mx.where(counted, -negative_log_likelihood(model(ids, mask), mx.where(counted, labels, 0)), 0).sum(axis=-1)
+    sums = mx.where(counted, -negative_log_likelihood(_logits(model, ids, mask), mx.where(counted, labels, 0)), 0).sum(axis=-1)
     chosen, rejected = mx.split(sums, 2)
     return chosen, rejected
 
@@ -111,10 +115,18 @@ def dpo(
     return add(mx.logaddexp(0, -beta * margin), broadcast_weights("dpo", batch.get("weight"), margin.shape))
 
 
-def _of_tokens(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...]) -> tuple[mx.array, mx.array]:
+def _logits(model: nn.Module, ids: mx.array, mask: mx.array, **more: mx.array) -> mx.array:
+    """Call a model. Models of mlx-lm take a cache as their second argument; they are causal, so padding on the right needs no mask."""
+    parameters = list(signature(type(model).__call__).parameters)
+    inputs = (ids,) if "cache" in parameters[2:3] else (ids, mask)
+    logits: mx.array = model(*inputs, **more)
+    return logits
+
+
+def _token_loss(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...]) -> tuple[mx.array, mx.array]:
     more = {name: batch[name] for name in names if name in batch}
     try:
-        logits = model(batch["input_ids"], batch["attention_mask"], **more)
+        logits = _logits(model, batch["input_ids"], batch["attention_mask"], **more)
     except TypeError as error:
         if "segment_ids" not in more or not any(f"'{name}'" in str(error) for name in more):
             raise

@@ -96,7 +96,7 @@ def checkpoint_best(
 ) -> Observer:
     """Write a checkpoint to `path` after every evaluation with a new best `metric`. Put `checkpoint_best` after `evaluate_every`.
 
-    Files are written in a thread, as in `checkpoint`. A run continued with its history knows the best value so far. With `ranks`, only
+    A `CheckpointSaved` event comes before the evaluation. A run continued with its history knows the best value so far. With `ranks`, only
     rank 0 writes, because all ranks have the same state. Raises `ArgumentError` for a model divided between ranks.
 
     >>> import mlxfp as fp
@@ -155,8 +155,7 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
             before, tracker = tracker, tracker.after_event(event)
             if isinstance(event, Evaluated) and tracker.best != before.best:
                 yield from saver.save(event, saver.history)
-            elif isinstance(event, Stopped):
-                yield from saver.wait()
+                yield from saver.wait()  # an observer further on may end the run with the next event
             yield event
         yield from saver.wait()
 

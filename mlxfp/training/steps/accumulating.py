@@ -1,7 +1,7 @@
 """Weighted sums of gradients over several batches or processes, before an update."""
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 
@@ -9,6 +9,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
+Condition = mx.array | Literal[True]  # True: known without an array, in a step that is not compiled
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # lazy zeros would belong to the creating thread
@@ -66,11 +67,21 @@ def all_finite(tree: Any) -> mx.array:
     return mx.stack([mx.isfinite(leaf).all() for leaf in flatten(tree)[1]]).all()
 
 
-def where_tree(condition: mx.array, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
+def decided(condition: mx.array, *, compiled: bool) -> Condition:
+    """Return True for a true condition in a step that is not compiled, so that no array needs a selection."""
+    try:
+        return True if not compiled and condition.item() else condition
+    except ValueError:  # the step is part of an outer trace
+        return condition
+
+
+def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
     """Return the new tree if the condition is true, else the old tree. Leaves with indices outside `only` always come from the new tree.
 
     `tied` has the indices of leaves computed together, see `ties`.
     """
+    if condition is True:
+        return new
     structure, leaves = flatten(new)
     before = flatten(old)[1]
     pairs = enumerate(zip(leaves, before, strict=True))

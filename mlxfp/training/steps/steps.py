@@ -12,14 +12,16 @@ from mlx import nn, optimizers
 
 from mlxfp.distributed import Ranks
 from mlxfp.models.layers import derived_key, random_key
-from mlxfp.support.checks import check_callable, check_positive, check_types, explain_call
+from mlxfp.support.checks import check_callable, check_positive, check_returns, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.training.optimization.optimizers import start, update
 from mlxfp.training.steps.accumulating import (
+    Condition,
     all_finite,
     average_over_ranks,
     clip,
+    decided,
     mean_gradients,
     sum_and_weight,
     sum_over_ranks,
@@ -107,10 +109,15 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     >>> state.step, sorted(metrics), metrics["weight"].item()
     (1, ['loss', 'weight'], 4.0)
     """
+    if isinstance(loss, nn.Module):
+        raise ArgumentTypeError("The model comes first, and then the loss. Write train_step(model, loss, optimizer).")
     check_callable(loss=loss)
+    check_returns(loss=loss)
     check_positive(accumulate=accumulate)
     check_types(bool, checkpoint_blocks=checkpoint_blocks, skip_nonfinite=skip_nonfinite, compile=compile)
     check_types((type(None), int, float), clip_norm=clip_norm, ema=ema)
+    if isinstance(compute_dtype, str):
+        raise ArgumentTypeError(f"compute_dtype must be a dtype of MLX, got {compute_dtype!r}. Write mx.bfloat16 or mx.float16.")
     check_types((type(None), mx.Dtype), compute_dtype=compute_dtype)
     check_types((type(None), Ranks), ranks=ranks)
     if clip_norm is not None and not clip_norm > 0:
@@ -160,6 +167,11 @@ class TrainStep:
     def ranks(self) -> Ranks | None:
         """The ranks that train together with this step, or None."""
         return self._options.ranks
+
+    @property
+    def accumulate(self) -> int:
+        """Number of batches per update."""
+        return self._options.accumulate
 
     @property
     def bytes_sent(self) -> int:
@@ -247,7 +259,7 @@ class TrainStep:
             sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite, summed=summed)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
         weighs = weight != 0
-        counts = weighs if finite is None else weighs & finite
+        counts = decided(weighs if finite is None else weighs & finite, compiled=options.compile)
         buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
         if finite is not None:
             metrics["skipped"] = 1 - finite.astype(mx.float32)
@@ -260,7 +272,7 @@ class TrainStep:
         after = {**trees, "buffers": buffers, "extra": extra}
         if updates:
             if options.summed:
-                gradients, counts = mean_gradients(sums, gradients), sums["weight"] != 0
+                gradients, counts = mean_gradients(sums, gradients), decided(sums["weight"] != 0, compiled=options.compile)
             if options.clip_norm is not None:
                 gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm, add_up=self._add_up_squares)
             after = self._updated(after, gradients, counts)
@@ -317,7 +329,7 @@ class TrainStep:
             put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news, divided=self._parts.buffers)))
         return result, list(news)
 
-    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
+    def _updated(self, trees: dict[str, Any], gradients: Any, counts: Condition) -> dict[str, Any]:
         with refusing_draws(
             f"The optimizer, {type(self.optimizer).__name__}, draws random numbers, which is not supported: ranks would draw different "
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."

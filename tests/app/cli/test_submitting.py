@@ -148,7 +148,7 @@ def test_mistakes_are_sentences(tmp_path, capsys):
             f"mlxfp: The Kaggle competition of {file} is not known. Give the name from the competition's URL: --competition titanic.",
         ),
         ([str(tmp_path / "no.csv")], "mlxfp: There is no file or folder at"),
-        ([str(run)], f"mlxfp: The run in {run} has no submission.csv. Continue it first: mlxfp resume {run}"),
+        ([str(run)], f"mlxfp: The run in {run} has no submission.csv. Continue the run first: mlxfp resume {run}"),
         ([str(tmp_path)], f"mlxfp: {str(tmp_path)!r} is not the folder of a run"),
         ([str(file), "--competition", "x", "--sample", "no.csv"], "mlxfp: There is no file at 'no.csv'"),
     ):

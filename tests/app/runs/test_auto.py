@@ -376,7 +376,7 @@ def test_another_time_limit_begins_another_run(binary, monkeypatch):
     monkeypatch.setattr(running, "members", lambda facts: (TREES,))
     list(fp.runs.run(auto(binary)))
     write(binary / "train.csv", list(rows(90, 0, lambda hidden: int(hidden > 0.7))))  # the same bytes
-    with pytest.raises(fp.errors.ConfigError, match=r"observers.minutes is None there and 3.0 here"):
+    with pytest.raises(fp.errors.ConfigError, match=r"observers.minutes is None in the folder and 3.0 now"):
         list(fp.runs.run(auto(binary, "observers.minutes=3.0")))
 
 

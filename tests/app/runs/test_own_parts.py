@@ -80,7 +80,7 @@ def test_all_parts_of_ones_own_are_used(named, data, tmp_path):
     assert end.score is not None
     predictions = [float(row["prediction"]) for row in table(tmp_path / "out" / "test_predictions.csv")]
     (tmp_path / "new.csv").write_text("id,text\n" + "".join(f"{place},word {place % 3}\n" for place in range(4)))
-    with pytest.raises(fp.errors.ConfigError, match="runs code of its own"):
+    with pytest.raises(fp.errors.ConfigError, match="runs code from modules"):
         fp.runs.predict(tmp_path / "out", tmp_path / "new.csv")
     assert fp.runs.predict(tmp_path / "out", tmp_path / "new.csv", code=tmp_path)["prediction"].tolist() == predictions
     (tmp_path / f"{named}.py").write_text(MODULE + "\n# changed\n")

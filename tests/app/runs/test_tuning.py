@@ -112,7 +112,7 @@ def test_the_best_configuration_runs_and_gives_the_best_score(data, tmp_path, ca
     assert "The score is too optimistic for new rows" in tuned.read_text()
     assert main(["run", str(tuned)]) == 0
     score = json.loads((tmp_path / "out-tuned" / "metrics.json").read_text())["oof"]
-    assert f"accuracy {score:.4f}, to " in best
+    assert f"accuracy {score:.4f}, against " in best
     assert round(score, 4) == max(float(line.split(": ")[2]) for line in trials if line.split(": ")[2][0] == "0")
     assert main(["run", str(file)]) == 0  # the folder of the study does not keep the run itself from having its own
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["oof"] == pytest.approx(float(trials[0].split(": ")[2]), abs=5e-5)

@@ -274,7 +274,7 @@ def test_building_reads_nothing(tmp_path: Path):
         (
             lambda rows: pipe(rows, shuffle(seed=0, buffer=2), shuffle(seed=0, buffer=2, files=2)),
             PipelineError,
-            r"shuffle\(seed=0, buffer=2\) combines rows of several files\. Put shuffle before it",
+            r"shuffle\(seed=0, buffer=2\) combines rows of several files\. Put shuffle before this stage",
         ),
         (lambda rows: pipe(rows, batch(2), shuffle(seed=0, buffer=2, files=2)), PipelineError, "takes examples"),
     ],

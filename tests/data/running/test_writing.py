@@ -343,7 +343,7 @@ def test_files_that_have_changed_are_noticed(tmp_path: Path):
     file.write_text("x\n1\n")
     write(read_csv(file), tmp_path / "data")
     file.write_text("x\n1\n2\n")
-    with pytest.raises(ArgumentError, match="of files that have changed since"):
+    with pytest.raises(ArgumentError, match="of changed source files"):
         write(read_csv(file), tmp_path / "data")
 
 

@@ -29,7 +29,7 @@ def test_weights_are_those_of_the_seed():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"hidden_sizes": (16, 24)}, r"16 at a time, got hidden_sizes=\(16, 24\)"),
+        ({"hidden_sizes": (16, 24)}, r"hidden_sizes must be multiples of 16, .*got hidden_sizes=\(16, 24\)"),
         ({"hidden_sizes": (16,)}, r"hidden_sizes and depths need one entry per stage, got hidden_sizes=\(16,\) and depths=\(1, 1, 1\)"),
         ({"depths": (1, 0, 1)}, r"depths\[1\]"),
         ({"outputs": 0}, "outputs"),

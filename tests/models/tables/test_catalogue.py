@@ -93,7 +93,7 @@ def test_damaged_files_are_refused(tmp_path):
     save(tmp_path, realmlp())
     config = json.loads((tmp_path / "config.json").read_text())["config"]
     changed(tmp_path, config={**config, "hidden_sizes": [5]})
-    with pytest.raises(CheckpointError, match=r"do not fit its RealMLP: activations.0.share"):
+    with pytest.raises(CheckpointError, match=r"do not match the RealMLP: activations.0.share"):
         load(tmp_path)
     changed(tmp_path, config={**config, "dropout": "much"})
     with pytest.raises(ConfigError, match="dropout: expected a number, got 'much'"):
@@ -109,5 +109,5 @@ def test_what_is_not_for_networks_for_tables_is_refused(tmp_path):
     with pytest.raises(SchemaError):
         predict_table(realmlp(), drop_columns(["age"])(ROWS))
     tokenizer = train_tokenizer(fp.from_examples([{"text": "a b"}]), vocab_size=300)
-    with pytest.raises(ArgumentError, match="A RealMLP reads no tokens"):
+    with pytest.raises(ArgumentError, match="A RealMLP has no tokenizer"):
         save(tmp_path, realmlp(), tokenizer=tokenizer)

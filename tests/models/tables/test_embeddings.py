@@ -61,5 +61,5 @@ def test_piecewise_embeddings_begin_linear_and_learn_each_bin():
 
 
 def test_columns_without_bins_are_refused():
-    with pytest.raises(ArgumentError, match=r"at least two, got \[\] for column 1. Fit them: fit_columns"):
+    with pytest.raises(ArgumentError, match=r"at least two bin edges, got \[\] for column 1. Fit the bins: fit_columns"):
         PiecewiseLinearEmbedding([(0.0, 1.0), ()], size=2)

@@ -64,7 +64,7 @@ def test_a_configuration_or_a_spec_that_was_changed_by_hand_is_refused(whole, ru
     (run / "config.yaml").write_text(text.replace("form: sentence", "form: key_value"))
     with pytest.raises(fp.errors.DataError, match=r"have changed since the start of the run: config"):
         list(fp.runs.resume(run))
-    with pytest.raises(fp.errors.DataError, match=r"config\.yaml in .* has changed since the run began"):
+    with pytest.raises(fp.errors.DataError, match=r"config\.yaml in .* has changed since the start of the run"):
         fp.runs.predict(run, whole / "data" / "test.csv")
 
 

@@ -75,7 +75,7 @@ def test_a_run_that_ends_in_the_middle_continues_to_the_same_bytes(data, tmp_pat
         assert (tmp_path / "part" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     receipts = [json.loads((tmp_path / name / "receipt.json").read_text())["folds"] for name in ("whole", "part")]
     assert receipts[0] == receipts[1]
-    with pytest.raises(fp.errors.ConfigError, match=r"model\.arguments\.n_estimators is 8 there and None here"):
+    with pytest.raises(fp.errors.ConfigError, match=r"model\.arguments\.n_estimators is 8 in the folder and None now"):
         ran(data, "model.name=lightgbm", BOOSTED[2], "name=part")
 
 
@@ -91,7 +91,10 @@ def test_patience_sets_rows_aside_where_the_library_can_stop(data):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model.name=encoder", "model.arguments.C=1"], r"model\.arguments: only an estimator \(catboost, kernel, lightgbm, tfidf"),
+        (
+            ["model.name=encoder", "model.arguments.C=1"],
+            r"model\.arguments: model\.name=encoder takes no arguments; arguments need an estimator \(catboost, kernel, lightgbm, tfidf",
+        ),
         (
             ["model.name=tfidf", "own.loss=mine:loss"],
             r"own\.loss: model\.name=tfidf is an estimator and does not use this option; leave out the option",

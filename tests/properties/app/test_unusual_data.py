@@ -106,7 +106,7 @@ def test_classes_are_written_as_the_sample_writes_them(tmp_path, classes, guess,
             ("a", "b", "c"),
             {"y": "a"},
             ["competition.metric=log_loss"],
-            r"a probability for each of 3 classes, and the sample .* has only the column",
+            r"a probability for each of 3 classes, but the sample .* has only the column",
         ),
         (("a", "b", "c"), {"a": 1, "b": 0, "c": 0}, ["competition.ensemble=vote"], "a probability column for each class"),
         (
@@ -128,7 +128,7 @@ def test_classes_are_written_as_the_sample_writes_them(tmp_path, classes, guess,
             ["competition.submission=oof.csv"],
             "must be the name of a CSV file, different from the other files of the run",
         ),
-        (("0", "1"), {"y": "0"}, ["text.template=Say it."], "has no {column}"),
+        (("0", "1"), {"y": "0"}, ["text.template=Say it."], "has no placeholder {column}"),
     ],
 )
 def test_what_can_never_be_submitted_is_refused_before_any_training(tmp_path, target, guess, overrides, message):
@@ -144,7 +144,7 @@ def test_double_ids_are_refused_before_any_training(tmp_path):
     (data / "test.csv").write_text("\n".join([*lines, lines[1]]) + "\n")
     with pytest.raises(fp.errors.DataError, match="1 ids are duplicates") as error:
         ended(data)
-    assert "nothing was trained" in error.value.__notes__[-1]
+    assert "Nothing was trained" in error.value.__notes__[-1]
 
 
 def test_columns_without_any_value_are_nothing_to_learn_from(tmp_path):

@@ -158,7 +158,7 @@ def test_arrays_of_a_batch_do_not_depend_on_the_values(case: Case, data: st.Data
 def test_an_empty_group_is_an_error(case: Case, data: st.DataObject):
     view = view_of(data.draw(groups(case.names)))
     for group in ([], Examples(view.chunk.slice(len(view)))):
-        with pytest.raises(DataError, match="given an empty group"):
+        with pytest.raises(DataError, match="got an empty group"):
             case.collator(group)
 
 

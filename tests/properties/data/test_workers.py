@@ -619,5 +619,5 @@ def test_what_jobs_share_is_sent_once_also_where_it_holds_what_is_shared(here, m
 
 
 def test_what_somebody_else_removes_is_an_error(tmp_path):
-    with pytest.raises(WorkerError, match="is gone: there is no file"):
+    with pytest.raises(WorkerError, match="of a worker is missing"):
         processes._read_chunks(tmp_path, str(tmp_path / "gone"))

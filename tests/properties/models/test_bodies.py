@@ -169,7 +169,7 @@ def test_impossible_sizes_are_refused_when_the_config_is_made():
         with pytest.raises(ArgumentError, match=r"hidden_size must be a multiple of num_attention_heads, got hidden_size=10 and num_.*=4"):
             make(vocab_size=5, hidden_size=10, num_attention_heads=4)
     for make in (DecoderConfig, ModernBertConfig):
-        even = r"hidden_size / num_attention_heads must be even, got hidden_size=12 and num_attention_heads=4, which makes 3\."
+        even = r"hidden_size / num_attention_heads must be even, got hidden_size=12 and num_attention_heads=4, so the quotient is 3\."
         with pytest.raises(ArgumentError, match=even):
             make(vocab_size=5, hidden_size=12, num_attention_heads=4)
     shared = "num_attention_heads must be a multiple of num_key_value_heads, got num_attention_heads=4 and num_key_value_heads=3"

@@ -79,8 +79,8 @@ def test_collators_of_transformers_break_no_law(name: str, options: dict[str, An
     ("options", "stated", "message"),
     [
         # A single token may get the same mask twice, and another one the third time: then the law of order is the first to be broken.
-        ({"mlm": True, "seed": 0}, {}, "gives the same batch for the same examples|earlier calls matter"),
-        ({"mlm": False}, {"labels": {"labels": ("input_ids", 1, -100)}}, "the one 1 places after it"),
+        ({"mlm": True, "seed": 0}, {}, "gives the same batch for the same examples|state kept from earlier calls"),
+        ({"mlm": False}, {"labels": {"labels": ("input_ids", 1, -100)}}, "the token 1 positions later"),
     ],
 )
 def test_masks_that_depend_on_earlier_calls_and_labels_that_are_not_shifted_are_found(options: Any, stated: Any, message: str):

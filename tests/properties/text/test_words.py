@@ -19,13 +19,13 @@ def test_the_words_of_each_row_are_its_text(name: str, texts: list[str], skipped
     words = cut_words(rule, pa.array(["x y"] * skipped + texts, pa.string())[skipped:])
     distinct = words.distinct.to_pylist()
     assert len(set(distinct)) == len(distinct)
-    rows = [[distinct[place] for place in words.places[first:end]] for first, end in zip(words.firsts[:-1], words.firsts[1:], strict=True)]
+    rows = [[distinct[place] for place in words.indices[first:end]] for first, end in zip(words.firsts[:-1], words.firsts[1:], strict=True)]
     assert ["".join(row) for row in rows] == texts
     assert all(row for row, text in zip(rows, texts, strict=True) if text)
     assert words.size == sum(len(text.encode()) for text in texts)
     for place, row in enumerate(rows):
         for word in row:
-            at = np.flatnonzero(words.places == distinct.index(word))
+            at = np.flatnonzero(words.indices == distinct.index(word))
             assert place in words.rows(at)
 
 

@@ -59,7 +59,7 @@ def test_every_model_refuses_a_batch_with_an_id_outside_in_every_loop(name):
     batches, model = data({(row, place): wrong}, size=12), MODELS[name]
     state, inside = (
         train_state(model, adamw(0.1)),
-        rf"ids holds {wrong} at row \d+, place {place} \(row {row} of from_examples\(12 rows\)\)",
+        rf"ids holds {wrong} at row \d+, position {place} \(row {row} of from_examples\(12 rows\)\)",
     )
     loops = (
         lambda: last(fit(train_step(model, summed, adamw(0.1)), state, batches)),

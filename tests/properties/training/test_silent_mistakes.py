@@ -9,18 +9,22 @@ from pathlib import Path
 
 import attrs
 import mlx.core as mx
+import numpy as np
 import pytest
 from mlx import optimizers
 
 from mlxfp.collators.collating import collate
+from mlxfp.collators.plain import default
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training import observers
 from mlxfp.training.loop.checkpoints import load_latest, name_of, save_state
 from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.evaluating import predict
 from mlxfp.training.loop.events import Stepped, Warned
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.optimization.optimizers import adamw, grouped, vectors
@@ -250,3 +254,48 @@ def test_a_callback_object_is_told_from_an_observer():
         r"on_epoch_end\. Observers of a run are functions from events to events: see observers\.on_event",
     ):
         pipe(fit(STEP, FIRST, [group()]), EarlyStopping())
+
+
+def test_an_epoch_in_which_no_label_counts_is_an_error():
+    step = train_step(net(), lambda model, batch: (model(batch["x"]).sum() * 0, mx.array(0.0)), adamw(0.1))
+    with pytest.raises(DataError, match=r"No batch of epoch 0 has a weight.*labels"):
+        list(fit(step, train_state(net(), adamw(0.1)), [group(), group()], epochs=2))
+
+
+def test_a_new_state_with_a_cursor_at_the_end_is_said_to_train_nothing():
+    end = last(fit(STEP, FIRST, dataset(), epochs=1))
+    assert any("made no step" in text for text in messages(fit(STEP, FIRST, dataset(), epochs=1, cursor=end.cursor)))
+    assert messages(fit(STEP, end.state, dataset(), epochs=1, cursor=end.cursor)) == []
+
+
+def test_a_run_that_ends_before_its_first_update_says_so():
+    step = train_step(net(), loss, adamw(0.1), accumulate=50)
+    assert any(
+        "no update, because accumulate=50" in text for text in messages(fit(step, train_state(net(), adamw(0.1)), dataset(), epochs=1))
+    )
+
+
+def test_last_shows_warnings_and_keeps_the_event():
+    step = train_step(net(), loss, adamw(0.1), accumulate=50)
+    with pytest.warns(RuntimeWarning, match="no update"):
+        assert last(fit(step, train_state(net(), adamw(0.1)), dataset(), epochs=1)).reason == "epochs"
+
+
+def test_predictions_of_shuffled_batches_are_warned_of():
+    batches = pipe(from_examples([{"x": np.float32(row)} for row in range(6)]), shuffle(seed=0), batch(2), collate(default()))
+    answers = predict(net(), lambda model, batch: batch["x"])
+    with pytest.warns(RuntimeWarning, match="shuffled order"):
+        list(answers(FIRST, batches))
+
+
+def test_the_last_checkpoint_of_the_best_state_is_announced_before_the_run_stops(tmp_path):
+    scores = iter([0.5, 0.4, 0.6, 0.7])
+    events = pipe(
+        fit(STEP, FIRST, dataset(), epochs=4),
+        observers.evaluate_every(lambda state: {"loss": next(scores)}),
+        observers.checkpoint_best(tmp_path / "best", "loss", mode="min"),
+        observers.early_stopping("loss", mode="min", patience=1),
+    )
+    kinds = [type(event).__name__ for event in events]
+    assert kinds.count("CheckpointSaved") == 2
+    assert kinds[-1] == "Stopped"

@@ -52,7 +52,7 @@ HOSTILE: dict[str, tuple[Json, str]] = {
     ),
     "a pattern that is none": ({"pre_tokenizer": splitter("Split", pattern={"Regex": "("})}, "Oniguruma error|untagged enum"),
     "no vocabulary": ({"model": {"type": "WordLevel"}}, "data did not match|missing field"),
-    "no model": ({"model": None}, "it must be an object with an object under the key 'model'"),
+    "no model": ({"model": None}, "expected a JSON object with an object under the key 'model'"),
 }
 
 

@@ -16,7 +16,7 @@ from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 _ROUNDS = 25  # rounds of the greedy selection: the weights are multiples of about 1/25
 After = Threshold | ClassWeights | Calibrated
 
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # the likeliest class is best here: a tuned threshold is worse on new rows
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a tuned threshold: on new rows, the likeliest class scores better
 
 
 @frozen
@@ -142,7 +142,7 @@ def _one(index: int, count: int) -> Learn:
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
     """Return the metric for the weights. Metrics of labels change in steps and cannot distinguish similar weights; log loss can."""
     if metric.errors == "logarithmic":
-        return METRICS["rmse"]  # computed on logarithms of the values
+        return METRICS["rmse"]  # RMSE of logarithms, since the inputs are logarithms
     return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric
 
 

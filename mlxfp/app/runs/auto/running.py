@@ -35,7 +35,7 @@ def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
         yield from _run_entry(plan, record, index, run_member)
         record = read_record(plan.folder) or record
     if not record.kept:
-        record.path.unlink()  # the next run tries all members again
+        record.path.unlink()  # without the record, the next run tries all members again
         raise DataError(
             f"No model of model.name=auto could be trained: {'; '.join(f'{excluded.name} {excluded.why}' for excluded in record.entries)}."
         )
@@ -61,9 +61,10 @@ def _run_entry(plan: Plan, record: Record, index: int, run_member: RunMember) ->
 def _members_events(
     plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
 ) -> Generator[RunEvent, None, Entry]:
-    """Yield the events of a member and return the last entry. Exclude the member if the time of the first fold exceeds its share of `left`.
+    """Yield the events of a member and return the last entry. Exclude the member if the first fold exceeds its share of the time limit.
 
-    The time before the first training step, such as the compilation of kernels, counts only once for all folds.
+    `remaining` has the seconds left for all members, or None. The time before the first training step, such as the compilation of
+    kernels, counts only once for all folds.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
         return _decided(record, entry, "no time was left")

@@ -41,8 +41,9 @@ TOKENIZERS = get_args(TokenizerKind)  # tokenizer types for training
 _NONE = OwnParts()
 CONVNET = "convnet"  # default model of images and audio
 AUTO = "auto"  # blend of several models, chosen from the data
-OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)  # optimizers with the name of a network
-PLATEAU = "plateau"  # not a schedule: an observer lowers the learning rate
+# Table networks with an optimizer of the same name.
+OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
+PLATEAU = "plateau"  # not in SCHEDULES: an observer lowers the learning rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
 CHOICES: Mapping[str, Collection[str]] = {
@@ -180,7 +181,7 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     optimizer, schedule = config.optimizer, config.schedule
     rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
     peak = optimizer.learning_rate
-    if peak is None:  # `config_problems` refuses this for other optimizers
+    if peak is None:  # null, allowed by `config_problems` only for these optimizers
         assert rates is not None
         peak = rates.peaks[getattr(goal, "answer", "class")]
     rate: float | schedules.Schedule = peak
@@ -228,7 +229,7 @@ def trackers_of(config: RunConfig) -> Trackers:
 
 
 def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
-    """Import the parts of the section `own`, and an own estimator in `model.name`. Raises the errors of `own_parts`."""
+    """Import the parts in the section `own` and a user-defined estimator in `model.name`. Raises the errors of `own_parts`."""
     return own_parts(list(_own_names(config)), code)
 
 

@@ -50,7 +50,7 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
     """Read the data of a configuration, assign the folds and choose the metric, without training.
 
     Without `data.path`, synthetic rows are written to the folder `data` of the run. `code` is the folder of the modules in the section
-    `own`, and is required if the configuration has own modules. Raises `MissingFileError`, `ConfigError` and `DataError` for a
+    `own`, and is required if this section names modules. Raises `MissingFileError`, `ConfigError` and `DataError` for a
     configuration that cannot be run.
 
     >>> import mlxfp as fp
@@ -74,7 +74,7 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
 
 
 def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
-    """Return a plan with other option values, by path. Rows, folds and own parts stay the same."""
+    """Return a plan with other option values, by path. Rows, folds and user-defined parts stay the same."""
     config = structure(with_values(before.settings, values), RunConfig, what="a trial", choices=CHOICES, hint=hint)
     return _plan(config, before.data, before.folds, before.own)
 

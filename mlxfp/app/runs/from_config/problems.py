@@ -44,7 +44,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         spec = None if data.spec is None else named_spec(data.spec)
     except MlxfpError as error:
         yield "data.spec", str(error)
-    own = config.own.spec is not None or config.own.rows is not None  # the spec is known only after the import of own parts
+    own = config.own.spec is not None or config.own.rows is not None  # the spec is unknown before the import of user modules
     if data.path is not None and not own and not (spec is None and data.spec is not None):
         yield from (("data.path", problem) for problem in _path_problems(data.path, spec))
     metric = config.competition.metric

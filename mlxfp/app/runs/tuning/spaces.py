@@ -71,7 +71,7 @@ _TEXTS = (
     *_space("model.", dropout=("float", 0.0, 0.3)),
 )
 
-# By the name of a model.
+# Search spaces by model name.
 SPACES: Registry[Space] = Registry(
     "search space",
     {

@@ -18,8 +18,8 @@ from mlxfp.support.optional import optional
 from mlxfp.support.randomness import fold_in
 
 FILE, _LOCK = "study.db", ".study.lock"
-_FIRST = "first"  # attribute with the number of the first attempt, which names the trial
-_SECONDS = 60  # timeout for other programs that read the file
+_FIRST = "first"  # trial attribute: number of the first attempt of a repeated trial
+_SECONDS = 60  # timeout in seconds while another program uses the SQLite file
 _STARTUP = 4  # minimum number of completed trials before pruning
 
 
@@ -137,7 +137,7 @@ class Study:
     def end(self, trial: Trial, score: float | None, reason: str) -> None:
         """Record the score of a trial, or the reason for a missing score."""
         with claiming(self.folder):
-            if score is None:  # PRUNED, so that Optuna avoids similar values
+            if score is None:  # state PRUNED, so that Optuna avoids similar values
                 trial.inner.set_user_attr("reason", reason)
                 self.inner.tell(trial.inner, state=self.optuna.trial.TrialState.PRUNED)
             else:

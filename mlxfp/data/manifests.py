@@ -1,11 +1,13 @@
 """Manifest of a folder written by `write`: files in order, with rows and hashes."""
 
 import json
+from functools import lru_cache
 from hashlib import file_digest
 from itertools import islice
 from pathlib import Path
 
 from attrs import asdict, field, frozen
+from attrs.validators import deep_iterable, deep_mapping, ge, instance_of
 
 from mlxfp.support.atomic_files import write_whole
 from mlxfp.support.errors import DataError
@@ -22,10 +24,14 @@ _SHOWN = 20  # most columns and files shown in a notebook
 class File:
     """Entry of one written file in a manifest."""
 
-    name: str
-    rows: int
-    bytes: int
-    hash: str  # SHA-256 in hexadecimal, as printed by sha256sum
+    name: str = field(validator=instance_of(str))  # without folders
+    rows: int = field(validator=(instance_of(int), ge(0)))
+    bytes: int = field(validator=(instance_of(int), ge(0)))
+    hash: str = field(validator=instance_of(str))  # SHA-256 in hexadecimal, as printed by sha256sum
+
+    def __attrs_post_init__(self) -> None:
+        if Path(self.name).name != self.name or self.name in ("", ".."):
+            raise ValueError(f"the file name {self.name!r} is not the name of a file in this folder")
 
     def is_whole(self, folder: Path) -> bool:
         """Return True if the file exists with the written content."""
@@ -49,11 +55,11 @@ class Manifest:
     """
 
     folder: str = field(eq=False)
-    pipeline: tuple[str, ...]
-    fingerprint: str
-    format: str
-    rows: int
-    schema: dict[str, str]  # Arrow type of each column
+    pipeline: tuple[str, ...] = field(validator=deep_iterable(instance_of(str)))
+    fingerprint: str = field(validator=instance_of(str))
+    format: str = field(validator=instance_of(str))
+    rows: int = field(validator=instance_of(int))
+    schema: dict[str, str] = field(validator=deep_mapping(instance_of(str), instance_of(str)))  # Arrow type of each column
     files: tuple[File, ...]
     skipped: tuple[tuple[str, int, str, str], ...]
     versions: dict[str, str]  # versions of the packages that determine the file contents
@@ -90,23 +96,29 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         fields = json.loads(path.read_bytes())
         version = fields.pop("manifest")
-        if version != _VERSION:
-            raise DataError(
-                f"A manifest has version {version}, but this mlxfp reads version {_VERSION}, in {path}. Use the mlxfp that wrote the data."
-            )
-        fields["files"] = tuple(File(**entry) for entry in fields["files"])
-        fields["skipped"] = tuple(map(tuple, fields["skipped"]))
-        return Manifest(folder=str(folder), **fields | {"pipeline": tuple(fields["pipeline"])})
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if version == _VERSION:
+            fields["files"] = tuple(File(**entry) for entry in fields["files"])
+            fields["skipped"] = tuple(map(tuple, fields["skipped"]))
+            return Manifest(folder=str(folder), **fields | {"pipeline": tuple(fields["pipeline"])})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DataError(
-            f"A manifest cannot be read: {error!r}, in {path}. "
+            f"A manifest cannot be read: {type(error).__name__}: {error}, in {path}. "
             "Write the data again, or read the files by a pattern such as folder/*.parquet."
         ) from error
+    raise DataError(
+        f"A manifest has version {version!r:.40}, but this mlxfp reads version {_VERSION}, in {path}. Use the mlxfp that wrote the data."
+    )
 
 
 def is_written(folder: Path) -> bool:
     """Return True if a folder holds completely written data."""
     return (folder / NAME).is_file()
+
+
+@lru_cache(maxsize=1 << 16)
+def has_hash(path: str, size: int, modified: int, hash: str) -> bool:
+    """Return True if a file has the SHA-256 hash of a manifest. Size and time let later calls know the result of the first call."""
+    return digest(Path(path)) == hash
 
 
 def listed_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path] | None:
@@ -135,6 +147,12 @@ def listed_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path] | None:
                 "Call write again with the same arguments to repair the files."
             )
     return [folder / file.name for file in manifest.files]
+
+
+def listed_hashes(folder: Path) -> dict[Path, str]:
+    """Return the hashes in the manifest of a folder, by path. Empty without a manifest."""
+    manifest = read_manifest(folder)
+    return {} if manifest is None else {folder / file.name: file.hash for file in manifest.files}
 
 
 def digest(path: Path) -> str:

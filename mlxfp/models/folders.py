@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxfp.models.safetensors_files import check_head
+from mlxfp.models.safetensors_files import UNSEALED, check_head, check_seal, seal
 from mlxfp.support.atomic_files import write_whole, written_whole
 from mlxfp.support.errors import CheckpointError, DataError, MissingFileError
 
@@ -73,7 +73,8 @@ def write_arrays(path: Path, arrays: Mapping[str, mx.array]) -> None:
     try:
         with written_whole(path) as file:
             # transformers requires the name of a framework. The array layout is the layout of PyTorch.
-            mx.save_safetensors(str(file), dict(arrays), {"format": "pt"})
+            mx.save_safetensors(str(file), dict(arrays), {"format": "pt", **UNSEALED})
+            seal(file)
     except RuntimeError as error:  # raised by MLX
         hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
@@ -99,6 +100,7 @@ def read_arrays(path: Path) -> dict[str, mx.array]:
     """Read a safetensors file. Raises `CheckpointError` for a damaged file."""
     try:
         check_head(path)
+        check_seal(path)
         arrays: Any = mx.load(str(path), format="safetensors")
         mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before reading
     except (RuntimeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Validation of safetensors headers before MLX creates the arrays.
+"""Checksums of safetensors files, and validation of headers before MLX creates the arrays.
 
 Format (github.com/huggingface/safetensors): header length in 8 bytes, then the header, a JSON object with dtype, shape and data offsets
 of each array, then the data.
@@ -10,11 +10,47 @@ from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 _LONGEST = 100_000_000  # maximum header size in bytes, as in the reference implementation
 _DIMENSION = 2**31  # limit of a dimension: MLX counts in 32 bits
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4}
 _SIZES |= {"U64": 8, "I64": 8, "F64": 8, "C64": 8}
+
+UNSEALED = {"crc32": "00000000"}  # metadata for `seal`, which replaces the zeros by the checksum
+_SEAL, _DIGITS = b'"crc32":"', 8
+_BLOCK = 1 << 20
+
+
+def seal(path: Path) -> None:
+    """Write the CRC-32 of a file with the metadata `UNSEALED` into these metadata. The checksum is computed with zeros in its place."""
+    at, checksum = _checksum(path)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(checksum)
+
+
+def check_seal(path: Path) -> None:
+    """Raise `ValueError` if a file differs from its checksum. Files of other programs have no checksum."""
+    at, checksum = _checksum(path)
+    with path.open("rb") as file:
+        file.seek(at)
+        if at and file.read(_DIGITS) != checksum:
+            raise ValueError("the content differs from its checksum")
+
+
+def _checksum(path: Path) -> tuple[int, bytes]:
+    """Return the position of the checksum in a file, 0 without a checksum, and the checksum of the content as hexadecimal digits."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        head = file.read(length)
+        at = head.find(_SEAL) + len(_SEAL)
+        if at < len(_SEAL):
+            return 0, b""
+        value = crc32(head[:at] + b"0" * _DIGITS + head[at + _DIGITS :], crc32(length.to_bytes(8, "little")))
+        while block := file.read(_BLOCK):
+            value = crc32(block, value)
+    return 8 + at, b"%08x" % value
 
 
 def check_head(path: Path) -> None:

@@ -101,3 +101,20 @@ def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one return per kind
     name = {"double": "float64", "float": "float32", "halffloat": "float16", "bool": "bool_"}.get(name, name)
     arguments = "" if unit in ("", "day") or name == "date64" else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")
     return f"pa.{name}({arguments})" if name.isidentifier() else f"pa.{name}"
+
+
+def with_text_names(schema: pa.Schema) -> pa.Schema:
+    """Return a schema from untrusted bytes after decoding all names and time zones. Arrow decodes lazily, and the bytes may not be UTF-8.
+
+    Raises `UnicodeDecodeError`.
+    """
+    for column in schema:
+        _decode_names(column)
+    return schema
+
+
+def _decode_names(column: pa.Field) -> None:
+    kind = column.type
+    _ = column.name, getattr(kind, "tz", None)
+    for index in range(kind.num_fields):
+        _decode_names(kind.field(index))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.arrow.messages import is_compressed
+from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.errors import ArgumentTypeError, CursorError
 
 _MAGIC = b"MLXFPCUR"
@@ -103,7 +104,7 @@ def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # n
         case "chunk":
             return _chunk_from_bytes(blobs.take(value["at"]))
         case "schema":
-            return _with_checked_names(pa.ipc.read_schema(pa.py_buffer(blobs.take(value["at"]))))
+            return with_text_names(pa.ipc.read_schema(pa.py_buffer(blobs.take(value["at"]))))
         case "numbers":
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in _NUMBERS:
@@ -159,11 +160,5 @@ def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
     if chunk.num_rows > max(_ROWS_WITHOUT_BYTES, 8 * len(data)):
         raise CursorError(f"The cursor has {chunk.num_rows} rows in {len(data)} bytes. Pass the bytes returned by Cursor.to_bytes().")
     chunk.validate(full=True)  # offsets in forged bytes could point outside their buffers
-    _with_checked_names(chunk.schema)
+    with_text_names(chunk.schema)
     return chunk
-
-
-def _with_checked_names(schema: pa.Schema) -> pa.Schema:
-    """Read the column names, because Arrow decodes names lazily and forged names may not be text."""
-    list(schema.names)
-    return schema

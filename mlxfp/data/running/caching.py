@@ -1,11 +1,12 @@
 """Stored rows: `load` keeps rows in memory, `cache` in memory-mapped Arrow files."""
 
 import os
-import struct
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import cached_property, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -17,8 +18,7 @@ from toolz import identity
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.content import content_bits
-from mlxfp.core.arrow.gathering import Rows, rows_of
-from mlxfp.core.arrow.messages import is_compressed
+from mlxfp.core.arrow.gathering import Rows
 from mlxfp.core.chunks import (
     HIDDEN,
     KEY,
@@ -38,18 +38,19 @@ from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_a
 from mlxfp.core.stages import Batch
 from mlxfp.data.manifests import Manifest, is_written, read_manifest
 from mlxfp.data.rows.row_views import rows_at_once
+from mlxfp.data.running.cached_files import CachedItems, check_hash, open_files, reading_cache
 from mlxfp.data.running.part_files import FORMATS, ITEMS
 from mlxfp.data.running.writing import AsChunks, rows_of_a_file, write_in_order
 from mlxfp.data.running.written_folders import WrittenFolder
+from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.data.sources.row_chunks import chunk_end
 from mlxfp.support.checks import explain_call
-from mlxfp.support.errors import DataError, PipelineError
+from mlxfp.support.errors import PipelineError
 from mlxfp.support.randomness import fold_into_rows
 
 Item = TypeVar("Item")
 
 _FEWEST = 64  # number of rows measured to choose the chunk size
-_MAGIC_BYTES = 8  # An Arrow file begins with 8 magic bytes, followed by the first message.
 _ITEMS = 256  # batches per file
 
 
@@ -140,6 +141,7 @@ class _Stored(Wrapper):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         first = position or 0
         while first < self.table.num_rows:
+            self.check(first)
             rows = self.table.slice(first, max(_FEWEST, chunk_end(first) - first)).to_batches()[0]
             chunk = rows.slice(0, rows_at_once(content_bits(rows), rows.num_rows))
             first += chunk.num_rows
@@ -151,7 +153,16 @@ class _Stored(Wrapper):
     @cached_property
     def rows(self) -> Rows:
         """Stored rows with random access."""
-        return rows_of(self.table)
+        batches = [batch for batch in self.table.to_batches() if batch.num_rows]
+        starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+        return Rows(self.table.schema, starts, tuple(map(partial(partial, self._checked), starts.tolist(), batches)))
+
+    def check(self, row: int) -> None:
+        """Raise `DataError` if the file of a row is damaged."""
+
+    def _checked(self, row: int, batch: RecordBatch) -> RecordBatch:
+        self.check(row)
+        return batch
 
     def exact_length(self) -> int:
         return int(self.table.num_rows)
@@ -172,6 +183,9 @@ class _SomeColumns(_Stored):
         whole = self.stored.table
         present = set(whole.column_names)
         return whole.select([*self.columns, *(name for name in self.hidden if name in present)])
+
+    def check(self, row: int) -> None:
+        self.stored.check(row)
 
     def schema(self) -> Schema:
         whole = self.stored.schema()
@@ -202,11 +216,23 @@ class _Cache(_Stored):
         """Folder of the stored rows."""
         return _folder(self.dataset, self.path)
 
-    @cached_property
+    @property
     def table(self) -> pa.Table:
+        return self._opened[0]
+
+    @cached_property
+    def _opened(self) -> tuple[pa.Table, tuple[int, ...], tuple[FileStamp, ...]]:
+        """All rows, the number of rows up to the end of each file, and the files."""
         manifest = read_manifest(self.folder) or _written(self.dataset, self.folder)
-        with _named(self.folder):
-            return pa.concat_tables([reader.read_all() for reader in _opened(self.folder, manifest)])
+        with reading_cache(self.folder):
+            readers, files = open_files(self.folder, manifest)
+            tables = [reader.read_all() for reader in readers]
+            return pa.concat_tables(tables), tuple(accumulate(table.num_rows for table in tables)), files
+
+    def check(self, row: int) -> None:
+        _, ends, files = self._opened
+        with reading_cache(self.folder):
+            check_hash(files[bisect_right(ends, row)])
 
     @property
     def _is_written(self) -> bool:
@@ -271,33 +297,15 @@ class _CacheItems(_LoadItems):
             return self._all()  # The files contain collated batches, but the caller needs groups.
         folder = _folder(self.dataset, self.path)
         manifest = read_manifest(folder) or _written(self.dataset, folder)
-        with _named(folder):
-            return _Items(_opened(folder, manifest), folder, _storing(self.dataset).restored if self.dataset.level == "batches" else None)
+        with reading_cache(folder):
+            restored = _storing(self.dataset).restored if self.dataset.level == "batches" else None
+            return CachedItems(*open_files(folder, manifest), folder, restored)
 
     def notes(self) -> tuple[str, ...]:
         return (f"memory-mapped from {self.path}",)
 
     def __repr__(self) -> str:
         return f"cache(path={self.path!r})"
-
-
-class _Items(Sequence[Any]):
-    """Sequence of stored groups (a record batch each), or of batches decoded by `restored`."""
-
-    def __init__(
-        self, readers: Sequence[pa.ipc.RecordBatchFileReader], folder: Path, restored: Callable[[RecordBatch], Any] | None
-    ) -> None:
-        self._locations = [(reader, index) for reader in readers for index in range(reader.num_record_batches)]
-        self._folder, self._restored = folder, restored
-
-    def __getitem__(self, index: Any) -> Any:
-        reader, batch_index = self._locations[index]
-        with _named(self._folder):
-            item = reader.get_batch(batch_index)
-            return item if self._restored is None else self._restored(item)
-
-    def __len__(self) -> int:
-        return len(self._locations)
 
 
 @runtime_checkable
@@ -323,31 +331,6 @@ def _storing(dataset: Dataset[Any]) -> StoresBatches:
 
 def _folder(dataset: Dataset[Any], path: str) -> Path:
     return Path(path).expanduser() / fingerprint((dataset, dataset.hooks.changes.marks, dataset.source.version()))
-
-
-def _opened(folder: Path, manifest: Manifest) -> list[pa.ipc.RecordBatchFileReader]:
-    """Open the files of a cache as memory maps."""
-    return [_open(folder / file.name, file.bytes) for file in manifest.files]
-
-
-def _open(file: Path, size: int) -> pa.ipc.RecordBatchFileReader:
-    if file.stat().st_size != size:
-        raise pa.ArrowInvalid(f"{file.name} has {file.stat().st_size:,} bytes instead of {size:,}")
-    mapped = pa.memory_map(str(file))
-    reader = pa.ipc.open_file(mapped)
-    mapped.seek(_MAGIC_BYTES)
-    if is_compressed(mapped):
-        raise pa.ArrowInvalid(f"{file.name} is compressed, unlike all files of a cache, and could fill the memory")
-    return reader
-
-
-@contextmanager
-def _named(folder: Path) -> Iterator[None]:
-    """Turn read errors into a `DataError` with the folder of the cache."""
-    try:
-        yield
-    except (ValueError, OSError, struct.error) as error:  # ArrowInvalid and shape errors are ValueErrors.
-        raise DataError(f"The cache {folder} cannot be read: {error}. Delete this folder; the next run creates the cache again.") from error
 
 
 def _written(dataset: Dataset[Any], folder: Path) -> Manifest:

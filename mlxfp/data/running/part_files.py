@@ -46,7 +46,7 @@ def write_items(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> in
 def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
     """Write a Parquet file. Return the number of rows."""
     rows = 0
-    with pq.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for chunk in _even(chunks):
             writer.write_batch(chunk)
             rows += chunk.num_rows

@@ -111,11 +111,13 @@ class WrittenFolder:
     def noted(self, index: int) -> tuple[File | None, Cursor | None]:
         """Return the progress entry of a file and its cursor, without a check of the file itself."""
         path = self.progress / f"{self.name(index)}.json"
-        if not path.is_file():
+        try:
+            entry = json.loads(path.read_bytes())
+            after = entry.pop("after")
+            file, cursor = File(**entry), None if after is None else Cursor.from_bytes(b64decode(after))
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # missing or damaged
             return None, None
-        entry = json.loads(path.read_bytes())
-        after = entry.pop("after")
-        return File(**entry), None if after is None else Cursor.from_bytes(b64decode(after))
+        return (file, cursor) if file.name == self.name(index) else (None, None)
 
     def clear(self) -> None:
         """Remove everything in the folder except the lock."""

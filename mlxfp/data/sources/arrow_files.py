@@ -1,7 +1,7 @@
 """Arrow IPC files and streams, memory-mapped and read without a copy."""
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from itertools import islice
 from typing import Any
 
@@ -9,19 +9,20 @@ import numpy as np
 import pyarrow as pa
 from attrs import evolve, frozen
 from numpy.typing import NDArray
-from toolz import identity
 
 from mlxfp.core.arrow.gathering import Rows
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import SourceTraits
+from mlxfp.data.manifests import has_hash
 from mlxfp.data.sources.column_source import ColumnSource, reading
-from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.files import Paths, check_unchanged
 from mlxfp.data.sources.partitions import fit
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.data.sources.row_chunks import ERROR
+from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.checks import explain_call
-from mlxfp.support.errors import ArgumentError, SchemaError
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 
 _KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # hidden columns in a file of `cache`
 
@@ -60,7 +61,8 @@ def read_arrow(path: Paths) -> Dataset[Example]:
 @lru_cache(maxsize=4096)
 def _read_header(file: FileStamp) -> tuple[Schema, int | None]:
     opened = _open(file.path)
-    return opened.reader.schema, None if opened.is_stream else opened.reader.num_record_batches
+    with reading("Arrow IPC", file.path):
+        return with_text_names(opened.reader.schema), None if opened.is_stream else opened.reader.num_record_batches
 
 
 def _is_cache(file: FileStamp) -> bool:
@@ -111,7 +113,7 @@ class _ReadArrow(ColumnSource):
         return _count_rows(file)
 
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
-        return ((batch.num_rows, [batch]) for batch in _open(file.path, schema).batches(first))
+        return ((batch.num_rows, [_checked(file, batch)]) for batch in _open(file.path, schema).batches(first))
 
     @cached_property
     def index(self) -> Rows:
@@ -144,7 +146,7 @@ class _Mapped:
     def batches(self, first: int = 0) -> Iterator[RecordBatch]:
         numbers = range(first, 0 if self.is_stream else self.reader.num_record_batches)
         for batch in islice(self.reader, first, None) if self.is_stream else map(self.reader.get_batch, numbers):
-            batch.validate()  # checks buffers only; checking the values would read the whole file
+            batch.validate()  # checks buffers only; `_checked` checks the values at the first use, because this reads the whole batch
             yield batch
 
 
@@ -171,12 +173,15 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
         with reading("Arrow IPC", file.path):
             present = set(opened.reader.schema.names)
             file_columns = [name for name in schema.names if name in present]
-            for number, batch in enumerate(fit(batch, schema, file.partition, file.path) for batch in opened.batches()):
-                mapped = _is_mapped(batch.select(file_columns), opened.data)
+            same_types = all(opened.reader.schema.field(name).type == schema.field(name).type for name in file_columns)
+            for number, batch in enumerate(opened.batches()):
+                mapped = same_types and _is_mapped(batch.select(file_columns), opened.data)
                 all_mapped = all_mapped and mapped
                 rows.append(batch.num_rows)
                 keep = mapped or opened.is_stream
-                batches.append(partial(identity, batch) if keep else partial(_decompress, opened, number, schema, file))
+                batches.append(
+                    cache(partial(_fitted, batch, schema, file)) if keep else partial(_decompressed, opened, number, schema, file)
+                )
     return Rows(schema, np.cumsum(rows), tuple(batches), all_mapped)
 
 
@@ -186,5 +191,27 @@ def _is_mapped(batch: RecordBatch, data: pa.Buffer) -> bool:
     return all(data.address <= buffer.address < data.address + data.size for buffer in buffers)
 
 
-def _decompress(opened: _Mapped, number: int, schema: Schema, file: FileStamp) -> RecordBatch:
-    return fit(opened.reader.get_batch(number), schema, file.partition, file.path)
+def _decompressed(opened: _Mapped, number: int, schema: Schema, file: FileStamp) -> RecordBatch:
+    with reading("Arrow IPC", file.path):
+        return _fitted(opened.reader.get_batch(number), schema, file)
+
+
+def _fitted(batch: RecordBatch, schema: Schema, file: FileStamp) -> RecordBatch:
+    with reading("Arrow IPC", file.path):
+        return fit(_checked(file, batch), schema, file.partition, file.path)
+
+
+def _checked(file: FileStamp, batch: RecordBatch) -> RecordBatch:
+    """Return a batch after a check of the file's time and hash, or of all values if the hash is unknown.
+
+    A damaged offset or index would read outside the file.
+    """
+    check_unchanged(file)
+    if file.hash is None:
+        batch.validate(full=True)
+    elif not has_hash(file.path, file.size, file.modified, file.hash):
+        raise DataError(
+            f"Written data are damaged: the SHA-256 hash differs from the manifest, in {file.path}. Call write again with the same "
+            "arguments to repair the files, or delete the folder of a cache."
+        )
+    return batch

@@ -20,7 +20,7 @@ from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument
-from mlxfp.data.sources.files import FileSource, find_place, place
+from mlxfp.data.sources.files import FileSource, check_unchanged, find_place, place
 from mlxfp.data.sources.partitions import check_partition, fit, partition_types
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.support.arrow_types import schema_code
@@ -134,9 +134,10 @@ class ColumnSource(FileSource):
                 for group, (rows, chunks) in enumerate(self.row_groups(file, schema, start), start):
                     after = (number, group + 1, 0) if group + 1 != count else (number + 1, 0, 0)
                     fitting = (fit(chunk, schema, file.partition, file.path) for chunk in chunks)
-                    for chunk, end in _cut_rows(fitting, row, self.chunk_rows):
+                    for chunk, end in _cut_rows(_counted(fitting, rows), row, self.chunk_rows):
                         yield chunk, place(files, *((number, group, end) if end < rows else after))
                     row = 0
+                check_unchanged(file)
             start = 0
 
 
@@ -145,7 +146,7 @@ def reading(kind: str, path: str) -> Iterator[None]:
     """Convert Arrow's errors to `DataError`. Errors of the operating system, such as a missing permission, are unchanged."""
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = " ".join(str(error).split())
@@ -207,6 +208,17 @@ def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[
             if common != kinds.get(name):
                 kinds[name], paths[name] = common, file.path
     return tuple(kinds.items())
+
+
+def _counted(chunks: Iterable[RecordBatch], rows: int) -> Iterator[RecordBatch]:
+    """Yield the chunks of a row group. Raise `ArrowInvalid` for another number of rows than announced."""
+    count = 0
+    for chunk in chunks:
+        count += chunk.num_rows
+        if count <= rows:
+            yield chunk
+    if count != rows:
+        raise pa.ArrowInvalid(f"a row group has {count:,} rows, but {rows:,} are announced")
 
 
 def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[tuple[RecordBatch, int]]:

@@ -21,7 +21,7 @@ from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
 from mlxfp.core.sources import Position, Source, SourceTraits
-from mlxfp.data.manifests import is_written, listed_files
+from mlxfp.data.manifests import is_written, listed_files, listed_hashes
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
@@ -88,8 +88,10 @@ def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileS
 
 def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[FileStamp]:
     named = path.parent if path.is_file() else Path(*takewhile(lambda part: path.is_dir() or not has_magic(part), path.parts))
-    for file in _expand(path, suffixes):
-        yield look_up(file)._replace(partition=partition_of(file.relative_to(named).parts[:-1]))
+    files = _expand(path, suffixes)
+    hashes = listed_hashes(files[0].parent) if path.is_dir() else {}
+    for file in files:
+        yield look_up(file)._replace(partition=partition_of(file.relative_to(named).parts[:-1]), hash=hashes.get(file))
 
 
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -145,6 +147,19 @@ def look_up(path: Path) -> FileStamp:
     """Return the stamp of a local file. For a file in an archive, size and time are those of the archive."""
     status = (archive_of(path) or path).stat()
     return FileStamp(str(path), status.st_size, status.st_mtime_ns)
+
+
+def check_unchanged(file: FileStamp) -> None:
+    """Raise `DataError` if a local file was replaced, overwritten or truncated after reading began."""
+    if is_remote(file.path):
+        return
+    with suppress(FileNotFoundError):  # The rows of a removed file were read from its open handle.
+        now = look_up(Path(file.path))
+        if now.version != file.version:
+            raise DataError(
+                f"A file has changed during reading: it had {file.size:,} bytes, now {now.size:,}, in {file.path}. Rows of old and new "
+                "content may be mixed. Let the other program finish, then read again."
+            )
 
 
 @frozen(repr=False)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.sources import ChunkTask, Position, SourceTraits, Tasks
 from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_same_names, joined_type, schema_argument, settled, shown
-from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
+from mlxfp.data.sources.files import BLOCK, FileSource, blocks, check_unchanged, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.partitions import check_partition, partition_types
 from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, count_lines, newlines
 from mlxfp.data.sources.records.parsing import Lines, data_error, fault_text, parse, without_faults
@@ -158,6 +158,8 @@ class LineSource(FileSource):
             check_same_names([*names, *(name for name, _ in partition if name not in names)], path, whole.names, inferred_from)
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
             for block in _blocks(self, path, opening, start, _size(self._block_size, schema.names)):
+                if not block.end:
+                    check_unchanged(files[number])
                 after = place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
                 yield Lines(self, block, file_schema, wanted, partition), after
 

@@ -17,10 +17,12 @@ from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types
 from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.partitions import stated
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
+from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.checks import explain_call
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; otherwise Arrow reads whole columns of a row group
 _REMOTE_BUFFER = 1 << 22  # buffer for remote files, for which each request takes about 50 ms
+_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}  # Pages without checksums are read as well.
 # Types, besides integers, with statistics in Arrow's order.
 _ORDERED = (pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.date32())
 
@@ -65,7 +67,10 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: D
 def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
     """Return schema, number of row groups and number of rows."""
     with reading("Parquet", file.path), _open_parquet(file.path) as opened:
-        return opened.schema_arrow, opened.num_row_groups, opened.metadata.num_rows
+        groups = [opened.metadata.row_group(number).num_rows for number in range(opened.num_row_groups)]
+        if min(groups, default=0) < 0 or sum(groups) != opened.metadata.num_rows:
+            raise pa.ArrowInvalid(f"the footer announces {opened.metadata.num_rows:,} rows, but its row groups have {sum(groups):,}")
+        return with_text_names(opened.schema_arrow), opened.num_row_groups, opened.metadata.num_rows
 
 
 @frozen(repr=False)
@@ -92,7 +97,7 @@ class _ReadParquet(ColumnSource):
                     condition for condition in self.conditions if kinds.get(condition.column) == schema.field(condition.column).type
                 ]
                 if wanted and _may_meet(group, schema, conditions):
-                    yield group.num_rows, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
+                    yield group.num_rows, map(_checked, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns))
                 else:
                     yield group.num_rows, _null_chunks(group.num_rows, self.chunk_rows)
 
@@ -128,6 +133,12 @@ def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: Sequence[C
     return all(map(may_meet, conditions))
 
 
+def _checked(chunk: RecordBatch) -> RecordBatch:
+    """Check that texts are UTF-8, which Arrow does not do while reading."""
+    chunk.validate(full=True)
+    return chunk
+
+
 def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
     """Yield `count` rows in chunks of `size`, without the columns of the file. The missing columns become null later."""
     chunk = pa.record_batch({"": pa.nulls(min(count, size))})
@@ -136,5 +147,5 @@ def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
 
 def _open_parquet(path: str) -> pq.ParquetFile:
     if is_remote(path):
-        return pq.ParquetFile(open_remote(path, exactly=True), pre_buffer=False, buffer_size=_REMOTE_BUFFER)
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
+        return pq.ParquetFile(open_remote(path, exactly=True), buffer_size=_REMOTE_BUFFER, **_OPTIONS)
+    return pq.ParquetFile(path, buffer_size=_BUFFER, **_OPTIONS)

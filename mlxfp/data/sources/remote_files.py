@@ -36,6 +36,7 @@ class FileStamp(NamedTuple):
     size: int  # bytes on disk
     modified: int  # nanoseconds, or a hash of the version of a remote file
     partition: Partition = ()  # columns from the folder names on the path
+    hash: str | None = None  # SHA-256 in the manifest of the folder
 
     @property
     def version(self) -> tuple[str, int, int]:

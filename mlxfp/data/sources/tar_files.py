@@ -23,7 +23,7 @@ from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, SourceTraits
-from mlxfp.data.sources.files import FileSource, Paths, find_place, open_bytes, packing, place
+from mlxfp.data.sources.files import FileSource, Paths, check_unchanged, find_place, open_bytes, packing, place
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
 from mlxfp.support.checks import as_strings, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
@@ -107,6 +107,8 @@ class _ReadTar(FileSource):
             with closing(self._rows(files[number], schema, row)) as rows:
                 for chunk, is_last in _chunks(rows, schema):
                     row += chunk.num_rows
+                    if is_last:
+                        check_unchanged(files[number])
                     yield chunk, place(files, number + 1, 0, 0) if is_last else place(files, number, row, 0)
             row = 0
 
@@ -143,6 +145,8 @@ class _ReadTar(FileSource):
             rows = [
                 archives[number].row(row, schema, opened[number]) for number, row in zip(numbers.tolist(), within.tolist(), strict=True)
             ]
+        for number in opened:
+            check_unchanged(archives[number].file)
         return _to_chunk(rows, schema)
 
     def notes(self) -> tuple[str, ...]:

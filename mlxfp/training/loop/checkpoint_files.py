@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import mlx.core as mx
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.distributed import Ranks
-from mlxfp.models.safetensors_files import check_head
+from mlxfp.models.safetensors_files import UNSEALED, check_head, check_seal, seal
 from mlxfp.support.atomic_files import PARTIAL, written_whole
 from mlxfp.support.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.training.loop.events import Evaluation
@@ -50,6 +51,27 @@ def head_of(path: Path) -> dict[str, Any]:
         return {}  # no error here, because `load_state` raises a detailed error
 
 
+def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
+    """Return the checkpoints without the newest ones that are damaged, with a warning for each. Unchanged if all are damaged."""
+    damaged = []
+    for step in sorted(paths_by_step, reverse=True):
+        path = paths_by_step[step]
+        try:
+            check_head(path)
+            check_seal(path)
+        except ValueError as error:
+            damaged.append((path, error))
+            continue
+        for other, problem in damaged:
+            warnings.warn(
+                f"A checkpoint is damaged: {problem}, in {other}. The run continues from {path.name}; remove the damaged file.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return {older: paths_by_step[older] for older in paths_by_step if older <= step}
+    return dict(paths_by_step)
+
+
 def name_of(step: int) -> str:
     """Return the file name for a step number, padded with zeros: the alphabetical order of file names is the order of the steps."""
     return f"step-{step:08}.safetensors"
@@ -82,7 +104,8 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
         raise CheckpointError(f"{path} is a folder, and a checkpoint is a file. Give a file in it: {path / 'last.safetensors'}.")
     try:
         with written_whole(path, suffix=".safetensors") as file:  # MLX would append this suffix to a name with another suffix
-            mx.save_safetensors(str(file), dict(arrays), metadata)
+            mx.save_safetensors(str(file), dict(arrays), {**metadata, **UNSEALED})
+            seal(file)
     except RuntimeError as error:  # MLX raises RuntimeError for write errors
         hint = "Is the disk full, or is writing not allowed there? An older file at this path is unchanged."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
@@ -140,6 +163,7 @@ def open_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:
         check_head(path)
+        check_seal(path)
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         arrays, metadata = loaded
         content = json.loads(metadata["mlxfp"])

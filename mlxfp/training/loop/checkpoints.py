@@ -33,6 +33,7 @@ from mlxfp.training.loop.checkpoint_files import (
     paths_of_ranks,
     read_file,
     shards_in,
+    without_damaged,
     write_file,
 )
 from mlxfp.training.loop.events import Evaluation
@@ -191,6 +192,7 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     The same lines of code therefore start a run and continue a killed run. With `ranks`, each rank reads its own checkpoint of the last
     step saved by all ranks. If another number of ranks wrote the checkpoints, every rank reads the latest checkpoint of any rank; `fit`
     continues from this checkpoint if the global batches are the same. The parts of a divided model are joined and then divided like `like`.
+    A damaged newest checkpoint is skipped with a warning.
 
     Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of a common step, or if the division of
     a layer is unknown: layers of MLX's own `shard_linear` do not record their segments.
@@ -204,7 +206,7 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     """
     check_types(TrainState, like=like)
     check_types((type(None), Ranks), ranks=ranks)
-    paths_by_step = numbered(folder_of(folder, ranks))
+    paths_by_step = without_damaged(numbered(folder_of(folder, ranks)))
     if ranks is None:
         step = max(paths_by_step, default=None)
     elif (other_run := _last_of_other_run(ranks, all_paths := paths_of_ranks(folder), like)) is None:

@@ -285,7 +285,7 @@ def test_random_access_holds_a_column_of_folders_once(tmp_path: Path):
     write_arrow(pa.table({"x": np.arange(64)}), folder / "a.arrow")
     found: Dataset[Any] = read_arrow(tmp_path)
     chunks = [chunk() for chunk in found.source.index.chunks]
-    assert found.source.index.held
+    assert found.source.index.in_memory
     assert len({chunk.column("split").buffers()[2].address for chunk in chunks}) == 1
 
 

@@ -19,6 +19,7 @@ from mlxfp.testing.laws import assert_saves
 from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, name_of, numbered, save_state
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.steps.state import TrainState, train_state
+from tests.support.damage import run_child
 from tests.training.samples import dataset, group, net, setting
 
 DTYPES = [mx.float32, mx.float16, mx.bfloat16, mx.int8, mx.uint64, mx.bool_, mx.complex64]
@@ -113,11 +114,61 @@ def test_the_latest_checkpoint_is_that_of_the_most_steps(tmp_path):
     (tmp_path / "step-final.safetensors").touch()
     assert load_latest(tmp_path, state).state.step == 123_456_789
     assert sorted(numbered(tmp_path)) == [9, 10, 123_456_789]
-    (tmp_path / name_of(999_999_999)).touch()
-    with pytest.raises(CheckpointError, match=r"step-999999999.* is damaged"):
-        load_latest(tmp_path, state)
     with pytest.raises(ArgumentTypeError, match="like must be TrainState"):
         load_latest(tmp_path, None)
+
+
+def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning(tmp_path):
+    _, state = setting()
+    for step in (9, 10, 11):
+        save_state(tmp_path / name_of(step), attrs.evolve(state, step=step))
+    newest = tmp_path / name_of(11)
+    newest.write_bytes(newest.read_bytes()[:-5])
+    with pytest.warns(RuntimeWarning, match=r"step-00000011.*continues from step-00000010"):
+        assert load_latest(tmp_path, state).state.step == 10
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CheckpointError, match=r"step-00000011.* is damaged"):
+        load_latest(tmp_path, state)
+
+
+def test_400_drawn_changes_of_a_checkpoint_give_an_equal_state_or_a_checkpoint_error(tmp_path):
+    """Damage in a child process, because native code reads the file."""
+    run_child(
+        """
+        import random, sys
+        from pathlib import Path
+        import mlx.core as mx
+        import mlxfp as fp
+        from mlx import nn
+        from tests.support.damage import damaged
+
+        chance, folder = random.Random(0), Path(sys.argv[1])
+        state = fp.train_state(nn.Linear(20, 30), fp.optimizers.adamw(1e-3), seed=7)
+        model = fp.models.Bert(fp.models.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+        fp.save_state(folder / "state.safetensors", state, config={"a": 1})
+        fp.models.save(folder / "model", model)
+        files = [folder / "state.safetensors", folder / "model" / "model.safetensors"]
+        weights = fp.models.load(folder / "model").parameters()
+        for number in range(400):
+            path = files[number % 4 == 0]
+            content = path.read_bytes()
+            path.write_bytes(damaged(content, chance))
+            try:
+                if path is files[0]:
+                    loaded = fp.load_state(path, state)
+                    assert loaded.state == state and loaded.config == {"a": 1}
+                else:
+                    assert str(fp.models.load(folder / "model").parameters()) == str(weights)
+            except fp.MlxfpError as error:
+                assert str(path) in str(error), error
+            except Exception as error:
+                raise AssertionError(f"change {number} of {path}") from error
+            finally:
+                path.write_bytes(content)
+        """,
+        tmp_path,
+    )
 
 
 def test_what_was_loaded_stays_when_the_file_is_written_again(tmp_path):

@@ -1,0 +1,80 @@
+"""Files of `cache`: memory-mapped, and compared with the hashes of the manifest at the first use."""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from mlxfp.core.arrow.messages import is_compressed
+from mlxfp.core.chunks import RecordBatch
+from mlxfp.data.manifests import File, Manifest, has_hash
+from mlxfp.data.sources.files import look_up
+from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.arrow_types import with_text_names
+from mlxfp.support.errors import DataError
+
+_MAGIC_BYTES = 8  # An Arrow file begins with 8 magic bytes, followed by the first message.
+
+
+class CachedItems(Sequence[Any]):
+    """Sequence of stored groups (a record batch each), or of batches decoded by `restored`."""
+
+    def __init__(
+        self,
+        readers: Sequence[pa.ipc.RecordBatchFileReader],
+        files: Sequence[FileStamp],
+        folder: Path,
+        restored: Callable[[RecordBatch], Any] | None,
+    ) -> None:
+        """List the record batches of all files."""
+        self._locations = [
+            (reader, file, index) for reader, file in zip(readers, files, strict=True) for index in range(reader.num_record_batches)
+        ]
+        self._folder, self._restored = folder, restored
+
+    def __getitem__(self, index: Any) -> Any:
+        reader, file, batch_index = self._locations[index]
+        with reading_cache(self._folder):
+            check_hash(file)
+            item = reader.get_batch(batch_index)
+            return item if self._restored is None else self._restored(item)
+
+    def __len__(self) -> int:
+        return len(self._locations)
+
+
+def open_files(folder: Path, manifest: Manifest) -> tuple[list[pa.ipc.RecordBatchFileReader], tuple[FileStamp, ...]]:
+    """Open the files of a cache as memory maps."""
+    files = tuple(look_up(folder / file.name)._replace(hash=file.hash) for file in manifest.files)
+    return list(map(_open, files, manifest.files)), files
+
+
+def check_hash(file: FileStamp) -> None:
+    """Raise `ArrowInvalid` if a file differs from the hash in the manifest. A damaged offset or index would read outside the file."""
+    if not has_hash(file.path, file.size, file.modified, file.hash or ""):
+        raise pa.ArrowInvalid(f"the SHA-256 hash of {Path(file.path).name} differs from the manifest")
+
+
+def _open(stamp: FileStamp, written: File) -> pa.ipc.RecordBatchFileReader:
+    file = Path(stamp.path)
+    if stamp.size != written.bytes:
+        raise pa.ArrowInvalid(f"{file.name} has {stamp.size:,} bytes instead of {written.bytes:,}")
+    mapped = pa.memory_map(str(file))
+    reader = pa.ipc.open_file(mapped)
+    with_text_names(reader.schema)
+    mapped.seek(_MAGIC_BYTES)
+    if is_compressed(mapped):
+        raise pa.ArrowInvalid(f"{file.name} is compressed, unlike all files of a cache, and could fill the memory")
+    return reader
+
+
+@contextmanager
+def reading_cache(folder: Path) -> Iterator[None]:
+    """Turn read errors into a `DataError` with the folder of the cache."""
+    try:
+        yield
+    except (pa.ArrowException, ValueError, OSError, struct.error) as error:  # Shape errors are ValueErrors.
+        raise DataError(f"The cache {folder} cannot be read: {error}. Delete this folder; the next run creates the cache again.") from error

@@ -86,6 +86,26 @@ def test_later_dates_in_the_test_file_make_a_time_series(tmp_path: Path):
         assert (spec.kind, spec.time) == (kind, "day" if kind == "time_series" else None)
 
 
+@pytest.mark.parametrize(
+    ("target", "columns", "kind", "metric"),
+    [
+        ([0, 1, 0, 1], {"y": [0.5, 0.5]}, "binary", "roc_auc"),
+        (["no", "yes", "no", "no"], {"y": [0.25, 1.0]}, "binary", "roc_auc"),
+        (["no", "yes", "no", "no"], {"chance": [0.5, 0.5]}, "binary", "roc_auc"),
+        ([0, 1, 0, 1], {"y": [0, 0]}, "binary", "accuracy"),
+        (["no", "yes", "no", "no"], {"y": ["no", "no"]}, "binary", "accuracy"),
+        ([2.5, 10.0, 2.5, 2.5], {"y": [2.5, 2.5]}, "binary", "accuracy"),
+        ([1, 2, 3, 4], {"y": [2.5, 2.5]}, "regression", "rmse"),
+        ([1, 2, 3, 4], {"y": [2, 2]}, "multiclass", "accuracy"),
+        (["a", "b", "c", "a"], {"a": [0, 0], "b": [0, 0], "c": [1, 1]}, "multiclass", "log_loss"),
+    ],
+)
+def test_the_values_of_the_sample_choose_probabilities_classes_or_numbers(tmp_path: Path, target, columns, kind, metric):
+    """A sample with fractions or with a column per class gets a metric of probabilities, or makes integers a regression."""
+    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": target}, test=_TESTS, sample_submission={"id": [5, 6], **columns}))
+    assert (spec.kind, spec.metric) == (kind, metric)
+
+
 def test_one_file_needs_its_target_said(tmp_path: Path):
     path = write(tmp_path, pets=_ROWS | {"y": [0, 1, 1, 0]}) / "pets.csv"
     spec = infer_spec(path, target="y")

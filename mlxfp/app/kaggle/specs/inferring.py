@@ -11,6 +11,8 @@ from attrs import evolve
 
 from mlxfp.app.kaggle.specs.cells import are_numbers
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
+from mlxfp.app.kaggle.specs.dates import date_numbers, date_order
+from mlxfp.app.kaggle.specs.groups import find_group
 from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, TargetCells, TaskKind
 from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
@@ -25,8 +27,6 @@ _CLASSES = 20  # a target with at most 20 distinct cells may be classes
 _FEW_TEXTS = 0.1  # maximum fraction of texts in a target of numbers
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
-
-_DATE = r"^\d{4}-\d{2}-\d{2}"
 
 
 def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -> DatasetSpec:
@@ -49,9 +49,11 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     - the metric: the usual metric of the kind. A sample with fractions such as 0.5, or with a column per class, asks for probabilities:
       the metric is then roc_auc for two classes and log_loss for more classes;
     - the columns and their types, from the cells. Columns without any value are omitted;
+    - the group: without later dates in the test file, a column with values that repeat in the train file and never occur in the test
+      file. Categories of this column are no input, because no model can learn from such values;
     - the hash and the number of rows of each file.
 
-    Ordinal targets, rankings, groups, names of values and other metrics cannot be inferred: set them with `attrs.evolve`. All files
+    Ordinal targets, rankings, other groups, names of values and other metrics cannot be inferred: set them with `attrs.evolve`. All files
     are read into memory. Raises `MissingFileError` without a train file, `DataError` for a train file without rows, and
     `ArgumentError` if the target cannot be inferred.
 
@@ -94,6 +96,8 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
     answers = set[str]() if sample is None else _answers(sample, names)
     kind = _kind(str(files[0]), train, names, time, fractions=have_fractions(answers))
     classes = _classes(train, names) if kind.has_classes else ()
+    group = None if test is None or time is not None else find_group(train, test, [column.name for column in columns])
+    inputs = tuple(column for column in columns if column.name != group or column.type != "categorical")
     return DatasetSpec(
         name=files[0].parent.name if Path(path).is_dir() else files[0].name.partition(".")[0],
         kind=kind.name,
@@ -103,8 +107,9 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         id=id_column,
         target=names,
         classes=classes,
+        group=group,
         time=time,
-        columns=columns,
+        columns=inputs or columns,
         metric=_metric(kind, classes, () if sample is None else sample.column_names[1:], answers),
         submission=None if sample is None else SubmissionSpec(columns=sample.column_names, spelling=find_spelling(answers).name),
     )
@@ -256,6 +261,8 @@ def _metric(kind: TaskKind, classes: tuple[str, ...], columns: Sequence[str], an
 
 
 def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
-    """Return True if both columns hold only ISO dates and all train dates precede all test dates. ISO dates sort as text."""
-    dated = all(len(part) and not part.null_count and pc.all(pc.match_substring_regex(part, _DATE)).as_py() for part in (train, test))
-    return dated and pc.max(train).as_py() < pc.min(test).as_py()
+    """Return True if both columns hold only dates and all train dates precede all test dates."""
+    if not len(test) or train.null_count or test.null_count:
+        return False
+    order = date_order(pa.chunked_array([*train.chunks, *test.chunks]))
+    return order is not None and bool(date_numbers(train, order)[:, 0].max() < date_numbers(test, order)[:, 0].min())

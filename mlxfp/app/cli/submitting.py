@@ -86,7 +86,6 @@ def _submit(options: Namespace) -> int:
 def _of_run(folder: Path) -> _Candidate:
     """Return the submission of a run together with the sample of the run's data."""
     from mlxfp.app.config.loading import read_config
-    from mlxfp.app.kaggle.specs.reading import column_names
     from mlxfp.app.kaggle.specs.spec_files import load_spec
     from mlxfp.app.kaggle.validation.scoring import METRICS
     from mlxfp.app.run_folders.folders import SPEC, config_file, data_folder
@@ -104,6 +103,6 @@ def _of_run(folder: Path) -> _Candidate:
         folder.resolve().name,
         _KAGGLES.get(spec.name, spec.name),
         sample,
-        None if sample is None else spelling_of(METRICS[config.competition.metric or spec.metric], spec, column_names(sample)[1:]),
+        None if sample is None else spelling_of(METRICS[config.competition.metric or spec.metric], spec, sample),
         config.data.path is None,
     )

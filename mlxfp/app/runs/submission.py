@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mlxfp.app.kaggle.specs.reading import column_names
+from mlxfp.app.kaggle.specs.reading import column_names, read_strings
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
-from mlxfp.app.kaggle.specs.spellings import Spelling
+from mlxfp.app.kaggle.specs.spellings import Spelling, have_fractions
 from mlxfp.app.kaggle.submitting.submissions import Submission, submission
 from mlxfp.app.kaggle.validation.scoring import Metric, Numbers, labels_of
 from mlxfp.app.tasks.competition_data import CompetitionData
@@ -21,7 +21,9 @@ def submission_files(data: CompetitionData) -> tuple[Path, Path] | None:
 
 
 def make_submission(data: CompetitionData, predictions: Numbers) -> Submission | None:
-    """Return predictions as a submission of class names, probabilities or values, depending on metric and sample.
+    """Return predictions as a submission of class names, probabilities or values, depending on sample and metric.
+
+    A sample with fractions such as 0.5 asks for probabilities, whatever the metric needs.
 
     Columns of several targets or classes are matched by name, in any order. Returns None without a test file or a sample. Raises
     `DataError` with all problems if the predictions do not fit the sample.
@@ -33,13 +35,13 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
     columns = column_names(sample)[1:]
     if not spec.task.one_class:
         values = predictions.reshape(len(predictions), -1)
-        wanted = (values > 0.5).astype(np.float64) if spec.task.has_classes and metric.needs == "labels" else values
+        wanted = (values > 0.5).astype(np.float64) if _asks_for_labels(metric, spec, sample) else values
         indices = _target_indices(columns, spec, sample)
         by_name = {name: wanted[:, index] for name, index in zip(columns, indices, strict=True)}
     elif len(columns) > 1:
         probabilities = _class_probabilities(predictions, spec, sample)
         by_name = {name: probabilities[:, index] for name, index in zip(columns, _class_indices(columns, spec, sample), strict=True)}
-    elif metric.needs == "labels":
+    elif _asks_for_labels(metric, spec, sample):
         by_name = {name: np.array(spec.classes)[labels_of(predictions).astype(np.int64)] for name in columns}
     elif predictions.ndim > 1:
         raise DataError(
@@ -48,14 +50,23 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
         )
     else:
         by_name = dict.fromkeys(columns, predictions)
-    return submission(by_name, test=test, sample=sample, spelling=spelling_of(metric, spec, columns))
+    return submission(by_name, test=test, sample=sample, spelling=spelling_of(metric, spec, sample))
 
 
-def spelling_of(metric: Metric, spec: DatasetSpec, columns: Sequence[str]) -> Mapping[str, Spelling]:
+def spelling_of(metric: Metric, spec: DatasetSpec, sample: Path) -> Mapping[str, Spelling]:
     """Return the columns that must be written as numbers, even if the sample has integers or classes there."""
-    decided = spec.task.has_classes and metric.needs == "labels"
+    columns, decided = column_names(sample)[1:], _asks_for_labels(metric, spec, sample)
     several = spec.task.one_class and len(columns) > 1
     return dict.fromkeys(columns, "number") if not decided or several else {}
+
+
+def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
+    """Return True if the metric needs labels, unless the classes are two and the sample has fractions other than the classes."""
+    if not spec.task.has_classes or metric.needs != "labels":
+        return False
+    cells = read_strings(sample)
+    answers = {cell for name in cells.column_names[1:] for cell in cells[name].drop_null().unique().to_pylist()}
+    return not spec.task.two_classes or not have_fractions(answers - {*spec.classes})
 
 
 def _target_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from mlxfp import Dataset, from_table, length, schema, select, to_table
 from mlxfp.app.kaggle.specs.checking import check_spec
+from mlxfp.app.kaggle.specs.dates import date_numbers, date_order
 from mlxfp.app.kaggle.specs.inferring import infer_spec
 from mlxfp.app.kaggle.specs.reading import Part, folder_of, part_file, read_part, with_types
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
@@ -125,7 +127,7 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
     names both, folds in time also exclude the validation groups from the training rows.
 
     Regressions are stratified by deciles of the target, and several labels by the number of labels per row. Times are sorted as
-    numbers if all times are numbers, otherwise as text, such as ISO dates. Raises `ArgumentError` if the method needs a column
+    numbers if all times are numbers, otherwise as dates, otherwise as text. Raises `ArgumentError` if the method needs a column
     missing from the spec, for times that cannot be sorted, and for too many folds.
 
     >>> import mlxfp as fp
@@ -184,15 +186,17 @@ def _mismatches(spec: DatasetSpec, folder: Path) -> str:
 
 
 def _sortable(times: NDArray[Any]) -> NDArray[Any]:
-    """Convert numeric texts to numbers, because "10" sorts before "9" as text. Reject other texts without a leading year."""
+    """Convert numeric texts and dates to numbers, because "10" sorts before "9" as text. Reject other texts without a leading year."""
+    if times.dtype == object and (order := date_order(pa.array(times, pa.string()))) is not None:
+        return date_numbers(pa.array(times, pa.string()), order)[:, 0]
     try:
         return times.astype(np.float64)
     except (TypeError, ValueError):
         wrong = next((text for text in times if text is not None and not _YEAR.match(text)), None)
     if wrong is not None:
         raise ArgumentError(
-            f"Times must be numbers or begin with the year, as in 2026-11-21, got {wrong!r}. Other texts do not sort by time. "
-            "Convert the times in the files, or choose another method, such as validation.method=kfold."
+            f"Times must be numbers, dates such as 11/21/2026, or begin with the year, as in 2026-11-21, got {wrong!r}. Other texts do not "
+            "sort by time. Convert the times in the files, or choose another method, such as validation.method=kfold."
         )
     return times
 

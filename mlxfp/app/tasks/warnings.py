@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mlxfp import select_columns, to_table
-from mlxfp.app.kaggle.estimators.dates import are_dates
 from mlxfp.app.kaggle.specs.cells import spell
+from mlxfp.app.kaggle.specs.dates import date_order
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.differences import part_differences
 from mlxfp.app.kaggle.validation.folds import Folds, missing_classes
@@ -34,6 +34,11 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
             "For random folds, set validation.method=kfold."
         )
         yield from _excluded_groups(data, folds)
+    if inferred and folds.method == data.spec.task.grouped_folds:
+        yield (
+            f"Folds keep rows with equal {data.spec.group!r} together: values repeat in the training rows, and none of them occurs in the "
+            "test rows. For random folds, set validation.method=stratified."
+        )
     yield from column_warnings(data.spec, data.rows)
     if inferred:  # text columns of a user's spec are intended
         yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]))
@@ -50,7 +55,7 @@ def _differences(data: CompetitionData) -> Iterator[str]:
     found = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
     if found:
         yield "The test rows differ from the training rows:" + "".join(f"\n  {line}" for line in found)
-    if spec.id is not None and are_dates(spell(one_chunk(to_table(select_columns([spec.id])(data.rows))), spec.id)):
+    if spec.id is not None and date_order(spell(one_chunk(to_table(select_columns([spec.id])(data.rows))), spec.id)) is not None:
         yield f"The id {spec.id!r} holds dates, which no model reads. To use the dates, copy the column under another name in all files."
 
 

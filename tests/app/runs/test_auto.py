@@ -206,6 +206,19 @@ def test_the_data_are_warned_of_once(binary, monkeypatch):
     assert sum("a single value in all training rows, without any information: same" in message for message in said) == 1
 
 
+def test_new_groups_in_the_test_rows_make_grouped_folds_and_a_note(binary, monkeypatch):
+    """Without an option, no storm is in both the training rows and the validation rows of a fold."""
+    for name, letter in (("train", "s"), ("test", "t")):
+        write(binary / f"{name}.csv", [{**row, "storm": f"{letter}{at // 5}"} for at, row in enumerate(table(binary / f"{name}.csv"))])
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
+    plan = fp.runs.plan(auto(binary))
+    storms = np.arange(90) // 5
+    assert all(not {*storms[fold.train]} & {*storms[fold.valid]} for fold in plan.folds)
+    messages = [event.message for event in fp.runs.run(auto(binary)) if isinstance(event, fp.runs.Noted)]
+    assert any(message.startswith("Folds keep rows with equal 'storm' together") for message in messages)
+    assert fp.runs.plan(auto(binary, "validation.method=stratified")).folds.method == "stratified"
+
+
 def test_rare_classes_win_more_often_where_the_metric_asks_for_it(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     kinds = rng.choice(["a", "b", "c"], 240, p=[0.75, 0.15, 0.1])

@@ -79,6 +79,15 @@ def test_a_sample_with_a_column_for_each_of_two_classes_gets_both_chances(tmp_pa
     assert [(float(row["yes"]), float(row["no"])) for row in rows] == [(chance, 1 - chance) for chance in chances]
 
 
+@pytest.mark.parametrize("changes", [[], ["competition.metric=accuracy"]])
+def test_a_sample_of_halves_gets_probabilities_whatever_the_metric_needs(tmp_path, changes):
+    """AUC of 0 and 1 instead of probabilities costs ranks, and no error tells."""
+    data = single(tmp_path / "data", lambda place: ("no", "yes")[place % 2], {"y": 0.5})
+    rows = table(ended(data, *changes).submission)
+    assert [row["y"] for row in rows] == [row["prediction"] for row in table(tmp_path / "out" / "test_predictions.csv")]
+    assert {row["y"] for row in rows} - {"0", "1", "0.0", "1.0", "no", "yes"}
+
+
 def test_values_are_written_with_their_digits_where_the_sample_has_zeros(tmp_path):
     data = single(tmp_path / "data", lambda place: place / 7, {"y": 0})
     assert all("." in row["y"] for row in table(ended(data).submission))

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pyarrow import RecordBatch
 
 from mlxfp import Dataset, schema, select_columns, to_table
-from mlxfp.app.kaggle.estimators.dates import PARTS, are_dates, date_numbers
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
+from mlxfp.app.kaggle.specs.dates import PARTS, Order, date_numbers, date_order
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.models import WordCounts, fit_word_counts
 from mlxfp.support.checks import check_columns
@@ -54,7 +54,7 @@ class Columns:
     categories: tuple[Categories, ...]
     texts: tuple[tuple[str, WordCounts], ...] = field(default=())
     scaler: Any = field(default=None, repr=False)
-    dates: tuple[str, ...] = ()
+    dates: tuple[tuple[str, Order], ...] = ()
     typical: NDArray[np.float64] | None = field(default=None, repr=False)  # float64[T, F]: some training rows of `table`
 
     def __call__(self, rows: Dataset[Any]) -> Any:
@@ -67,7 +67,7 @@ class Columns:
     def names(self) -> tuple[str, ...]:
         """Names of the columns to read."""
         coded = (categories.column for categories in self.categories)
-        return tuple(dict.fromkeys((*self.numbers, *self.dates, *coded, *(name for name, _ in self.texts))))
+        return tuple(dict.fromkeys((*self.numbers, *(name for name, _ in self.dates), *coded, *(name for name, _ in self.texts))))
 
     @property
     def measured(self) -> int:
@@ -86,7 +86,7 @@ class Columns:
             as_floats(pc.index_in(spell(batch, categories.column), pa.array(categories.values, pa.string())))
             for categories in self.categories
         ]
-        dates = [column for name in self.dates for column in date_numbers(spell(batch, name)).T]
+        dates = [column for name, order in self.dates for column in date_numbers(spell(batch, name), order).T]
         parts = [*numbers, *dates, *codes]
         features = np.stack(parts, axis=1) if parts else np.empty((batch.num_rows, 0))
         return np.where(np.isinf(features), np.nan, np.clip(features, -_LARGEST, _LARGEST))
@@ -125,8 +125,8 @@ def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: 
     numbers = tuple(name for name in kinds["numerical"] if batch.column(name).null_count < batch.num_rows)
     # Sparse word counts already contain parts of dates, such as "2024-" and "2024-05".
     dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
-    dates = tuple(name for name in dated if are_dates(spell(batch, name)))
-    named, texts = ([name for name in kinds[kind] if name not in dates] for kind in ("categorical", "text"))
+    dates = tuple((name, order) for name in dated if (order := date_order(spell(batch, name))) is not None)
+    named, texts = ([name for name in kinds[kind] if name not in dict(dates)] for kind in ("categorical", "text"))
     columns = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
     count = partial(fit_word_counts, components=0 if layout == "sparse" else _COMPONENTS, seed=seed, parts=parts)
     fitted = [(name, result) for name in texts for result in count(_texts(batch, name))]

@@ -14,6 +14,7 @@ from mlxfp.app.kaggle.estimators.columns import Categories, Columns, Layout
 from mlxfp.app.kaggle.estimators.fitting import FittedEstimator, FittedTarget
 from mlxfp.app.kaggle.estimators.libraries import LIBRARIES
 from mlxfp.app.kaggle.estimators.skops_files import dump, load
+from mlxfp.app.kaggle.specs.dates import Order
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.models import WordCounts
 from mlxfp.support.atomic_files import write_whole, written_whole
@@ -40,7 +41,7 @@ class _Recipe:
     texts: tuple[_Texts, ...]
     classes: tuple[tuple[int, ...], ...]
     packages: tuple[str, ...]
-    dates: tuple[str, ...] = ()
+    dates: tuple[tuple[str, Order], ...] = ()
     typical: tuple[tuple[float | None, ...], ...] = ()
 
 

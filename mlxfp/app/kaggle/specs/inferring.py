@@ -11,10 +11,12 @@ from attrs import evolve
 
 from mlxfp.app.kaggle.specs.cells import are_numbers
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
+from mlxfp.app.kaggle.specs.dates import date_numbers, date_order
+from mlxfp.app.kaggle.specs.groups import find_group
 from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, TargetCells, TaskKind
 from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
-from mlxfp.app.kaggle.specs.spellings import NUMBER, find_spelling
+from mlxfp.app.kaggle.specs.spellings import NUMBER, find_spelling, have_fractions
 from mlxfp.support.checks import check_text, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES
@@ -25,8 +27,6 @@ _CLASSES = 20  # a target with at most 20 distinct cells may be classes
 _FEW_TEXTS = 0.1  # maximum fraction of texts in a target of numbers
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
-
-_DATE = r"^\d{4}-\d{2}-\d{2}"
 
 
 def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -> DatasetSpec:
@@ -41,15 +41,19 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
       train file missing from the test file;
     - the kind, from the target values:
       - binary: two distinct values;
-      - multiclass: texts, or at most 20 consecutive integers starting at 0 or 1. In a text target, None, NA and similar texts are
-        classes, and only an empty cell is missing;
+      - multiclass: texts, or at most 20 consecutive integers starting at 0 or 1, unless the sample has fractions such as 2.5. In a
+        text target, None, NA and similar texts are classes, and only an empty cell is missing;
       - multilabel: several targets with values 0 and 1;
       - time series: other numbers, if all dates of the test file are later than the dates of the train file;
       - regression: all other numbers;
+    - the metric: the usual metric of the kind. A sample with fractions such as 0.5, or with a column per class, asks for probabilities:
+      the metric is then roc_auc for two classes and log_loss for more classes;
     - the columns and their types, from the cells. Columns without any value are omitted;
+    - the group: without later dates in the test file, a column with values that repeat in the train file and never occur in the test
+      file. Categories of this column are no input, because no model can learn from such values;
     - the hash and the number of rows of each file.
 
-    Ordinal targets, rankings, groups, names of values and the metric cannot be inferred: set them with `attrs.evolve`. All files
+    Ordinal targets, rankings, other groups, names of values and other metrics cannot be inferred: set them with `attrs.evolve`. All files
     are read into memory. Raises `MissingFileError` without a train file, `DataError` for a train file without rows, and
     `ArgumentError` if the target cannot be inferred.
 
@@ -89,8 +93,11 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         columns = tuple(progress.over(_columns(train, test, {*names, id_column})))
     texts = [column.name for column in columns if not column.kind.is_number]
     time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
-    kind = _kind(str(files[0]), train, names, time)
+    answers = set[str]() if sample is None else _answers(sample, names)
+    kind = _kind(str(files[0]), train, names, time, fractions=have_fractions(answers))
     classes = _classes(train, names) if kind.has_classes else ()
+    group = None if test is None or time is not None else find_group(train, test, [column.name for column in columns])
+    inputs = tuple(column for column in columns if column.name != group or column.type != "categorical")
     return DatasetSpec(
         name=files[0].parent.name if Path(path).is_dir() else files[0].name.partition(".")[0],
         kind=kind.name,
@@ -100,10 +107,11 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         id=id_column,
         target=names,
         classes=classes,
+        group=group,
         time=time,
-        columns=columns,
-        metric=kind.metrics[0],
-        submission=None if sample is None else _submission(sample, names),
+        columns=inputs or columns,
+        metric=_metric(kind, classes, () if sample is None else sample.column_names[1:], answers),
+        submission=None if sample is None else SubmissionSpec(columns=sample.column_names, spelling=find_spelling(answers).name),
     )
 
 
@@ -215,7 +223,7 @@ def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequen
     )
 
 
-def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -> TaskKind:
+def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None, *, fractions: bool) -> TaskKind:
     kinds = [rows[name].drop_null().unique() for name in names]
     least = 2 if len(kinds) == 1 else 1
     constant = next(((name, len(distinct)) for name, distinct in zip(names, kinds, strict=True) if len(distinct) < least), None)
@@ -223,7 +231,7 @@ def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -
         raise ArgumentError(
             f"The target {constant[0]!r} in {path!r} has {constant[1]} distinct values: there is nothing to learn. Choose another target."
         )
-    cells = TargetCells(kinds, numbers=all(map(are_numbers, kinds)), dated=time is not None)
+    cells = TargetCells(kinds, numbers=all(map(are_numbers, kinds)), dated=time is not None, fractions=fractions)
     kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
     if kind is None:
         raise ArgumentError(
@@ -239,12 +247,22 @@ def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(values.to_pylist(), key=float if are_numbers(values) else str))
 
 
-def _submission(sample: pa.Table, targets: tuple[str, ...]) -> SubmissionSpec:
-    cells = {cell for name in {*targets} & {*sample.column_names} for cell in sample[name].drop_null().unique().to_pylist()}
-    return SubmissionSpec(columns=sample.column_names, spelling=find_spelling(cells).name)
+def _answers(sample: pa.Table, targets: tuple[str, ...]) -> set[str]:
+    """Return the distinct cells of the targets in the sample. A single column after the id needs no matching name."""
+    names = sample.column_names[1:] if len(targets) == len(sample.column_names) - 1 == 1 else {*targets} & {*sample.column_names}
+    return {cell for name in names for cell in sample[name].drop_null().unique().to_pylist()}
+
+
+def _metric(kind: TaskKind, classes: tuple[str, ...], columns: Sequence[str], answers: set[str]) -> str:
+    """Return the usual metric of the kind, or a metric of probabilities if the sample asks for probabilities."""
+    if kind.one_class and (len(columns) > 1 or (kind.two_classes and have_fractions(answers - {*classes}))):
+        return "roc_auc" if len(classes) == 2 else "log_loss"
+    return kind.metrics[0]
 
 
 def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
-    """Return True if both columns hold only ISO dates and all train dates precede all test dates. ISO dates sort as text."""
-    dated = all(len(part) and not part.null_count and pc.all(pc.match_substring_regex(part, _DATE)).as_py() for part in (train, test))
-    return dated and pc.max(train).as_py() < pc.min(test).as_py()
+    """Return True if both columns hold only dates and all train dates precede all test dates."""
+    if not len(test) or train.null_count or test.null_count:
+        return False
+    order = date_order(pa.chunked_array([*train.chunks, *test.chunks]))
+    return order is not None and bool(date_numbers(train, order)[:, 0].max() < date_numbers(test, order)[:, 0].min())

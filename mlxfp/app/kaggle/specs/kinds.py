@@ -28,6 +28,7 @@ class TargetCells(NamedTuple):
     distinct: Sequence[pa.Array]
     numbers: bool  # True if all cells are numbers
     dated: bool  # True if the test rows are later than the train rows
+    fractions: bool  # True if the sample has numbers with fractions, such as 2.5
 
     @property
     def one(self) -> pa.Array | None:
@@ -131,7 +132,7 @@ _KINDS = (
         answer="class",
         metrics=(*_OF_CLASSES, *_OF_RANKS),
         question="Which {0}?",
-        recognizes=lambda cells: cells.one is not None and (not cells.numbers or _count_up(cells.one)),
+        recognizes=lambda cells: cells.one is not None and (not cells.numbers or (not cells.fractions and _count_up(cells.one))),
     ),
     TaskKind(
         "multilabel",

@@ -1,7 +1,7 @@
 """Spelling of predictions in a submission: recognition, checks and formatting of cells."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import isfinite
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,11 @@ _NAMES_OF_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": 
 
 def _is_number(cell: str) -> bool:
     return _NUMBER.fullmatch(cell) is not None and isfinite(float(cell))
+
+
+def have_fractions(cells: Iterable[str]) -> bool:
+    """Return True if a cell is a number with a fraction, such as 0.5."""
+    return any(_is_number(cell) and not float(cell).is_integer() for cell in cells)
 
 
 @frozen

@@ -86,6 +86,65 @@ def test_later_dates_in_the_test_file_make_a_time_series(tmp_path: Path):
         assert (spec.kind, spec.time) == (kind, "day" if kind == "time_series" else None)
 
 
+@pytest.mark.parametrize(
+    ("target", "columns", "kind", "metric"),
+    [
+        ([0, 1, 0, 1], {"y": [0.5, 0.5]}, "binary", "roc_auc"),
+        (["no", "yes", "no", "no"], {"y": [0.25, 1.0]}, "binary", "roc_auc"),
+        (["no", "yes", "no", "no"], {"chance": [0.5, 0.5]}, "binary", "roc_auc"),
+        ([0, 1, 0, 1], {"y": [0, 0]}, "binary", "accuracy"),
+        (["no", "yes", "no", "no"], {"y": ["no", "no"]}, "binary", "accuracy"),
+        ([2.5, 10.0, 2.5, 2.5], {"y": [2.5, 2.5]}, "binary", "accuracy"),
+        ([1, 2, 3, 4], {"y": [2.5, 2.5]}, "regression", "rmse"),
+        ([1, 2, 3, 4], {"y": [2, 2]}, "multiclass", "accuracy"),
+        (["a", "b", "c", "a"], {"a": [0, 0], "b": [0, 0], "c": [1, 1]}, "multiclass", "log_loss"),
+    ],
+)
+def test_the_values_of_the_sample_choose_probabilities_classes_or_numbers(tmp_path: Path, target, columns, kind, metric):
+    """A sample with fractions or with a column per class gets a metric of probabilities, or makes integers a regression."""
+    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": target}, test=_TESTS, sample_submission={"id": [5, 6], **columns}))
+    assert (spec.kind, spec.metric) == (kind, metric)
+
+
+def test_later_dates_are_compared_as_dates_and_not_as_texts(tmp_path: Path):
+    """As text, 10/1/2020 is before 9/30/2020."""
+    train = _ROWS | {"day": ["9/27/2020 0:00", "9/28/2020 0:00", "9/29/2020 0:00", "9/30/2020 0:00"], "y": [1.5, 2.5, 3.5, 4.5]}
+    spec = infer_spec(write(tmp_path, train=train, test=_TESTS | {"day": ["10/1/2020 0:00", "10/2/2020 0:00"]}))
+    assert (spec.kind, spec.time) == ("time_series", "day")
+
+
+def grouped(values: Callable[[int], Any], tested: Callable[[int], Any]) -> dict[str, dict[str, list[Any]]]:
+    train = {"id": [*range(80)], "storm": [values(row) for row in range(80)], "n": [row % 7 for row in range(80)]}
+    test = {"id": [*range(80, 110)], "storm": [tested(row) for row in range(30)], "n": [row % 7 for row in range(30)]}
+    return {"train": train | {"y": [row % 2 for row in range(80)]}, "test": test}
+
+
+@pytest.mark.parametrize(
+    ("values", "tested", "group"),
+    [
+        (lambda row: f"storm {row // 4}", lambda row: f"new {row // 5}", "storm"),
+        (lambda row: 2 * (row // 4), lambda row: 2 * (row // 5) + 1, "storm"),  # patients with even and odd numbers
+        (lambda row: f"storm {row // 4}", lambda row: "storm 3" if row == 7 else f"new {row // 5}", None),  # a value in both files
+        (lambda row: 1950 + row // 4, lambda row: 1970 + row // 5, None),  # later years
+        (lambda row: f"storm {row}", lambda row: f"new {row // 5}", None),  # no value repeats
+        (lambda row: f"storm {row % 3}", lambda row: f"new {row // 5}", None),  # too few groups for folds
+        (lambda row: f"storm {row // 4}", lambda row: "new", None),  # a single value
+        (lambda row: f"storm {row // 4}" if row else None, lambda row: f"new {row // 5}", None),
+    ],
+)
+def test_values_that_repeat_in_train_and_never_occur_in_test_are_groups(tmp_path: Path, values, tested, group):
+    """Random folds would score on rows of known groups, although the test rows have new groups."""
+    spec = infer_spec(write(tmp_path, **grouped(values, tested)), target="y")
+    assert spec.group == group
+
+
+def test_categories_of_new_groups_are_no_input(tmp_path: Path):
+    """A category without any test row teaches nothing."""
+    train = grouped(lambda row: f"s{row // 4}", lambda row: f"t{row // 5}")
+    spec = infer_spec(write(tmp_path, **train), target="y")
+    assert (spec.group, [column.name for column in spec.columns]) == ("storm", ["n"])
+
+
 def test_one_file_needs_its_target_said(tmp_path: Path):
     path = write(tmp_path, pets=_ROWS | {"y": [0, 1, 1, 0]}) / "pets.csv"
     spec = infer_spec(path, target="y")

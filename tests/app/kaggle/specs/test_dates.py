@@ -13,16 +13,16 @@ from sklearn.tree import DecisionTreeRegressor
 
 import mlxfp as fp
 from mlxfp.app.kaggle import ColumnSpec, estimator, load_estimator, save_estimator
-from mlxfp.app.kaggle.estimators.dates import PARTS, are_dates, date_numbers
+from mlxfp.app.kaggle.specs.dates import PARTS, date_numbers, date_order
 from tests.app.kaggle.estimators.tables import spec_of
 
 DAYS = [ColumnSpec(name="day", type="text")]
 
 
-@given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), st.sampled_from([" ", "T"]))  # files have no zones
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), st.sampled_from([" ", "T"]))
 def test_dates_are_numbers_as_the_calendar_has_them(moment, between):
     texts = pa.array([moment.date().isoformat(), moment.isoformat(between, "seconds"), moment.isoformat(between, "microseconds")])
-    assert are_dates(texts)
+    assert date_order(texts) == "year"
     days = moment.toordinal() - date(1970, 1, 1).toordinal()
     for row, parts in zip(date_numbers(texts), (0, 3, 4), strict=True):
         time = (0, moment.hour, moment.minute, moment.second, moment.microsecond / 1e6)[1 : parts + 1]
@@ -31,17 +31,58 @@ def test_dates_are_numbers_as_the_calendar_has_them(moment, between):
         assert row.tolist() == pytest.approx([days + hours / 24, moment.month, moment.day, moment.weekday(), whole], abs=1e-6)
 
 
-@pytest.mark.parametrize("text", ["2026", "2026-13-01", "2026-1-1", "23.11.2026", "2026-11-23 25:00", "2026-11-23x", ""])
+@pytest.mark.parametrize("text", ["2026", "2026-13-01", "2026-11-32", "2026-11-23 25:00", "2026-11-23x", ""])
 def test_other_texts_are_no_dates(text):
-    assert not are_dates(pa.array(["2026-11-23", text]))
+    assert date_order(pa.array(["2026-11-23", text])) is None
     assert np.isnan(date_numbers(pa.array([text]))).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "numbers"),
+    [
+        ("2013-02-12T17:00:00Z", "year", [15748 + 17 / 24, 2, 12, 1, 17]),
+        ("2013-02-12 17:00:00.5 UTC", "year", [15748 + 17.5 / 24 - (0.5 - 0.5 / 3600) / 24, 2, 12, 1, 17]),
+        ("2013-02-12T17:00:00-05:00", "year", [15748 + 22 / 24, 2, 12, 1, 17]),
+        ("2013-02-12 17:00:00+0530", "year", [15748 + 11.5 / 24, 2, 12, 1, 17]),
+        ("2013-02-12 17:00+00", "year", [15748 + 17 / 24, 2, 12, 1, 17]),
+        ("2013/2/12", "year", [15748, 2, 12, 1, 0]),
+        ("5/22/1997 0:00:00", "month", [10003, 5, 22, 3, 0]),
+        ("5/22/1997, 12:30 AM", "month", [10003 + 0.5 / 24, 5, 22, 3, 0]),
+        ("05/22/1997 1:30 pm", "month", [10003 + 13.5 / 24, 5, 22, 3, 13]),
+        ("22/05/1997", "day", [10003, 5, 22, 3, 0]),
+        ("22.5.1997 06:00", "day", [10003.25, 5, 22, 3, 6]),
+        ("2.5.1997", "day", [9983, 5, 2, 4, 0]),
+        ("5-22-1997", "month", [10003, 5, 22, 3, 0]),
+    ],
+)
+def test_dates_in_other_notations_have_the_same_numbers(text, order, numbers):
+    """Files have dates with zones, slashes, points, and times of 12 or 24 hours."""
+    texts = pa.array([text, None])
+    assert date_order(texts) == order
+    assert date_numbers(texts, order)[0].tolist() == pytest.approx(numbers, abs=1e-9)
+
+
+def test_the_order_of_day_and_month_follows_from_all_dates_of_a_column():
+    """One day above 12 decides for all rows, and two orders in a column are no dates."""
+    assert date_order(pa.array(["1/2/1997", "25/2/1997"])) == "day"
+    assert date_order(pa.array(["1/2/1997", "2/25/1997"])) == "month"
+    assert date_order(pa.array(["25/2/1997", "2/25/1997"])) is None
+    assert date_order(pa.array(["25.2.1997", "1997-02-25"])) is None
+
+
+def test_the_order_of_the_training_rows_holds_for_new_rows():
+    """New rows alone may suit the other order."""
+    rows = fp.from_table({"day": [f"{day}/3/2024" for day in range(1, 31)], "y": [float(day > 6) for day in range(1, 31)]})
+    fitted = estimator(DecisionTreeRegressor(), spec_of("regression", columns=DAYS))(fp.Splits(rows))
+    assert fitted.columns.dates == (("day", "day"),)
+    assert fitted(fp.from_table({"day": ["4/3/2024", "11/3/2024"]})).tolist() == [0.0, 1.0]
 
 
 def test_days_that_no_month_has_are_counted_and_missing_ones_are_missing():
     made = date_numbers(pa.array(["2026-02-30", "2026-03-02", None]))
     assert made[0, 0] == made[1, 0]
     assert np.isnan(made[2]).all()
-    assert not are_dates(pa.array([None], pa.string()))
+    assert date_order(pa.array([None], pa.string())) is None
 
 
 def test_a_weekday_is_learned_and_found_again_on_later_days_and_from_files(tmp_path):
@@ -50,7 +91,7 @@ def test_a_weekday_is_learned_and_found_again_on_later_days_and_from_files(tmp_p
     table = {"day": days.astype(str), "y": np.where(weekday == 5, 9.0, 1.0)}
     rows, later = (fp.from_table({name: values[part] for name, values in table.items()}) for part in (slice(0, 300), slice(300, None)))
     fitted = estimator(DecisionTreeRegressor(), spec_of("regression", columns=DAYS))(fp.Splits(rows))
-    assert fitted.columns.dates == ("day",)
+    assert fitted.columns.dates == (("day", "year"),)
     assert fitted(fp.drop_columns(["y"])(later)).tolist() == table["y"][300:].tolist()
     save_estimator(fitted, tmp_path)
     assert load_estimator(tmp_path)(later).tolist() == table["y"][300:].tolist()

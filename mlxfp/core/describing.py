@@ -37,7 +37,7 @@ def schema(dataset: Pipeline[Any]) -> Schema:
 def length(dataset: Pipeline[Any]) -> int | None:
     """Return the number of items in an epoch. Return None for endless data, or if counting would require reading data.
 
-    Exception: data kept by `load` or `cache` are read for the count.
+    Exception: data kept by `load` or `cache` are read for the count. `len(dataset)` raises an error instead of None.
 
     >>> import mlxfp as fp
     >>> fp.length(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))

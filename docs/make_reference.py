@@ -6,7 +6,7 @@ Run `python docs/make_reference.py` after a change of a public name or of the fi
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from types import GenericAlias, ModuleType
+from types import GenericAlias, MappingProxyType, ModuleType
 
 import mlxfp as fp
 
@@ -70,6 +70,8 @@ def call_arguments(signature: inspect.Signature) -> Iterator[str]:
 
 def first_line(value: object) -> str:
     """Return the first line of a docstring. For a type alias, return the type."""
+    if isinstance(value, dict | MappingProxyType):
+        return f"A table of names: {', '.join(map(str, value))}."
     if isinstance(value, GenericAlias):
         return f"The type `{value!r}`."
     return (inspect.getdoc(value) or "").partition("\n")[0]

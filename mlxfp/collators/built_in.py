@@ -6,6 +6,7 @@ from typing import Any
 from attrs import field, frozen
 
 from mlxfp.collators.columns import Collator
+from mlxfp.collators.labels import Classes
 from mlxfp.support.errors import ArgumentError
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
@@ -17,7 +18,7 @@ class Setting:
     modality: str
     kind: str
     roles: Mapping[str, str | None]
-    classes: int | None
+    classes: Classes
     length: int | None
     given_tokenizer: Tokenizer | None
     columns: tuple[str, ...]  # columns of the rows to collate; empty if unknown

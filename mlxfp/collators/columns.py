@@ -214,29 +214,6 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
     return _to_32_bits(column.to_numpy(zero_copy_only=False), lambda at: at_row(examples, name, at, wanted_by))
 
 
-def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wanted_by: str) -> Numbers:
-    """Return the labels of a group: int32 below `classes` (if given) for kind "class", float32 for kind "value".
-
-    The shape is [B], or [B, ...] for several labels per example.
-    """
-    plain = numbers_of(examples, name, wanted_by)
-    return as_labels(plain, kind, classes, lambda flat_index: at_row(examples, name, flat_index * len(plain) // plain.size, wanted_by))
-
-
-def as_labels(plain: Numbers, kind: str, classes: int | None, at: Callable[[int], str]) -> Numbers:
-    """Convert numbers to labels, as `labels_of` does. `at` returns the start of a message about the number with a flat index."""
-    if kind == "value":
-        return plain.astype(np.float32, copy=False)
-    if plain.dtype.kind == "f":
-        whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
-        _refuse(~whole_numbers, plain, at, 'which is not a class (an integer). For regression use label_kind="value"')
-    whole = plain.astype(np.int32, copy=False)
-    if classes is not None:
-        why = f"outside the {classes} classes 0 to {classes - 1}. Correct the data, or set the right number of classes"
-        _refuse(whole.view(np.uint32) >= classes, whole, at, why)  # viewed as unsigned, negative numbers exceed `classes` as well
-    return whole
-
-
 def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
     """Return the key of each example, uint64[B]. Examples from outside a pipeline get a key from their values, the same in each epoch."""
     index = examples.chunk.schema.get_field_index(KEY)
@@ -291,7 +268,7 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     if plain.dtype == np.float64:
         with np.errstate(over="ignore"):
             small = plain.astype(np.float32)
-        _refuse(np.isinf(small) & np.isfinite(plain), plain, at, "beyond 32-bit floats. Scale it before batch")
+        refuse(np.isinf(small) & np.isfinite(plain), plain, at, "beyond 32-bit floats. Scale it before batch")
         return small
     return _int32(plain, at) if plain.dtype.kind in "iu" and plain.dtype.itemsize == 8 else plain
 
@@ -345,11 +322,11 @@ def _to_32_bits(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 def _int32(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     small = plain.astype(np.int32, copy=False)
     if small is not plain and not (small == plain).all():
-        _refuse(small != plain, plain, at, "beyond 32-bit integers. Renumber such values before batch")
+        refuse(small != plain, plain, at, "beyond 32-bit integers. Renumber such values before batch")
     return small
 
 
-def _refuse(wrong: NDArray[np.bool_], plain: Numbers, at: Callable[[int], str], why: str) -> None:
+def refuse(wrong: NDArray[np.bool_], plain: Numbers, at: Callable[[int], str], why: str) -> None:
     """Raise `DataError` for the first wrong number."""
     if wrong.any():
         first = int(np.argmax(wrong))

@@ -15,17 +15,15 @@ from mlxfp.collators.columns import (
     Collator,
     Numbers,
     Prepared,
-    as_labels,
     as_view,
     column_of,
     fixed_numbers,
-    labels_of,
     names_of,
     unnamed,
 )
 from mlxfp.collators.cutting import carried
+from mlxfp.collators.labels import Classes, LabelKind, as_labels, check_label, labels_of
 from mlxfp.collators.stacking import Stacking
-from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import PATH
@@ -81,7 +79,7 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
     size: tuple[int, int] | None = None,
     label: str | None = None,
     label_kind: LabelKind = "class",
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
     carry: Sequence[str] = (),
 ) -> Collator:
     """Return the collator for images.
@@ -120,11 +118,11 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
                 f"mode={mode!r} gives images with {channels} channels, but {normalization} is for {len(normalization.mean)}. "
                 "Choose another normalization."
             )
-    check_label(label, label_kind, classes)
+    named = check_label(label, label_kind, classes)
     if size is not None:
         size = as_size(size)
         pillow(_NAME)  # If Pillow is missing, raise the error now, not at the first batch.
-    return _Vision(image, normalization, mode, size, label, label_kind, classes, as_strings("carry", carry))
+    return _Vision(image, normalization, mode, size, label, label_kind, named, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -135,7 +133,7 @@ class _Vision(Stacking):
     size: Size | None = None
     label: str | None = None
     label_kind: LabelKind = "class"
-    classes: int | None = None
+    classes: Classes = None
     carry: tuple[str, ...] = ()
     optional_columns = (PATH,)
 

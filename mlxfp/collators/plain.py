@@ -36,7 +36,8 @@ def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
     Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L] and lists of vectors [B, L, F], with `pad_id` on
     padding, and a second array `<column>_mask` int32[B, L] with 1 on values and 0 on padding. L is the length of the longest row, rounded
     up to `pad_multiple`.
-    Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings.
+    In a column of integer lists named `labels`, a label per token, padding is -100, which the losses ignore; a padding of 0 would be
+    trained as class 0. Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings.
 
     The arrays depend only on the column types, so all batches have the same arrays. Raises `SchemaError` for columns of other types, and
     for examples without columns.
@@ -45,7 +46,10 @@ def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
     >>> batch["x"].tolist(), batch["x_mask"].tolist(), batch["y"].tolist(), batch["name"]
     ([[1, 2], [3, 0]], [[1, 1], [1, 0]], [0.5, 1.5], ('a', 'b'))
 
-    See also: `text`, `vision` and `audio`, for columns with a known meaning.
+    >>> default()([{"input_ids": [5, 6], "labels": [0, 1]}, {"input_ids": [7], "labels": [1]}])["labels"].tolist()
+    [[0, 1], [1, -100]]
+
+    See also: `tokens`, which also checks labels per token; `text`, `vision` and `audio`, for columns with a known meaning.
     """
     check_integer(pad_id=pad_id)
     check_positive(pad_multiple=pad_multiple)
@@ -69,9 +73,13 @@ class _Default(Stacking):
         if not is_list_like(field.type):
             yield field.name, field.name, fixed_numbers(field.type)
             return
+        fill = self._fill(field.name, field.type)
         numbers = None if is_list_like(field.type.value_type) else fixed_numbers(field.type.value_type)
-        yield field.name, field.name, numbers and (lambda values: pad_even(numbers(values), self._width(values), self.pad_id, "right"))
+        yield field.name, field.name, numbers and (lambda values: pad_even(numbers(values), self._width(values), fill, "right"))
         yield f"{field.name}_mask", field.name, lambda values: mask_even(*values.shape, self._width(values), "right")
+
+    def _fill(self, name: str, kind: pa.DataType) -> int:
+        return _IGNORED if name == "labels" and pa.types.is_integer(kind.value_type) else self.pad_id
 
     def _width(self, values: Numbers) -> int:
         return padded_length(values.shape[1], self.pad_multiple)
@@ -103,8 +111,9 @@ class _Default(Stacking):
             )
         values, ends = vectors_of(view, name, _NAME) if is_list_like(kind.value_type) else ragged_of(view, name, _NAME)
         real = real_mask(ends, padded_length(int(np.diff(ends).max()), self.pad_multiple), "right")
-        return {name: mx.array(pad_rows(values, real, self.pad_id)), f"{name}_mask": mx.array(real.astype(np.int32))}
+        return {name: mx.array(pad_rows(values, real, self._fill(name, kind))), f"{name}_mask": mx.array(real.astype(np.int32))}
 
 
 _NAME = "collators.default"
+_IGNORED = -100  # label without weight in losses and metrics
 DEFAULT = BuiltIn("default", default)

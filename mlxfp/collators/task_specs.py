@@ -20,6 +20,7 @@ from mlxfp.collators import (
 )
 from mlxfp.collators.built_in import Setting
 from mlxfp.collators.columns import Collator
+from mlxfp.collators.labels import Classes, check_classes
 from mlxfp.core.chunks import Schema
 from mlxfp.support.arrow_types import is_text, value_type
 from mlxfp.support.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
@@ -54,12 +55,13 @@ def _pairs(columns: Any) -> tuple[tuple[str, str], ...]:
 
 @frozen
 class TaskSpec:
-    """Description of a task, for `collators.for_task` and `train_valid_test`.
+    """Description of a task, for `collators.for_task`.
 
     `modality` is "text", "vision", "audio" or "multimodal" (text and image). `kind` is "classification" or "regression", and for text
     also "causal", "masked" or "seq2seq". `columns` maps roles to column names that differ from the usual names. The roles are `label`,
     `image` and `waveform` (usual column: the same name), `target` (usual column: `labels`) and `prompt_mask` (no usual column). `classes`
-    is the number of classes. `length` is the maximum row length in tokens, samples or frames; images have no length.
+    is the number of classes, or the names of the classes. `length` is the maximum row length in tokens, samples or frames; images have no
+    length.
 
     >>> TaskSpec("text", "classification", columns={"label": "Survived"}, classes=2).column("label")
     'Survived'
@@ -73,7 +75,7 @@ class TaskSpec:
     modality: str
     kind: str
     columns: tuple[tuple[str, str], ...] = field(default=(), converter=_pairs, kw_only=True)
-    classes: int | None = field(default=None, kw_only=True)
+    classes: Classes = field(default=None, converter=check_classes, kw_only=True)
     length: int | None = field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
@@ -85,10 +87,8 @@ class TaskSpec:
         for role, column in self.columns:
             self._usual_column(role)
             check_text(**{role: column})
-        if self.classes is not None:
-            check_positive(classes=self.classes)
-            if self.kind != "classification":
-                raise ArgumentError(f"Only a classification has classes, got classes={self.classes} for kind={self.kind!r}.")
+        if self.classes is not None and self.kind != "classification":
+            raise ArgumentError(f"Only a classification has classes, got classes={self.classes} for kind={self.kind!r}.")
         if self.length is not None:
             check_positive(length=self.length)
             if self.modality == "vision":
@@ -160,8 +160,9 @@ def for_task(
         needed = [*(["input_ids"] if collator.reads_tokens else []), *(column for column in setting.roles.values() if column is not None)]
         check_columns(needed, schema.names, "for_task")
         label = setting.roles.get("label")
-        if label is not None and is_text(value_type(schema.field(label).type)):
+        if label is not None and is_text(value_type(schema.field(label).type)) and not isinstance(task.classes, tuple):
             raise SchemaError(
-                f"for_task: the labels in column {label!r} are text, {schema.field(label).type}. Number the classes with map."
+                f"for_task: the labels in column {label!r} are text, {schema.field(label).type}. "
+                "Name the classes: TaskSpec(..., classes=[...])."
             )
     return collators[collator.name](**arguments)

@@ -1,19 +1,18 @@
 """Text collator: from token lists to padded batches."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import Collator, ids_of, labels_of, names_of
+from mlxfp.collators.columns import Collator, ids_of, names_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried_columns, side_columns
+from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_choice, check_integer, check_positive, check_text, check_types, explain_call
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError
-
-LabelKind = Literal["class", "value"]
 
 
 @explain_call
@@ -24,7 +23,7 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     prefix: str = "",
     label: str | None = None,
     label_kind: LabelKind = "class",
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
     vocab_size: int | None = None,
     length: int | None = None,
     lengths: Sequence[int] = (),
@@ -45,15 +44,21 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     can thus join two texts of a row, such as the pairs of `losses.contrastive`. The columns `attention_mask` and `token_type_ids` belong to
     `input_ids`; another `column` gets the mask of its own ids, and no token types.
 
+    `classes` is the number of classes, or the names of all classes in a fixed order, and then text labels become the indices of the names.
+    `Classifier(classes=...)` saves the names with the model.
+
     L is `length` if given, else the smallest of `lengths` that is sufficient for the group, else the length of the longest row, rounded
     up to `pad_multiple`. MLX compiles a step per shape, so fewer shapes are faster. Raises `DataError` with the row for a longer row, a
-    null, a class label that is not an integer below `classes`, and an id outside `vocab_size`.
+    null, an invalid class label, and an id outside `vocab_size`.
 
     >>> import mlxfp as fp
     >>> collator = fp.collators.text(pad_id=0, label="y")
     >>> batch = collator([{"input_ids": [5, 6, 7], "y": 1}, {"input_ids": [8], "y": 0}])
     >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist(), batch["labels"].tolist()
     ([[5, 6, 7], [8, 0, 0]], [[1, 1, 1], [1, 0, 0]], [1, 0])
+    >>> words = fp.collators.text(pad_id=0, label="mood", classes=["calm", "happy", "sad"])
+    >>> words([{"input_ids": [5], "mood": "sad"}, {"input_ids": [8], "mood": "calm"}])["labels"].tolist()
+    [2, 0]
     >>> pairs = fp.collators.multimodal([fp.collators.text(pad_id=0), fp.collators.text(pad_id=0, column="answer", prefix="answer_")])
     >>> sorted(pairs([{"input_ids": [5, 6, 7], "answer": [8]}]))
     ['answer_attention_mask', 'answer_input_ids', 'attention_mask', 'input_ids']
@@ -65,11 +70,11 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     check_types(str, prefix=prefix)
     if type_ids and column != _IDS:
         raise ArgumentError(f"token_type_ids belong to {_IDS!r}, got type_ids=True and column={column!r}. Remove one of them.")
-    check_label(label, label_kind, classes)
+    named = check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
     carry = as_strings("carry", carry)
-    return _Text(pad_id, column, prefix, label, label_kind, classes, vocab_size, fixed, pad_multiple, side, type_ids, carry)
+    return _Text(pad_id, column, prefix, label, label_kind, named, vocab_size, fixed, pad_multiple, side, type_ids, carry)
 
 
 @frozen(repr=False)
@@ -79,7 +84,7 @@ class _Text(Padded):
     prefix: str = ""
     label: str | None = None
     label_kind: LabelKind = "class"
-    classes: int | None = None
+    classes: Classes = None
     vocab_size: int | None = None
     lengths: tuple[int, ...] = ()
     pad_multiple: int = 1
@@ -105,18 +110,6 @@ class _Text(Padded):
 
 _NAME = "collators.text"
 _IDS = "input_ids"
-
-
-def check_label(label: str | None, label_kind: str, classes: int | None) -> None:
-    """Check the label arguments, common to several collators."""
-    check_text(**({} if label is None else {"label": label}))
-    check_choice(("class", "value"), label_kind=label_kind)
-    if classes is not None:
-        check_positive(classes=classes)
-        if label is None or label_kind == "value":
-            raise ArgumentError(
-                f"classes={classes} needs class labels, got label={label!r}, label_kind={label_kind!r}. Add label=, or remove classes."
-            )
 
 
 def text_arguments(setting: Setting) -> dict[str, Any]:

@@ -28,9 +28,10 @@ _SCHEMES = ("first", "all", "bio")
 def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     *,
     pad_id: int,
-    scheme: Scheme,
+    scheme: Scheme = "all",
     words: str | None = None,
     spans: str | None = None,
+    labels: str | None = None,
     classes: int | None = None,
     vocab_size: int | None = None,
     ignore_index: int = -100,
@@ -43,7 +44,8 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
 ) -> Collator:
     """Return the collator for token classification: the batch of `text`, with `labels` int32[B, L], a label per token.
 
-    Labels come from word labels or from spans. `words` names a column with a list of labels, one per word; the column `word_ids` (from
+    Labels come from labels of tokens, words or spans. `labels` names a column with a list of labels, one per token of `input_ids`.
+    `words` names a column with a list of labels, one per word; the column `word_ids` (from
     `tokenize` on a column of words) gives the word of each token. `spans` names a column with a list of non-overlapping spans,
     `{"start": 6, "end": 11, "label": 1}`, in characters of the text; `tokenize(offsets=True)` gives the characters of each token. A token
     that touches two spans belongs to the first span. Special tokens and padding have the label `ignore_index`.
@@ -66,6 +68,8 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     >>> row = {"input_ids": [2, 7, 8, 9, 3], "token_starts": [0, 0, 4, 8, 0], "token_ends": [0, 3, 8, 11, 0]}  # [CLS] Ada Love ##lace [SEP]
     >>> collator([{**row, "names": [{"start": 4, "end": 11, "label": 1}]}])["labels"].tolist()
     [[-100, 0, 1, 2, -100]]
+    >>> tokens(pad_id=0, labels="labels")([{"input_ids": [7, 8], "labels": [0, 1]}, {"input_ids": [9], "labels": [1]}])["labels"].tolist()
+    [[0, 1], [1, -100]]
     >>> collator = tokens(pad_id=0, words="tags", scheme="first")
     >>> collator([{"input_ids": [2, 7, 8, 9, 3], "word_ids": [-1, 0, 1, 1, -1], "tags": [0, 4]}])["labels"].tolist()
     [[-100, 0, 4, -100, -100]]
@@ -74,18 +78,21 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     """
     check_integer(pad_id=pad_id, ignore_index=ignore_index)
     check_choice(_SCHEMES, scheme=scheme)
-    check_text(**{name: column for name, column in (("words", words), ("spans", spans)) if column is not None})
-    if (words is None) == (spans is None):
+    check_text(**{name: column for name, column in (("words", words), ("spans", spans), ("labels", labels)) if column is not None})
+    if len(names_of(words, spans, labels)) != 1:
         raise ArgumentError(
-            f"tokens needs either words= (column with a label per word) or spans=, got words={words!r} and spans={spans!r}."
+            f"tokens needs one of labels= (column with a label per token), words= (a label per word) and spans=, got labels={labels!r}, "
+            f"words={words!r} and spans={spans!r}."
         )
+    if labels is not None and scheme != "all":
+        raise ArgumentError(f"labels={labels!r} has a label per token and needs no scheme, got scheme={scheme!r}. Remove scheme.")
     if spans is not None and scheme == "first":
         raise ArgumentError('scheme="first" is for labels of words, got spans. Choose "all" or "bio".')
     sizes = {"classes": classes, "vocab_size": vocab_size}
     check_positive(**{name: size for name, size in sizes.items() if size is not None})
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     carry = as_strings("carry", carry)
-    return _Tokens(pad_id, scheme, words, spans, classes, vocab_size, ignore_index, fixed, pad_multiple, side, type_ids, carry)
+    return _Tokens(pad_id, scheme, words, spans, labels, classes, vocab_size, ignore_index, fixed, pad_multiple, side, type_ids, carry)
 
 
 @explain_call
@@ -137,6 +144,7 @@ class _Tokens(Padded):
     scheme: Scheme
     words: str | None = None
     spans: str | None = None
+    labels: str | None = None
     classes: int | None = None
     vocab_size: int | None = None
     ignore_index: int = -100
@@ -148,16 +156,24 @@ class _Tokens(Padded):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        positions = ("token_starts", "token_ends") if self.words is None else ("word_ids",)
+        positions = () if self.labels is not None else ("token_starts", "token_ends") if self.words is None else ("word_ids",)
         types = ("token_type_ids",) if self.type_ids else ()
-        return "input_ids", MASK, *types, *positions, *names_of(self.words, self.spans), *self.carry
+        return "input_ids", MASK, *types, *positions, *names_of(self.words, self.spans, self.labels), *self.carry
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        labels = self._of_words(examples, self.words, ends) if self.words is not None else self._of_spans(examples, str(self.spans), ends)
+        if self.labels is not None:
+            labels = self._of_tokens(examples, self.labels, ends)
+        else:
+            labels = self._of_spans(examples, str(self.spans), ends) if self.words is None else self._of_words(examples, self.words, ends)
         ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
+
+    def _of_tokens(self, examples: Examples, column: str, ends: Ends) -> Labels:
+        labels = aligned_values(examples, column, ends, _NAME, integers=True)
+        self._check_classes(labels, lambda at: at_row(examples, column, row_of(ends, at), _NAME), known=self.ignore_index)
+        return labels
 
     def _of_words(self, examples: Examples, column: str, ends: Ends) -> Labels:
         numbers = aligned_values(examples, "word_ids", ends, _NAME, integers=True)

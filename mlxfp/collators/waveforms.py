@@ -16,15 +16,14 @@ from mlxfp.collators.columns import (
     Prepared,
     as_view,
     at_row,
-    labels_of,
     names_of,
     numbers_of,
     ragged_of,
     vectors_of,
 )
 from mlxfp.collators.cutting import carried
+from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
 from mlxfp.collators.padding import check_padding, pad_rows, padded_mask
-from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
@@ -45,7 +44,7 @@ def audio(  # noqa: PLR0913  # keyword-only, with defaults
     features: str | None = None,
     label: str | None = None,
     label_kind: LabelKind = "class",
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
     length: int | None = None,
     lengths: Sequence[int] = (),
     pad_multiple: int = 1,
@@ -83,9 +82,9 @@ def audio(  # noqa: PLR0913  # keyword-only, with defaults
     check_types((str, type(None)), features=features)
     if spectrogram is not None and features is not None:
         raise ArgumentError(f"features={features!r} already contains spectrograms. Remove spectrogram or features.")
-    check_label(label, label_kind, classes)
+    named = check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple)
-    return _Audio(waveform, rate, spectrogram, features, label, label_kind, classes, fixed, pad_multiple, as_strings("carry", carry))
+    return _Audio(waveform, rate, spectrogram, features, label, label_kind, named, fixed, pad_multiple, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -96,7 +95,7 @@ class _Audio(Choosing):
     features: str | None = None
     label: str | None = None
     label_kind: LabelKind = "class"
-    classes: int | None = None
+    classes: Classes = None
     lengths: tuple[int, ...] = ()
     pad_multiple: int = 1
     carry: tuple[str, ...] = ()

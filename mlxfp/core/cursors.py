@@ -33,11 +33,15 @@ class Recorded:
 class Cursor:
     """Immutable position of a run: `done` items after a snapshot. `iterate(dataset, cursor)` continues at the next item.
 
+    A printed cursor shows the epoch, the number of source rows before the snapshot (if any), and the number of items after the snapshot.
+
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}, {"x": 2}])
     >>> row, cursor = next(fp.iterate(rows))
     >>> list(fp.iterate(rows, fp.Cursor.from_bytes(cursor.to_bytes())))[0][0], cursor.epoch
     ({'x': 2}, 0)
+    >>> cursor
+    Cursor(epoch=0, items=1)
     """
 
     base: Snapshot = field(repr=False)
@@ -59,6 +63,13 @@ class Cursor:
     def division(self) -> Division | None:
         """Division of the rows between ranks; None for the cursor of an inner dataset."""
         return None if self.owner is None else self.owner.division
+
+    def __repr__(self) -> str:
+        inner = self
+        while not (inner.base.rows or inner.done) and isinstance(inner.base.position, Cursor):  # prefetch and other wrappers
+            inner = inner.base.position
+        rows = f"source_rows={inner.base.rows}, " if inner.base.rows else ""
+        return f"Cursor(epoch={self.epoch}, {rows}items={inner.done})"
 
     def back(self, items: int) -> "Cursor":
         """Return the cursor before the last `items` items. The items must come from the chunk of this cursor."""

@@ -142,17 +142,17 @@ class Dataset(Pipeline[Item], Generic[Item]):
         raise ArgumentTypeError(f"A dataset cannot be awaited, got await on {self!r}. Iterate: `async for item in dataset`, or aiterate.")
 
     def __len__(self) -> int:
-        """Return the number of items in an epoch. Raises `ArgumentTypeError` if counting would need to read data."""
+        """Return the number of items in an epoch, as `length` does. Raises `ArgumentTypeError` if `length` returns None."""
         if self.endless:
             raise ArgumentTypeError(f"An endless dataset has no length: {self!r}. Put take(count) after it.")
         try:
-            count = known_length(self)
+            count = length(self)
         except (MlxfpError, OSError) as error:  # list() calls len() first, and ignores a TypeError; iteration then raises the real error
             raise ArgumentTypeError(f"The length of {self!r} cannot be computed: {error}") from error
         if count is None:
             raise ArgumentTypeError(
                 f"The number of items is known only after reading the data, and len() reads no data: {self!r}. Count the items with "
-                "sum(1 for _ in dataset), or add load() or cache(path) to the pipeline and call fp.length(dataset)."
+                "sum(1 for _ in dataset), or add load() or cache(path) to the pipeline."
             )
         return count
 

@@ -10,7 +10,7 @@ from mlxfp.core.chunks import Schema
 from mlxfp.core.nodes import Pipeline, check_dataset, children, known_length, length_after
 from mlxfp.core.notebooks.diagrams import PartFacts, diagram
 from mlxfp.core.planning import rewrites
-from mlxfp.support.checks import check_choice
+from mlxfp.support.checks import check_choice, check_types
 from mlxfp.support.errors import MlxfpError, without_generated_frames
 from mlxfp.support.html import clip, element, fragment
 
@@ -37,7 +37,7 @@ def schema(dataset: Pipeline[Any]) -> Schema:
 def length(dataset: Pipeline[Any]) -> int | None:
     """Return the number of items in an epoch. Return None for endless data, or if counting would require reading data.
 
-    Exception: data kept by `load` or `cache` are read for the count.
+    Exception: data kept by `load` or `cache` are read for the count. `len(dataset)` raises an error instead of None.
 
     >>> import mlxfp as fp
     >>> fp.length(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
@@ -47,8 +47,10 @@ def length(dataset: Pipeline[Any]) -> int | None:
     return length_after(dataset, dataset.calls.exact_length())
 
 
-def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text") -> str:
-    """Return a description of every part of a pipeline: columns, item count, memory and cost.
+def explain(dataset: Pipeline[Any], *, columns: bool = False, format: Literal["text", "html"] = "text") -> str:
+    """Return a description of every part of a pipeline: changes of the columns, item count, memory and cost.
+
+    `columns=True` lists all columns after every part.
 
     `format="html"` returns the notebook diagram of the dataset without its rows, for web pages: HTML of bounded size without scripts,
     in the colours of the page. Raises `UnknownNameError` for another format.
@@ -58,20 +60,21 @@ def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text")
     from_examples(1 rows)
         examples: x int64; 1 of them; random access
     batch(size=2)
-        groups: x int64; 1 of them
+        groups: same columns; 1 of them
     """
     check_dataset(dataset, explain)
     check_choice(("text", "html"), format=format)
     if format == "html":
         return fragment(diagram(part_facts(dataset)), *(element("p", clip(line, _LINE), class_="muted") for line in _rewritten(dataset)))
-    lines = (line for facts in part_facts(dataset) for line in _lines(facts))
+    check_types(bool, columns=columns)
+    above: Schema | str | None = None
+    lines: list[str] = []
+    for facts in part_facts(dataset):
+        indent = "  | " * facts.depth
+        shown = facts.about(None if columns or facts.begins else above)
+        lines += [f"{indent}{clip(facts.part, _PART)}", f"{indent}    {shown}"]
+        above = facts.schema
     return "\n".join([*lines, *(clip(line, _LINE) for line in _rewritten(dataset))])
-
-
-def _lines(facts: PartFacts) -> Iterator[str]:
-    indent = "  | " * facts.depth
-    yield f"{indent}{clip(facts.part, _PART)}"
-    yield f"{indent}    {facts.about}"
 
 
 def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:

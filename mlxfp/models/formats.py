@@ -165,12 +165,12 @@ def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: C
     """
 
     def read_tokens(json: Json) -> tuple[str, dict[str, Any]]:
-        return "token_classifier", {"outputs": _count_labels(json), **tokens(json)}
+        return "token_classifier", {"outputs": _count_labels(json), "classes": _class_names(json), **tokens(json)}
 
     def read_rows(json: Json) -> tuple[str, dict[str, Any]]:
         settings, problem = {**read_tokens(json)[1], **rows(json)}, json.get("problem_type")
         if problem == "regression" or (problem is None and settings["outputs"] == 1):  # as in transformers
-            return "regressor", settings
+            return "regressor", {name: value for name, value in settings.items() if name != "classes"}
         return "classifier", settings | {"multi_label": problem == _PROBLEMS[True]}
 
     return {
@@ -225,7 +225,7 @@ def _write_head(settings: Settings) -> dict[str, Any]:
     """Return the settings of a head under the keys of transformers."""
     json: dict[str, Any] = {}
     if "outputs" in settings:
-        names = [f"LABEL_{number}" for number in range(settings["outputs"])]
+        names = settings.get("classes") or _numbered_names(settings["outputs"])
         json = {"id2label": {str(number): name for number, name in enumerate(names)}}
         json |= {"label2id": {name: number for number, name in enumerate(names)}, "classifier_dropout": settings["dropout"]}
     if "pooling" in settings:
@@ -238,6 +238,17 @@ def _count_labels(json: Json) -> int:
     """Return the number of labels in config.json, by default 2."""
     names = json.get("id2label")
     return int(json.get("num_labels") or 2) if names is None else len(names)
+
+
+def _class_names(json: Json) -> tuple[str, ...]:
+    """Return the class names in config.json. Return an empty tuple for missing names, and for the numbered names of transformers."""
+    names = json.get("id2label") or {}
+    ordered = tuple(str(names.get(str(number))) for number in range(len(names)))
+    return () if ordered == _numbered_names(len(names)) or len(set(ordered)) < len(ordered) else ordered
+
+
+def _numbered_names(count: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{number}" for number in range(count))
 
 
 def _name_in(names: Names, module: str) -> str:

@@ -5,6 +5,7 @@ embedding `tokens` of the body. Heads with a transform need `make_transform`, a 
 `token_type_ids`, `segment_ids` and `positions`, int[B, L] each. A body raises `TypeError` for unsupported inputs.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +13,8 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxfp.models.layers import Dropout, Input, Transform, draw_weights
-from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.checks import as_strings, check_choice, check_positive
+from mlxfp.support.errors import ArgumentError
 from mlxfp.support.registries import Registry
 
 Pooling = Literal["mean", "max", "first", "last", "pooler"]
@@ -24,12 +26,15 @@ class Classifier(nn.Module):
     `pooling` is the mean or the maximum of the vectors, the vector of the first real token ([CLS]) or of the last real token (for causal
     bodies), or "pooler": the first vector after BERT's pooler. `transform=True` inserts a linear layer, the body's activation and a norm
     before the output, as in ModernBERT. With `multi_label=True`, each output is an independent yes-or-no question. The logits are the same,
-    but `probabilities` and `save` treat the outputs differently.
+    but `probabilities` and `save` treat the outputs differently. `classes` are the names of the outputs: the attribute `classes` of the
+    model, which `save` writes and `load` reads.
 
     >>> import mlxfp as fp
     >>> model = fp.models.Classifier(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
     >>> model(mx.array([[5, 6, 0]]), mx.array([[1, 1, 0]])).shape
     (1, 3)
+    >>> fp.models.Classifier(model.body, outputs=2, classes=["calm", "sad"]).classes[1]
+    'sad'
 
     See also: `Regressor` for numbers, `TokenClassifier` for predictions per token.
     """
@@ -44,6 +49,7 @@ class Classifier(nn.Module):
         transform: bool = False,
         bias: bool = True,
         multi_label: bool = False,
+        classes: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
         """Create and initialize the output layer. The weights of the body are unchanged."""
@@ -51,6 +57,7 @@ class Classifier(nn.Module):
         check_positive(outputs=outputs)
         check_choice(("mean", "max", "first", "last", "pooler"), pooling=pooling)
         self.outputs = outputs
+        self.classes = _class_names(classes, outputs)
         self.pooling = pooling
         self.multi_label = multi_label
         self.transform = body.make_transform() if transform else nn.Identity()
@@ -71,7 +78,7 @@ class Classifier(nn.Module):
     @property
     def settings(self) -> dict[str, Any]:
         """Constructor arguments, without body and seed."""
-        more = {"pooling": self.pooling, "bias": "bias" in self.output, "multi_label": self.multi_label}
+        more = {"pooling": self.pooling, "bias": "bias" in self.output, "multi_label": self.multi_label, "classes": self.classes}
         return {"outputs": self.outputs, "dropout": self.dropout.rate, "transform": isinstance(self.transform, Transform), **more}
 
     def probabilities(self, logits: mx.array) -> mx.array:
@@ -119,7 +126,7 @@ class Regressor(nn.Module):
     @property
     def settings(self) -> dict[str, Any]:
         """Constructor arguments, without body and seed."""
-        return {name: value for name, value in self.scores.settings.items() if name != "multi_label"}
+        return {name: value for name, value in self.scores.settings.items() if name not in ("multi_label", "classes")}
 
 
 class TokenClassifier(nn.Module):
@@ -131,11 +138,21 @@ class TokenClassifier(nn.Module):
     (1, 3, 3)
     """
 
-    def __init__(self, body: nn.Module, outputs: int, *, dropout: float = 0.1, transform: bool = False, seed: int = 0) -> None:
-        """Create and initialize the output layer. The weights of the body are unchanged. See `Classifier` for `transform`."""
+    def __init__(  # noqa: PLR0913
+        self,
+        body: nn.Module,
+        outputs: int,
+        *,
+        dropout: float = 0.1,
+        transform: bool = False,
+        classes: Sequence[str] = (),
+        seed: int = 0,
+    ) -> None:
+        """Create and initialize the output layer. The weights of the body are unchanged. See `Classifier` for the arguments."""
         super().__init__()
         check_positive(outputs=outputs)
         self.outputs = outputs
+        self.classes = _class_names(classes, outputs)
         self.transform = body.make_transform() if transform else nn.Identity()
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(body.hidden_size, outputs)
@@ -150,7 +167,8 @@ class TokenClassifier(nn.Module):
     @property
     def settings(self) -> dict[str, Any]:
         """Constructor arguments, without body and seed."""
-        return {"outputs": self.outputs, "dropout": self.dropout.rate, "transform": isinstance(self.transform, Transform)}
+        more = {"transform": isinstance(self.transform, Transform), "classes": self.classes}
+        return {"outputs": self.outputs, "dropout": self.dropout.rate, **more}
 
 
 class MaskedLM(nn.Module):
@@ -235,6 +253,13 @@ def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input) -> mx.a
     """Call a body with all inputs except None, so that a body need not support unused inputs."""
     hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
     return hidden
+
+
+def _class_names(classes: Sequence[str], outputs: int) -> tuple[str, ...]:
+    names = as_strings("classes", classes)
+    if names and len(names) != outputs:
+        raise ArgumentError(f"classes must name each output, got {len(names)} names and outputs={outputs}. Pass outputs={len(names)}.")
+    return names
 
 
 def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:

@@ -121,7 +121,7 @@ def test_what_is_missing_is_said(tokenizer: Tokenizer):
     with pytest.raises(SchemaError, match=r"for_task needs the columns 'input_ids', 'label', which are not there\. Columns: 'text'"):
         for_task(TASKS["tiny_text"], tokenizer=tokenizer, schema=pa.schema({"text": pa.string()}))
     labels = pa.schema({"image": pa.binary(), "label": pa.string()})
-    with pytest.raises(SchemaError, match=r"for_task: the labels in column 'label' are text, string\. Number the classes"):
+    with pytest.raises(SchemaError, match=r"for_task: the labels in column 'label' are text, string\. Name the classes"):
         for_task(TASKS["tiny_vision"], schema=labels)
     plain = evolve(tokenizer, mask_token=None)
     with pytest.raises(ArgumentError, match="The vocabulary has no mask token"):

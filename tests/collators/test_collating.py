@@ -79,7 +79,7 @@ def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
     source = from_iterable(rows, schema=pa.schema({"input_ids": pa.list_(pa.int32()), "y": pa.string(), "x": pa.int64()}))
     for collator, message in (
         (text(pad_id=0, label="Y"), r"collators\.text needs the column 'Y', which is not there\. Columns: 'input_ids', 'y', 'x'\."),
-        (text(pad_id=0, label="y"), r"collators\.text: column 'y' must hold numbers, got string"),
+        (text(pad_id=0, label="y"), r"collators\.text: column 'y' must hold class numbers, got string"),
         (causal(pad_id=0, packed=True), r"collators\.causal needs the column 'segment_ids'"),
         (masked(pad_id=0, mask_id=1, special_ids=[], vocab_size=9, seed=0, carry=["z"]), r"collators\.masked needs the column 'z'"),
     ):

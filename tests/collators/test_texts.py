@@ -233,7 +233,7 @@ def numbered(**columns: Any) -> Examples:
             {"label": "y"},
             {"input_ids": [[1]], "y": ["a"]},
             SchemaError,
-            "collators.text: column 'y' must hold numbers, got string. Convert its values to numbers with map.",
+            "collators.text: column 'y' must hold class numbers, got string. Name all classes in a fixed order: classes=['a'].",
         ),
         (
             {"label": "y", "label_kind": "value"},

@@ -104,7 +104,7 @@ def test_labels_that_cannot_be_are_refused(column, value, message):
 
 
 def test_arguments_and_columns_that_cannot_be_are_refused():
-    with pytest.raises(ArgumentError, match=r"needs either words= \(column with a label per word\) or spans="):
+    with pytest.raises(ArgumentError, match=r"needs one of labels= \(column with a label per token\), words="):
         tokens(pad_id=0, scheme="all")
     with pytest.raises(ArgumentError, match='scheme="first" is for labels of words, got spans'):
         tokens(pad_id=0, scheme="first", spans="names")
@@ -141,3 +141,30 @@ def test_a_token_classifier_learns_names_from_words():
         {"start": 0, "end": 5, "label": 1},
         {"start": 14, "end": 19, "label": 2},
     ]
+
+
+def test_labels_per_token_are_padded_with_the_ignored_label():
+    """A row of five tokens with five labels needs neither words nor spans. Padding has no class."""
+    rows = [{"input_ids": [5, 6, 7, 8, 9], "labels": [0, 1, 0, 2, -100]}, {"input_ids": [5], "labels": [2]}]
+    batch = fp.collators.tokens(pad_id=0, labels="labels", classes=3)(rows)
+    assert batch["labels"].tolist() == [[0, 1, 0, 2, -100], [2, -100, -100, -100, -100]]
+    assert fp.collators.default()(rows)["labels"].tolist() == batch["labels"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 3], r"column 'labels' of .* has the label 3, but token labels are 0 to 2"),
+        ([0], r"has lists of different lengths: 2 in column 'input_ids' and 1 in column 'labels'"),
+    ],
+)
+def test_invalid_labels_per_token_are_an_error(labels, message):
+    """The error names the row and the label."""
+    with pytest.raises(DataError, match=message):
+        fp.collators.tokens(pad_id=0, labels="labels", classes=3)([{"input_ids": [5, 6], "labels": labels}])
+
+
+def test_the_default_collator_pads_other_columns_and_real_labels_with_its_pad_id():
+    """Only integer lists named `labels` are labels per token."""
+    batch = fp.collators.default(pad_id=7)([{"labels": [0.5], "tags": [1]}, {"labels": [0.5, 1.5], "tags": [1, 2]}])
+    assert (batch["labels"].tolist(), batch["tags"].tolist()) == ([[0.5, 7.0], [0.5, 1.5]], [[1, 7], [1, 2]])

@@ -38,17 +38,17 @@ def test_an_explanation_names_parts_columns_counts_and_costs():
         "from_table(5 rows)\n"
         "    examples: x int64, text string; 5 of them; random access\n"
         "shuffle(seed=0)\n"
-        "    examples: x int64, text string; 5 of them; random access; takes the rows of from_table(5 rows) in the new order\n"
+        "    examples: same columns; 5 of them; random access; takes the rows of from_table(5 rows) in the new order\n"
         "filter(predicate=bool)\n"
-        "    examples: x int64, text string; length known only by reading; no random access from here on\n"
+        "    examples: same columns; length known only by reading; no random access from here on\n"
         "shuffle(seed=0, buffer=2)\n"
-        "    examples: x int64, text string; length known only by reading; buffers 2 rows; memory holds up to about twice as many\n"
+        "    examples: same columns; length known only by reading; buffers 2 rows; memory holds up to about twice as many\n"
         "drop_columns(columns=('text',))\n"
-        "    examples: x int64; length known only by reading\n"
+        "    examples: without text; length known only by reading\n"
         "repeat(epochs=None)\n"
-        "    examples: x int64; no end\n"
+        "    examples: same columns; no end\n"
         "batch(size=2)\n"
-        "    groups: x int64; no end"
+        "    groups: same columns; no end"
     )
 
 
@@ -74,7 +74,7 @@ def test_joined_datasets_are_explained_side_by_side():
         "  | from_table(5 rows)",
         "  | shuffle(seed=1)",
     ]
-    assert lines[-1] == "    examples: x int64, text string; 10 of them; random access"
+    assert lines[-1] == "    examples: same columns; 10 of them; random access"
 
 
 def test_a_pipeline_that_cannot_work_is_explained_all_the_same():
@@ -84,7 +84,7 @@ def test_a_pipeline_that_cannot_work_is_explained_all_the_same():
 
 
 def test_a_dataset_without_columns_says_so():
-    assert "examples: no columns; 5 of them" in explain(pipe(NUMBERS, drop_columns(["x", "text"])))
+    assert "examples: no columns; 5 of them" in explain(pipe(NUMBERS, drop_columns(["x", "text"])), columns=True)
 
 
 def test_a_length_is_known_or_none():
@@ -129,3 +129,11 @@ class Gone(Source):
 
 def test_a_source_that_cannot_be_read_is_explained_all_the_same():
     assert explain(Dataset(Gone())) == "gone()\n    examples: schema not known (gone.csv is not there.); length not known"
+
+
+def test_an_explanation_shows_only_the_columns_that_a_part_changes():
+    """With many columns, repeated lists hide the change. `columns=True` lists all columns."""
+    dataset = pipe(NUMBERS, map(lambda row: {"x": float(row["x"]), "size": 1}), batch(2))
+    assert "    examples: new size int64, changed x double, without text; " in explain(dataset)
+    assert "    groups: same columns; " in explain(dataset)
+    assert explain(dataset, columns=True).count("x double, size int64") == 2

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from mlxfp.core.chunks import Schema
 from mlxfp.support.html import Html, clip, element
-from mlxfp.support.terminal import columns_text
+from mlxfp.support.terminal import COLUMNS, columns_text, printed
 
 # maximum number of parts, characters per part, notes per part, columns, and characters per column
 _PARTS, _PART, _NOTES, _COLUMNS, _COLUMN = 40, 300, 4, 12, 60
@@ -30,10 +30,14 @@ class PartFacts:
     thread: str  # thread of the part; empty for the thread that reads the pipeline
     workers: str  # workers of the part; empty without workers
 
-    @property
-    def about(self) -> str:
-        """Description of the output, as one line of text."""
-        columns = self.schema if isinstance(self.schema, str) else columns_text(self.schema)
+    def about(self, above: Schema | str | None) -> str:
+        """Describe the output as one line of text. With the schema `above`, list only the columns that differ."""
+        if isinstance(self.schema, str):
+            columns = self.schema
+        elif above is None or isinstance(above, str):
+            columns = columns_text(self.schema)
+        else:
+            columns = _changes_text(self.schema, above)
         return "; ".join(filter(None, (f"{self.level}: {columns}", self.count, self.access, *self.notes)))
 
 
@@ -75,6 +79,22 @@ def _columns(schema: Schema | str, above: Schema | str | None) -> Iterator[Html]
     summary = "no columns" if not len(schema) else f"and {', '.join(rest)}" if new and rest else ", ".join(rest)
     if new or dropped or not (before or len(schema)):
         yield element("div", *map(_column, new[:_COLUMNS]), element("span", summary, class_="muted") if summary else "")
+
+
+def _changes_text(schema: Schema, above: Schema) -> str:
+    new, changed, dropped = changes(schema, above)
+    kinds = (("new", new), ("changed", changed))
+    texts = [f"{kind} {columns_text(fields)}" for kind, fields in kinds if fields]
+    texts += [f"without {', '.join(printed(name) for name in dropped[:COLUMNS])}"] if dropped else []
+    return ", ".join(texts) or "same columns"
+
+
+def changes(schema: Schema, above: Schema) -> tuple[list[Any], list[Any], list[str]]:
+    """Return the new fields of a schema, the fields with another type, and the names of the dropped fields."""
+    before, names = {field.name: field.type for field in above}, set(schema.names)
+    new = [field for field in schema if field.name not in before]
+    changed = [field for field in schema if field.name in before and field.type != before[field.name]]
+    return new, changed, [field.name for field in above if field.name not in names]
 
 
 def _column(field: Any) -> Html:

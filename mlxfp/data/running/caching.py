@@ -204,7 +204,7 @@ class _Load(_Stored):
         return pa.Table.from_batches(batches or [number_rows(no_rows(self.schema()), 0, 0)]).combine_chunks()
 
     def notes(self) -> tuple[str, ...]:
-        return ("holds all rows in memory from the first use on",)
+        return ("holds all rows in memory from the first use or len() on",)
 
 
 @frozen(repr=False)
@@ -243,6 +243,9 @@ class _Cache(_Stored):
         if not self._is_written:
             return super().schema()
         return pa.schema([field for field in self.table.schema if field.name not in self.hidden])
+
+    def length(self) -> int | None:
+        return self.exact_length() if self._is_written else super().length()
 
     def head(self) -> Iterator[RecordBatch]:
         return (chunk for chunk, _ in self.read(0, None)) if self._is_written else super().head()

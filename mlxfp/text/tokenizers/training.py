@@ -5,6 +5,7 @@ depends on the order only for the ids of the first tokens, so these ids are fixe
 so `unigram_training` contains a separate implementation.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Literal
@@ -29,6 +30,7 @@ Kind = Literal["bpe", "wordpiece", "unigram"]
 _UNKNOWN = "[UNK]"
 _SPECIAL = ["[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
 _BYTES = 256
+_FEW = 50  # A warning says that byte-level BPE found fewer than one in 50 of the requested pieces.
 _FREQUENCY = 2  # Minimum count of a token pair. Pairs that occur once are not worth a vocabulary entry.
 
 
@@ -46,8 +48,9 @@ def train_tokenizer(
 
     The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is encoded as `[CLS] a [SEP]`, a pair as `[CLS] a
     [SEP] b [SEP]`. Encode with `special=False` for token streams. `vocab_size` is an upper limit. A small amount of text gives a smaller
-    vocabulary. The dataset is read once, for WordPiece twice. Raises `ArgumentError` if `vocab_size` is too small for all characters of
-    the text (byte-level: all bytes), and `DataError` for a missing text or an empty dataset.
+    vocabulary; byte-level BPE warns if almost no piece of the text occurs twice. The dataset is read once, for WordPiece twice. Raises
+    `ArgumentError` if `vocab_size` is too small for all characters of the text (byte-level: all bytes), and `DataError` for a missing text
+    or an empty dataset.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"text": "low lower lowest"}, {"text": "new newer newest"}])
@@ -124,6 +127,14 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
         show_progress=False,
     )
     built.train_from_iterator(texts(), trainer)
+    base, size = _BYTES + len(_SPECIAL), built.get_vocab_size()
+    if (size - base + 1) * _FEW < vocab_size - base:
+        warnings.warn(
+            f"train_tokenizer got vocab_size={vocab_size}, but the vocabulary has {size} tokens: {_BYTES} bytes, {len(_SPECIAL)} special "
+            f"tokens and {size - base} pieces that occur at least twice. Train on more text, or check the column.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     return built.model, parts
 
 

@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.progress import Progress
 from mlxfp.support.trees import TreeDef, flatten, unflatten
 from mlxfp.training.loop.feeding import check_batches, epoch_start, with_cursors, with_row
-from mlxfp.training.loop.looking import Evaluator, end_trial
+from mlxfp.training.loop.looking import Evaluator, Predictor, end_trial
 from mlxfp.training.loop.rank_agreement import exchanged
 from mlxfp.training.steps.accumulating import sum_and_weight
 from mlxfp.training.steps.batches import add_batch_note, arrays_of
@@ -44,10 +44,10 @@ Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array]
 
 
 @explain_call
-def evaluate(
-    model: nn.Module, measure: Measure, *, ranks: Ranks | None = None
-) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
+def evaluate(model: nn.Module, measure: Measure, *, ranks: Ranks | None = None) -> Evaluator:
     """Return a function (state, batches) -> {name: number} that evaluates states of the model.
+
+    The function also takes batches alone, and then evaluates the current arrays of the model, for example of a loaded model.
 
     `measure(model, batch)` returns the metrics of a batch by name: (sum, weight), or the result of a function in `mlxfp.metrics`. Metrics
     are merged over all batches and computed at the end, so the numbers do not depend on the batch size. Dropout is off. Random numbers
@@ -67,6 +67,8 @@ def evaluate(
     >>> check = evaluate(model, lambda model, batch: {"accuracy": accuracy(model(batch["x"]), batch["y"])})
     >>> check(train_state(model, adamw(0.1)), [{"x": mx.eye(2), "y": mx.array([0, 0])}, {"x": mx.eye(2)[:1], "y": mx.array([0])}])
     {'accuracy': 0.6666666666666666}
+    >>> check([{"x": mx.eye(2), "y": mx.array([0, 1])}])
+    {'accuracy': 1.0}
 
     See also: `observers.evaluate_every` to evaluate during a run.
     """
@@ -74,14 +76,14 @@ def evaluate(
     check_returns(measure=measure)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("measure", model, measure, _metrics)
-    return Evaluator(partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
+    return Evaluator(model, partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
 
 
 @explain_call
-def predict(
-    model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, ranks: Ranks | None = None
-) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
+def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, ranks: Ranks | None = None) -> Predictor:
     """Return a function (state, batches) -> iterator of predictions, with one NumPy array or tree of arrays per batch, in order.
+
+    The function also takes batches alone, and then predicts with the current arrays of the model, for example of a loaded model.
 
     `forward(model, batch)` returns MLX arrays. The iterator yields copies that are safe to keep; bfloat16 becomes float32. Dropout is off.
     Random numbers, including the key of `forward(model, batch, key)`, differ between batches and repeat in every call. Call `predict` once
@@ -96,6 +98,8 @@ def predict(
     >>> answers = predict(model, lambda model, batch: model(batch["x"]).argmax(axis=-1))
     >>> [rows.shape for rows in answers(train_state(model, adamw(0.1)), [{"x": mx.zeros((3, 2))}, {"x": mx.zeros((1, 2))}])]
     [(3,), (1,)]
+    >>> next(answers([{"x": mx.zeros((3, 2))}])).shape
+    (3,)
     """
     if not callable(forward):
         raise ArgumentTypeError(
@@ -105,7 +109,7 @@ def predict(
     check_returns(forward=forward)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("forward", model, forward, identity)
-    return partial(_results, "predict", ranks, run, together=_computes_together("predict", model, ranks))
+    return Predictor(model, partial(_results, "predict", ranks, run, together=_computes_together("predict", model, ranks)))
 
 
 def _computes_together(function: str, model: nn.Module, ranks: Ranks | None) -> bool:

@@ -1,15 +1,19 @@
 """A trial evaluation of the first batch before a run, to report errors before hours of training."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from contextvars import ContextVar
 from functools import partial
 from inspect import getclosurevars, isfunction
-from typing import Any
+from typing import Any, overload
 
 from attrs import frozen
+from mlx import nn
 
 from mlxfp.evaluation.metrics.totals import to_numpy
+from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.training.steps.modules import split_arrays
+from mlxfp.training.steps.sharding import shards_of
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
@@ -27,20 +31,51 @@ class _TrialEnded(BaseException):
         self.error = error
 
 
-@frozen
+@frozen(eq=False)
 class Evaluator:
-    """A function (state, batches) built by `evaluate`. In trial mode, the function stops after the first batch."""
+    """A function (state, batches) or (batches) built by `evaluate`. In trial mode, the function stops after the first batch."""
 
+    _model: nn.Module
     _evaluate: Callable[[TrainState, Iterable[Batch]], dict[str, float]]
 
-    def __call__(self, state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
-        """Evaluate a state on all batches."""
+    @overload
+    def __call__(self, state: TrainState, batches: Iterable[Batch], /) -> dict[str, float]: ...
+    @overload
+    def __call__(self, batches: Iterable[Batch], /) -> dict[str, float]: ...
+    def __call__(self, *arguments: Any) -> dict[str, float]:
+        """Evaluate a state on all batches. Without a state, evaluate the arrays of the model."""
+        state, batches = _with_state(self._model, arguments)
         if not _IN_TRIAL.get():
             return self._evaluate(state, batches)
         try:
             return self._evaluate(state, batches)
         except Exception as error:
             raise _TrialEnded(error) from error
+
+
+@frozen(eq=False)
+class Predictor:
+    """A function (state, batches) or (batches) built by `predict`."""
+
+    _model: nn.Module
+    _predict: Callable[[TrainState, Iterable[Batch]], Iterator[Any]]
+
+    @overload
+    def __call__(self, state: TrainState, batches: Iterable[Batch], /) -> Iterator[Any]: ...
+    @overload
+    def __call__(self, batches: Iterable[Batch], /) -> Iterator[Any]: ...
+    def __call__(self, *arguments: Any) -> Iterator[Any]:
+        """Yield the predictions of a state for all batches. Without a state, predict with the arrays of the model."""
+        yield from self._predict(*_with_state(self._model, arguments))
+
+
+def _with_state(model: nn.Module, arguments: tuple[Any, ...]) -> tuple[TrainState, Iterable[Batch]]:
+    if len(arguments) == 1:
+        params, buffers = split_arrays(model)
+        return TrainState(params, buffers, {}, step=0, seed=0, shards=shards_of(model, params, buffers)), arguments[0]
+    if len(arguments) != 2:
+        raise ArgumentTypeError(f"The function takes (state, batches) or (batches), got {len(arguments)} arguments. Pass a state of fit.")
+    return arguments
 
 
 def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:

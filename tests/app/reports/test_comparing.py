@@ -48,7 +48,7 @@ def test_differences_are_those_of_the_scores_that_the_runs_have_with_their_thres
     assert [each.overall for each in found.scores] == [0.5, 1.0]
     assert found.pairs[0].difference.mean == pytest.approx(0.5)
     assert "accuracy better by 0.5000" in repr(found)
-    assert "accuracy worse by 0.5000 (95 %: -0.5000 to -0.5000, above 0 is better)" in repr(fp.runs.compare([tuned, low]))
+    assert "accuracy worse by 0.5000 (two folds allow no useful interval: use at least 3 folds)" in repr(fp.runs.compare([tuned, low]))
     assert "accuracy neither better nor worse" in repr(fp.runs.compare([low, low]))
 
 

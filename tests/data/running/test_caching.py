@@ -38,7 +38,7 @@ from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.support.errors import ArgumentError, DataError, FingerprintError, SchemaError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, FingerprintError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 from mlxfp.testing.probing import from_chunks
@@ -433,3 +433,15 @@ def test_a_file_with_reserved_names_that_is_not_a_cache_is_refused(tmp_path: Pat
         out.write_table(pyarrow_table)
     with pytest.raises(SchemaError, match="A column has a reserved name: got '__row__'"):
         list(read_arrow(tmp_path / "a.arrow"))
+
+
+def test_len_counts_the_rows_that_load_and_cache_keep(tmp_path):
+    """After a filter, `len` reads the rows once. A written cache tells its length without reading the source."""
+    kept = pipe(from_examples([{"x": i} for i in range(9)]), filter(lambda row: row["x"] % 2 == 0))
+    assert (len(pipe(kept, load())), len(pipe(kept, load(), batch(2)))) == (5, 3)
+    cached = pipe(kept, cache(tmp_path))
+    assert "length known only by reading; random access; memory-mapped" in explain(cached)
+    assert len(cached) == 5
+    assert "5 of them" in explain(pipe(kept, cache(tmp_path)))
+    with pytest.raises(ArgumentTypeError, match="known only after reading the data"):
+        len(kept)

@@ -171,3 +171,9 @@ def test_arguments_that_cannot_work_are_refused():
         train_tokenizer(rows, vocab_size="300")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="works on a dataset, got list"):
         train_tokenizer(["a"], vocab_size=300)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_a_vocabulary_of_little_more_than_bytes_is_a_warning():
+    """Byte-level BPE with 1,000 tokens from three words has only bytes, and the user learns the reason."""
+    with pytest.warns(RuntimeWarning, match=r"got vocab_size=1000, but the vocabulary has 26\d tokens: 256 bytes, 5 special tokens and"):
+        train_tokenizer(from_examples([{"text": "one two six"}]), vocab_size=1000)

@@ -191,7 +191,9 @@ class Comparison:
     """Score difference between two runs in units of the metric: mean, standard deviation over folds, and a 95 % interval.
 
     >>> Comparison("accuracy", (0.02, 0.0), 0.01, 0.014, -0.1, 0.12)
-    accuracy better by 0.0100 (95 %: -0.1000 to +0.1200), SD 0.0140 over 2 folds
+    accuracy better by 0.0100 (two folds allow no useful interval: use at least 3 folds), SD 0.0140 over 2 folds
+    >>> Comparison("accuracy", (0.02, 0.0, 0.01), 0.01, 0.01, -0.02, 0.04)
+    accuracy better by 0.0100 (95 %: -0.0200 to +0.0400), SD 0.0100 over 3 folds
     """
 
     metric: str
@@ -204,6 +206,8 @@ class Comparison:
     def __repr__(self) -> str:
         how = f"{'better' if self.mean > 0 else 'worse'} by {abs(self.mean):.4f}" if self.mean else "neither better nor worse"
         interval = f"95 %: {self.low:+.4f} to {self.high:+.4f}{', above 0 is better' if self.mean <= 0 else ''}"
+        if len(self.differences) == 2:  # Student's t with one degree of freedom: the interval has 25 times the width of the error
+            interval = "two folds allow no useful interval: use at least 3 folds"
         return f"{self.metric} {how} ({interval}), SD {self.sd:.4f} over {len(self.differences)} folds"
 
 

@@ -1,0 +1,92 @@
+"""Labels of examples: classes by name or number, and values."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlxfp.collators.columns import Numbers, at_row, column_of, numbers_of, refuse
+from mlxfp.core.examples import Examples
+from mlxfp.support.arrow_types import is_text
+from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError, listed, suggest
+
+LabelKind = Literal["class", "value"]
+Classes = int | tuple[str, ...] | None  # number of classes, or names of the classes
+
+
+def check_classes(classes: int | Sequence[str] | None) -> Classes:
+    """Return the number of classes, or the class names as a tuple. Raise for another value."""
+    if classes is None or isinstance(classes, int):
+        check_positive(**({} if classes is None else {"classes": classes}))
+        return classes
+    names = as_strings("classes", classes)
+    if not names:
+        raise ArgumentError("classes must have at least one name, got an empty list. Write the names of all classes in a fixed order.")
+    return names
+
+
+def check_label(label: str | None, label_kind: str, classes: int | Sequence[str] | None) -> Classes:
+    """Check the label arguments, common to several collators. Return the classes as `check_classes` does."""
+    check_text(**({} if label is None else {"label": label}))
+    check_choice(("class", "value"), label_kind=label_kind)
+    checked = check_classes(classes)
+    if checked is not None and (label is None or label_kind == "value"):
+        raise ArgumentError(
+            f"classes={classes} needs class labels, got label={label!r}, label_kind={label_kind!r}. Add label=, or remove classes."
+        )
+    return checked
+
+
+def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted_by: str) -> Numbers:
+    """Return the labels of a group: int32 below the number of classes (if given) for kind "class", float32 for kind "value".
+
+    The shape is [B], or [B, ...] for several labels per example. With class names, a text becomes the index of the name.
+    """
+    column = column_of(examples, name, wanted_by)
+    if is_text(column.type.value_type if pa.types.is_dictionary(column.type) else column.type):
+        if kind == "value":
+            raise SchemaError(
+                f"{wanted_by}: column {name!r} must hold numbers, got {column.type}. Convert its values to numbers with map, or remove "
+                'label_kind="value" for classes.'
+            )
+        return _class_indices(examples, name, column, classes, wanted_by)
+    plain = numbers_of(examples, name, wanted_by)
+    return as_labels(plain, kind, classes, lambda flat_index: at_row(examples, name, flat_index * len(plain) // plain.size, wanted_by))
+
+
+def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
+    """Convert numbers to labels, as `labels_of` does. `at` returns the start of a message about the number with a flat index."""
+    if kind == "value":
+        return plain.astype(np.float32, copy=False)
+    if plain.dtype.kind == "f":
+        whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
+        refuse(~whole_numbers, plain, at, 'which is not a class (an integer). For regression use label_kind="value"')
+    whole = plain.astype(np.int32, copy=False)
+    if classes is not None:
+        count = classes if isinstance(classes, int) else len(classes)
+        why = f"outside the {count} classes 0 to {count - 1}. Correct the data, or set the right number of classes"
+        refuse(whole.view(np.uint32) >= count, whole, at, why)  # viewed as unsigned, negative numbers exceed the count as well
+    return whole
+
+
+def _class_indices(examples: Examples, name: str, column: Any, classes: Classes, wanted_by: str) -> Numbers:
+    texts = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if not isinstance(classes, tuple):
+        known = sorted(pc.unique(texts).to_pylist())
+        example = f"classes={known[:5]!r}" if known else "classes=[...]"
+        raise SchemaError(
+            f"{wanted_by}: column {name!r} must hold class numbers, got {column.type}. Name all classes in a fixed order: {example}."
+        )
+    indices = pc.index_in(texts, pa.array(classes, texts.type))
+    if indices.null_count:
+        row = indices.is_null().to_pylist().index(True)
+        value = texts[row].as_py()
+        raise DataError(
+            f"{at_row(examples, name, row, wanted_by)} holds {value!r}, which is no class.{suggest(value, classes)} Classes: "
+            f"{listed(map(repr, classes))}. Correct the row, or add the name to classes."
+        )
+    numbers: Numbers = indices.to_numpy().astype(np.int32, copy=False)
+    return numbers

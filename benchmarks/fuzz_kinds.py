@@ -192,7 +192,7 @@ def trained(kind: str, size: int) -> str:
 
 
 def subjects(kinds: Collection[str], folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and JSON of the real tokenizers and of two trained tokenizers per kind. The trained tokenizers are cached in the folder."""
+    """Yield name and JSON of the real tokenizers and of two trained tokenizers per kind. Trained tokenizers are cached in the folder."""
     yield from ((name, tokenizer.json) for name, tokenizer in tokenizers().items())
     folder.mkdir(exist_ok=True)
     for kind, size in product(kinds, (2000, 16_000)):

@@ -188,7 +188,7 @@ def sweep(engine: EngineKind, name: str) -> tuple[str, int]:
 
 
 def _marks_in_order(marks: Sequence[str]) -> list[str]:
-    """Combine each combining mark with a mark of each class, in both orders. Normalizers sort marks by class, depending on the Unicode version."""
+    """Combine each combining mark with a mark of each class, in both orders. Normalizers sort marks by class, as Unicode defines."""
     classes = {unicodedata.combining(mark): mark for mark in reversed(marks)}
     return ["".join(f"a{mark}{other}a{other}{mark}" for other in classes.values()) for mark in marks]
 

@@ -16,7 +16,7 @@ Run = Callable[[], Any]
 class Row:
     """Line of the results table: work, result of mlxfp, result of the peer, number to judge, and bar.
 
-    The number is the ratio of both results, or the result of mlxfp if there is no peer. Without a measurement, the number is None and `peer`
+    The number is the ratio of both results, or the result of mlxfp without a peer. Without a measurement, the number is None and `peer`
     gives the reason. A line without a bar is informative only.
     """
 

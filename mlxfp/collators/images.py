@@ -35,7 +35,7 @@ from mlxfp.data.images.resizing import as_size
 from mlxfp.data.images.stacking import Stacked
 from mlxfp.support.arrow_types import is_tensor
 from mlxfp.support.checks import as_strings, check_choice, check_text, check_types, explain_call
-from mlxfp.support.errors import ArgumentError, DataError, SchemaError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.support.registries import Registry
 
 
@@ -106,6 +106,9 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
     See also: `NORMALIZATIONS`, the constants of ImageNet, CIFAR-10 and MNIST; `Normalization`, for your own.
     """
     check_text(image=image)
+    if isinstance(normalization, str):
+        check_choice(NORMALIZATIONS, normalization=normalization)
+        raise ArgumentTypeError(f"normalization must be a Normalization, got {normalization!r}. Write fp.collators.NORMALIZATIONS[{normalization!r}].")
     check_types((Normalization, type(None)), normalization=normalization)
     if mode is not None:
         check_choice(("rgb", "grey"), mode=mode)

@@ -33,8 +33,9 @@ from mlxfp.support.errors import SchemaError
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
     """Return a collator that puts every column into the batch: numbers and tensors are stacked, lists are padded.
 
-    Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L] and lists of vectors [B, L, F], with `pad_id`
-    on padding, and a second array `<column>_mask` int32[B, L] with 1 on values and 0 on padding. L is the length of the longest row, rounded up to `pad_multiple`.
+    Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L] and lists of vectors [B, L, F], with `pad_id` on
+    padding, and a second array `<column>_mask` int32[B, L] with 1 on values and 0 on padding. L is the length of the longest row, rounded
+    up to `pad_multiple`.
     Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings.
 
     The arrays depend only on the column types, so all batches have the same arrays. Raises `SchemaError` for columns of other types, and

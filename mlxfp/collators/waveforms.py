@@ -162,7 +162,7 @@ class _Audio(Choosing):
 _NAME = "collators.audio"
 
 
-def _spectra(view: Examples, name: str) -> tuple[Numbers, Ends]:
+def _spectra(view: Examples, name: str) -> tuple[Floats, Ends]:
     vectors, ends = vectors_of(view, name, _NAME)
     return vectors.astype(np.float32, copy=False), ends
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
-from mlxfp.support.arrow_types import is_tensor
+from mlxfp.support.arrow_types import is_tensor, type_code
 from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
@@ -330,7 +330,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
         if actual[0] != shape or not np.can_cast(actual[1], dtype):
             raise SchemaError(
                 f"Column {name!r} of row {number} has shape {actual[0]} and dtype {actual[1]}, not {shape} and {dtype}. "
-                f"Make all shapes and dtypes equal, or declare lists of vectors: schema={{{name!r}: pa.list_(pa.list_({kind.value_type}()))}}."
+                f"Make shapes equal, or declare lists: pa.schema({{{name!r}: pa.list_(pa.list_({type_code(kind.value_type)}))}})."
             )
     stacked = np.stack([np.asarray(v, dtype) for v in values]) if values else np.empty((0, *shape), dtype)
     stacked = stacked.transpose(0, *(np.argsort(order) + 1))

@@ -8,9 +8,11 @@ from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format, classifier_dropout, classifier_heads, masked_head
 from mlxfp.models.layers import Body, Config, Dropout, Embedding, Input, draw_weights, size_table
+from mlxfp.support.checks import explain_class
 from mlxfp.support.errors import ArgumentError
 
 
+@explain_class
 @frozen(kw_only=True)
 class BertConfig(Config):
     """Sizes of a `Bert`, named as in the config.json of transformers. The defaults are the sizes of BERT base.

@@ -14,7 +14,7 @@ from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.heads import HEADS
 from mlxfp.models.modernbert import MODERNBERT
 from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.support.checks import check_choice, check_not_negative, check_positive
+from mlxfp.support.checks import check_choice, check_not_negative, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.registries import Registry
 
@@ -56,6 +56,7 @@ def configure(
     return architecture.config(**given)
 
 
+@explain_call
 def create(  # noqa: PLR0913
     name: str,
     *,

@@ -10,12 +10,13 @@ from mlxfp.models.activations import silu
 from mlxfp.models.attention import Attention, Bias, Rotation, bias_of, check_length, earlier, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, classifier_heads, rotary_base
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
-from mlxfp.support.checks import check_not_negative, check_positive
+from mlxfp.support.checks import check_not_negative, check_positive, explain_class
 from mlxfp.support.errors import ArgumentError, DataError
 
 Stored = tuple[mx.array, mx.array]  # keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
 
 
+@explain_class
 @frozen(kw_only=True)
 class DecoderConfig(Config):
     """Sizes of a `Decoder`, named as in the config.json of Llama and Qwen2.

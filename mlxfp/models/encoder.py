@@ -7,8 +7,10 @@ from mlx import nn
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.layers import Body, Config, Dropout, Embedding, draw_weights, size_table
+from mlxfp.support.checks import explain_class
 
 
+@explain_class
 @frozen(kw_only=True)
 class EncoderConfig(Config):
     """Sizes of an `Encoder`. `hidden_size` must be a multiple of `num_attention_heads`.

@@ -10,9 +10,11 @@ from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, Rotation, bias_of, check_length, nearby, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, classifier_heads, masked_head, rotary_base
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
+from mlxfp.support.checks import explain_class
 from mlxfp.support.errors import DataError
 
 
+@explain_class
 @frozen(kw_only=True)
 class ModernBertConfig(Config):
     """Sizes of a `ModernBert`, named as in the config.json of transformers. The defaults are the sizes of ModernBERT base.

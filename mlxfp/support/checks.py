@@ -1,10 +1,12 @@
 """Checks of arguments when a stage is built, so that mistakes raise before the first row."""
 
+import dis
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
-from inspect import Parameter, Signature, formatannotation, signature
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, Parameter, Signature, formatannotation, signature
+from itertools import pairwise
 from typing import Any, TypeVar, cast, get_origin
 
 from attrs import frozen
@@ -13,6 +15,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError, 
 from mlxfp.support.foreign_names import argument_hint
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # module path of a type, outside the text of a Literal
 _LIMIT = 2**63
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
@@ -65,6 +68,21 @@ def check_callable(**values: object) -> None:
     for name, value in values.items():
         if not callable(value):
             raise ArgumentTypeError(f"{name} must be a function, got {name}={value!r}.")
+
+
+def check_returns(**values: Callable[..., Any]) -> None:
+    """Raise `ArgumentError` for a Python function that returns None on every path, as without a return statement.
+
+    >>> check_returns(predicate=lambda row: row["x"] > 0)
+    """
+    for name, value in values.items():
+        code = getattr(value, "__code__", None)
+        if code is None or code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
+            continue
+        steps = [step for step in dis.get_instructions(code) if step.opname not in ("NOP", "CACHE", "RESUME")]
+        returns = [before for before, step in pairwise(steps) if step.opname == "RETURN_VALUE"]
+        if returns and all(step.opname == "LOAD_CONST" and step.argval is None for step in returns):
+            raise ArgumentError(f"{name} always returns None, got {name}={value!r:.60}. Did you forget return?")
 
 
 def check_choice(choices: Collection[str], **values: object) -> None:
@@ -149,6 +167,34 @@ def explain_call(function: F) -> F:
 
     wrapper.__signature__ = _as_shown(signature(function))  # type: ignore[attr-defined]  # shown by `?` and help()
     return cast("F", wrapper)
+
+
+def explain_class(kind: type[T]) -> type[T]:
+    """Decorate an attrs class so that an unknown argument of the constructor raises an error with the known arguments.
+
+    >>> @explain_class
+    ... @frozen
+    ... class Size:
+    ...     hidden_size: int
+    >>> Size(d_model=3)
+    Traceback (most recent call last):
+    mlxfp.support.errors.ArgumentTypeError: Size has no argument 'd_model'. d_model is hidden_size here. Arguments: hidden_size.
+    """
+    changed: Any = kind
+    original, known = changed.__init__, list(signature(kind).parameters)
+
+    @wraps(original)
+    def explained(self: Any, *arguments: Any, **named: Any) -> None:
+        unknown = next((name for name in named if name not in known), None)
+        if unknown is not None:
+            hint = argument_hint(unknown, known) or suggest(unknown, known).strip()
+            raise ArgumentTypeError(
+                " ".join(filter(None, [f"{kind.__name__} has no argument {unknown!r}.", hint, f"Arguments: {listed(known)}."]))
+            )
+        original(self, *arguments, **named)
+
+    changed.__init__ = explained
+    return kind
 
 
 @frozen(repr=False)

@@ -50,6 +50,8 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
     ...     read_document(path)
     Document(values={'training': {'seed': 12}, 'name': 'no'}, lines={('training',): 1, ('training', 'seed'): 2, ('name',): 3})
     """
+    if Path(path).suffix.lower() in (".toml", ".ini", ".cfg", ".py"):
+        raise ConfigError(f"{path} has the suffix {Path(path).suffix}, but a {what} is a file in YAML or JSON. Convert the file to YAML.")
     try:
         if (size := Path(path).stat().st_size) > _MOST_BYTES:
             raise ConfigError(

@@ -35,6 +35,13 @@ def _explain_unknown(kind: type[T]) -> type[T]:
     return kind
 
 
+def check_config(config: object) -> None:
+    """Raise `ArgumentTypeError` unless `config` is a configuration of a run."""
+    if not isinstance(config, RunConfig):
+        advice = "Pass the field config" if hasattr(config, "config") else "Make a configuration"
+        raise ArgumentTypeError(f"config must be a RunConfig, got {type(config).__name__}. {advice}: runs.load_config(...).config.")
+
+
 @_explain_unknown
 @frozen(kw_only=True)
 class DataConfig:

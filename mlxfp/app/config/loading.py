@@ -50,6 +50,11 @@ def resolve_config(
     >>> resolve_config(overrides=["model.name=mine"], defaults=lambda name: {"training": {"epochs": 7}}).config.training.epochs
     7
     """
+    if isinstance(overrides, str | Mapping):
+        example = [f"{key}={value}" for key, value in overrides.items()] if isinstance(overrides, Mapping) else [overrides]
+        raise ConfigError(f"overrides must be a list of strings, got {type(overrides).__name__}. Write overrides={example!r:.100}.")
+    if isinstance(path, str) and path in PRESETS and not Path(path).exists():
+        raise ConfigError(f"There is no file {path!r}, but a preset has this name. Write load_config(preset={path!r}).")
     origins, values = dict[Place, str](), dict[str, Any]()
     document = Document({}, {}) if path is None else read_document(path)
     file_values, lines = dict(document.values), document.lines

@@ -6,7 +6,7 @@ from attrs import evolve, field, frozen
 from mlx import nn
 
 from mlxfp import Dataset, Splits, TrainState, select
-from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.app.kaggle.validation.cross_validation import parts_of
 from mlxfp.app.kaggle.validation.folds import Fold
@@ -16,7 +16,6 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.app.tasks.objectives import Objective, Predictor, objective
 from mlxfp.app.tasks.recipes import AnyRecipe, labelled_batches, training_batches
-from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ConfigError, DataError
 
 SHARE = 0.1  # fraction of the training rows of a fold held out for early stopping
@@ -86,7 +85,7 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     >>> made.predictor(state)(made.splits.valid).shape
     (12,)
     """
-    check_types(RunConfig, config=config)
+    check_config(config)
     run_plan = plan(config, code=code)
     if run_plan.auto:
         raise ConfigError("model.name=auto is a blend of several models. Prepare one model, as in model.name=modernbert.")

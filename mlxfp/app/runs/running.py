@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
 
-from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write_at_the_end
@@ -58,7 +58,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
 
     See also: `resume` to continue from the folder alone; `predict`; `export`; `blend` for several runs; `plan` for the data and folds.
     """
-    check_types(RunConfig, config=config)
+    check_config(config)
     check_types((type(None), Ranks), ranks=ranks)
     if ranks is None or ranks.world.size == 1:
         return _run(start(config, code))

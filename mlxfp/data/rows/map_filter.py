@@ -37,7 +37,7 @@ from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
 from mlxfp.data.rows.calling import call, generators
 from mlxfp.data.rows.row_views import ByPosition
-from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, explain_call
+from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, check_returns, explain_call
 from mlxfp.support.errors import ArgumentTypeError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 from mlxfp.support.terminal import columns_text
@@ -73,6 +73,7 @@ def map(
     [{'y': 32}, {'y': 55}]
     """
     check_callable(function=function)
+    check_returns(function=function)
     check_schema(schema)
     if seed is not None:
         check_integer(seed=seed)
@@ -93,6 +94,7 @@ def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema
     [{'x': 2}, {'x': 4}]
     """
     check_callable(function=function)
+    check_returns(function=function)
     check_schema(schema)
     return _MapChunks(function, schema)
 
@@ -108,6 +110,7 @@ def filter(predicate: Callable[[dict[str, Any]], bool]) -> Callable[[Dataset[Exa
     See also: `filter_by` for conditions on columns, which are met by whole columns at once.
     """
     check_callable(predicate=predicate)
+    check_returns(predicate=predicate)
     return _Filter(predicate)
 
 
@@ -125,6 +128,7 @@ def flat_map(
     [{'word': 'to'}, {'word': 'be'}]
     """
     check_callable(function=function)
+    check_returns(function=function)
     check_schema(schema)
     return _FlatMap(function, schema)
 

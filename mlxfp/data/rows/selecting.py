@@ -62,6 +62,8 @@ def split(
     """
     check_integer(seed=seed)
     check_text(**{name: value for name, value in (("stratify", stratify), ("group", group)) if value is not None})
+    if isinstance(fractions, int | float):
+        raise ArgumentTypeError(f"fractions is a list, got {fractions}. Write split([{fractions}, {round(1 - fractions, 6)}], seed=0).")
     check_types((Sequence, np.ndarray), fractions=fractions)
     if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.")

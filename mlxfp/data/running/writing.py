@@ -36,7 +36,7 @@ from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
-from mlxfp.support.errors import DataError, PipelineError
+from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 from mlxfp.support.progress import Progress
 
 T = TypeVar("T")
@@ -84,6 +84,11 @@ def write(
     """
     check_dataset(dataset, write)
     check_types((str, os.PathLike), folder=folder)
+    if Path(folder).suffix[1:] in FORMATS:
+        raise ArgumentError(
+            f"write makes a folder, got a file name: {os.fspath(folder)!r}. Write write(rows, {str(Path(folder).with_suffix(''))!r}, "
+            f"format={Path(folder).suffix[1:]!r})."
+        )
     check_choice(tuple(FORMATS), format=format)
     if rows_per_file is not None:
         check_positive(rows_per_file=rows_per_file)

@@ -52,7 +52,8 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
     missing, extra = ([name for name in expected if name not in present], [name for name in names if name not in required])
     texts = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
     raise SchemaError(
-        f"Two files have different columns: {path} lacks {texts[0]} and adds {texts[1]}, compared with {first}. Read the files separately."
+        f"Two files have different columns: {path} lacks {texts[0]} and adds {texts[1]}, compared with {first}. Pass schema='scan', or "
+        "read the files separately."
     )
 
 

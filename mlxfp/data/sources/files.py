@@ -36,6 +36,8 @@ LARGEST_RECORD = 1 << 28  # bytes; a longer record probably has an unclosed quot
 
 def as_paths(path: Any) -> tuple[str, ...]:
     """Return `path` as a tuple of strings. Raise an error for other types."""
+    if hasattr(path, "column_names") or hasattr(path, "columns"):
+        raise ArgumentTypeError(f"path must be a path, got a table: {type(path).__name__}. Write fp.from_table(table).")
     several = [path] if isinstance(path, str | os.PathLike) else path
     if not isinstance(several, Sequence) or isinstance(several, bytes):
         raise ArgumentTypeError(

@@ -1,6 +1,6 @@
 """Sources in memory: examples, tables of other libraries and Python iterables."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -20,7 +20,7 @@ from mlxfp.data.sources.arrow_datasets import dataset_source
 from mlxfp.data.sources.foreign_tables import as_table
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 from mlxfp.support.checks import explain_call
-from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.support.errors import ArgumentTypeError, listed
 
 
 @explain_call
@@ -38,6 +38,8 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     See also: `from_table` for columns, `from_iterable` for more than memory holds.
     """
     check_schema(schema)
+    if isinstance(examples, Mapping):
+        raise ArgumentTypeError(f"from_examples takes rows, got columns: {listed(map(repr, examples))}. Write fp.from_table(columns).")
     rows = [check_example(row, index) for index, row in enumerate(examples)]
     return Dataset(_FromExamples(pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])))
 

@@ -5,12 +5,13 @@ from attrs import field, frozen
 from mlx import nn
 
 from mlxfp.models.layers import Dropout, draw_weights, random_key
-from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.checks import check_positive, check_types, explain_class
 from mlxfp.support.errors import ArgumentError
 
 _GROUP = 16  # channels per normalization group
 
 
+@explain_class
 @frozen(kw_only=True)
 class ConvNetConfig:
     """Sizes of a `ConvNet`: for each stage the number of channels, a multiple of 16, and the number of blocks.

@@ -7,12 +7,13 @@ from mlx import nn
 from mlxfp.models.attention import check_length
 from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.layers import Body, Config, draw_weights, random_key, size_table
-from mlxfp.support.checks import check_positive
+from mlxfp.support.checks import check_positive, explain_class
 from mlxfp.support.errors import ArgumentError
 
 _SPREAD = 0.25  # embeddings are uniform in [-0.25, 0.25], as in the paper
 
 
+@explain_class
 @frozen(kw_only=True)
 class TextCNNConfig(Config):
     """Sizes of a `TextCNN`. The `hidden_size` outputs are divided equally among the `kernel_sizes`, given in tokens.

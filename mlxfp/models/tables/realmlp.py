@@ -15,11 +15,12 @@ from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.embeddings import PeriodicEmbedding
 from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot, one_hot_scales, scaled
 from mlxfp.models.tables.targets import TableTarget
-from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.checks import check_positive, check_types, explain_class
 
 _MIXED = 5  # number of rows in the random mixture for a bias
 
 
+@explain_class
 @frozen(kw_only=True)
 class RealMLPConfig:
     """Columns, target and sizes of a `RealMLP`. The defaults are the published sizes.

@@ -11,9 +11,10 @@ from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.embeddings import PiecewiseLinearEmbedding
 from mlxfp.models.tables.inputs import check_inputs, check_width
 from mlxfp.models.tables.targets import TableTarget
-from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.checks import check_positive, check_types, explain_class
 
 
+@explain_class
 @frozen(kw_only=True)
 class TabMConfig:
     """Columns, target and sizes of a `TabM`. The defaults are the published sizes. The columns need bins.

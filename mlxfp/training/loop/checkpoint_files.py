@@ -155,6 +155,8 @@ def open_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:
+    if "F64" in str(error):
+        return CheckpointError(f"{path} has arrays of float64, which MLX does not read: {error}. Convert the arrays to float32.")
     return CheckpointError(f"{path} is not a checkpoint, or is damaged: {error}. Use a file written by save_state.")
 
 

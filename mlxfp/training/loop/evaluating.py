@@ -20,7 +20,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.evaluation.metrics.totals import Measured, compute, merge, to_numpy
 from mlxfp.models.bounds import BoundError
 from mlxfp.models.layers import derived_key, random_key
-from mlxfp.support.checks import check_callable, check_types, explain_call
+from mlxfp.support.checks import check_callable, check_returns, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.progress import Progress
 from mlxfp.support.trees import TreeDef, flatten, unflatten
@@ -71,6 +71,7 @@ def evaluate(
     See also: `observers.evaluate_every` to evaluate during a run.
     """
     check_callable(measure=measure)
+    check_returns(measure=measure)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("measure", model, measure, _metrics)
     return Evaluator(partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
@@ -96,7 +97,12 @@ def predict(
     >>> [rows.shape for rows in answers(train_state(model, adamw(0.1)), [{"x": mx.zeros((3, 2))}, {"x": mx.zeros((1, 2))}])]
     [(3,), (1,)]
     """
-    check_callable(forward=forward)
+    if not callable(forward):
+        raise ArgumentTypeError(
+            f"predict takes a function of a model and a batch, got {type(forward).__name__}. Write predict(model, lambda model, batch: "
+            'model(batch["x"]))(state, batches).'
+        )
+    check_returns(forward=forward)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("forward", model, forward, identity)
     return partial(_results, "predict", ranks, run, together=_computes_together("predict", model, ranks))

@@ -33,6 +33,9 @@ def __dir__() -> list[str]:
 E = TypeVar("E", bound="Event")
 
 
+_WEIGHTS = ("model", "params", "weights", "parameters", "module")
+
+
 @frozen
 class Event:
     """An event of a training run, with the state, the cursor and the running metrics after the event.
@@ -50,6 +53,15 @@ class Event:
     epoch: int
     # kw_only, because subclasses add fields without a default. Not compared, because the arrays may still be on the device.
     running: RunningMetrics = field(factory=RunningMetrics, kw_only=True, eq=False, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        advice = " The trained weights are in event.state.params: model.update(event.state.params)." if name in _WEIGHTS else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}.{advice}", name=name, obj=self)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            f"fit yields events, got {type(self).__name__}. Write: for event in fit(...), and use event.state and event.metrics."
+        )
 
     @property
     def step(self) -> int:

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from mlxfp.distributed import Ranks
-from mlxfp.support.checks import check_callable, check_positive, check_text, check_types, explain_call
+from mlxfp.support.checks import check_positive, check_text, check_types, explain_call
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
 from mlxfp.training.loop.looking import run_trial, supports_trial
 from mlxfp.training.loop.plateaus import evaluation_of
@@ -34,7 +35,11 @@ def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | 
 
     See also: `evaluate`, which makes functions of (state, batches).
     """
-    check_callable(validate=validate)
+    if not callable(validate):
+        raise ArgumentTypeError(
+            f"evaluate_every takes a function of the state, got {type(validate).__name__}: {validate!r:.60}. Write "
+            "evaluate_every(lambda state: check(state, valid))."
+        )
     if steps is not None:
         check_positive(steps=steps)
     if name is not None:

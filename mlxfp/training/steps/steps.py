@@ -12,7 +12,7 @@ from mlx import nn, optimizers
 
 from mlxfp.distributed import Ranks
 from mlxfp.models.layers import derived_key, random_key
-from mlxfp.support.checks import check_callable, check_positive, check_types, explain_call
+from mlxfp.support.checks import check_callable, check_positive, check_returns, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.training.optimization.optimizers import start, update
@@ -109,10 +109,15 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     >>> state.step, sorted(metrics), metrics["weight"].item()
     (1, ['loss', 'weight'], 4.0)
     """
+    if isinstance(loss, nn.Module):
+        raise ArgumentTypeError("The model comes first, and then the loss. Write train_step(model, loss, optimizer).")
     check_callable(loss=loss)
+    check_returns(loss=loss)
     check_positive(accumulate=accumulate)
     check_types(bool, checkpoint_blocks=checkpoint_blocks, skip_nonfinite=skip_nonfinite, compile=compile)
     check_types((type(None), int, float), clip_norm=clip_norm, ema=ema)
+    if isinstance(compute_dtype, str):
+        raise ArgumentTypeError(f"compute_dtype must be a dtype of MLX, got {compute_dtype!r}. Write mx.bfloat16 or mx.float16.")
     check_types((type(None), mx.Dtype), compute_dtype=compute_dtype)
     check_types((type(None), Ranks), ranks=ranks)
     if clip_norm is not None and not clip_norm > 0:

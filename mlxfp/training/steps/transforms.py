@@ -20,7 +20,7 @@ from mlx import nn
 
 from mlxfp.models.bounds import Bounds, holds, tracing
 from mlxfp.models.layers import Dropout, derived_key
-from mlxfp.support.checks import check_callable, check_positive, check_types
+from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.training.steps.drawing import drawing_from, refusing_draws
@@ -53,7 +53,9 @@ def functional(model: nn.Module) -> "Functional":
     >>> output.squeeze().tolist()
     [3.0, 3.0, 3.0, 3.0]
     """
-    check_types(nn.Module, model=model)
+    if not isinstance(model, nn.Module):
+        advice = " Write it as a module of mlx.nn." if "torch" in type(model).__module__ else ""
+        raise ArgumentTypeError(f"model must be an mlx.nn.Module, got {type(model).__name__}: {model!r:.60}.{advice}")
     params, buffers = split_arrays(model)
     skeleton = copy_module(model)
     for tree in (params, buffers):

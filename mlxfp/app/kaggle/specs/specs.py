@@ -10,7 +10,7 @@ from attrs import Factory, field, frozen
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS, ColumnKind, ColumnType
 from mlxfp.app.kaggle.specs.kinds import METRIC_NAMES, TASK_KINDS, Kind, TaskKind
 from mlxfp.app.kaggle.specs.spellings import Spelling
-from mlxfp.support.checks import check_choice, check_not_negative, check_text, check_types, check_unique
+from mlxfp.support.checks import check_choice, check_not_negative, check_text, check_types, check_unique, explain_class
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, suggest
 
 _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[^\W\d_])(?=\d)")
@@ -48,6 +48,7 @@ def _to_columns(columns: Any) -> tuple["ColumnSpec", ...]:
     return tuple(columns)
 
 
+@explain_class
 @frozen(kw_only=True)
 class FileSpec:
     """Name of a file in a competition folder, with optional hash and number of rows.
@@ -67,6 +68,7 @@ class FileSpec:
             check_not_negative(rows=self.rows)
 
 
+@explain_class
 @frozen(kw_only=True)
 class ColumnSpec:
     """Type, title and named values of an input column.
@@ -112,6 +114,7 @@ class ColumnSpec:
         return COLUMN_KINDS[self.type]
 
 
+@explain_class
 @frozen(kw_only=True)
 class SubmissionSpec:
     """Format of a submission: the columns in order (id first), and the spelling of predictions.
@@ -128,6 +131,7 @@ class SubmissionSpec:
         check_unique({"columns": self.columns})
 
 
+@explain_class
 @frozen(kw_only=True)
 class DatasetSpec:
     """Description of the data set of a competition.

@@ -63,7 +63,7 @@ def _members_events(
 ) -> Generator[RunEvent, None, Entry]:
     """Yield the events of a member and return the last entry. Exclude the member if the first fold exceeds its share of the time limit.
 
-    `remaining` is the time limit in seconds for the member, or None. The time before the first training step, such as the compilation of
+    `remaining` has the seconds left for all members, or None. The time before the first training step, such as the compilation of
     kernels, counts only once for all folds.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attrs import evolve
 
-from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import write_text
 from mlxfp.app.runs.events import Noted, RunEvent
@@ -20,7 +20,7 @@ from mlxfp.app.runs.tuning.searching import Limits, search
 from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
 from mlxfp.app.runs.tuning.studies import Found, claiming
 from mlxfp.app.tasks.warnings import run_warnings
-from mlxfp.support.checks import as_strings, check_positive, check_types
+from mlxfp.support.checks import as_strings, check_positive
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.yaml_files import write_document
 
@@ -59,7 +59,7 @@ def tune(  # noqa: PLR0913
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentError: tune needs a limit. Give trials=20 or minutes=10, or both.
     """
-    check_types(RunConfig, config=config)
+    check_config(config)
     given = as_strings("vary", vary)
     if trials is None and minutes is None:
         raise ArgumentError("tune needs a limit. Give trials=20 or minutes=10, or both.")

@@ -19,6 +19,7 @@ from mlxfp.support.errors import DataError, SchemaError
 
 # Number of invalid records in a block after which every record is parsed alone. Finding an invalid record costs about ten parses.
 _FAULTS = 16
+_HEAD = 64  # bytes that are checked for NUL characters
 _ESCAPED = re.compile("[\udc80-\udcff]")  # surrogates, Python's decoding of invalid UTF-8 bytes
 
 
@@ -104,8 +105,19 @@ def _find_fault(source: Format, block: Block) -> Fault | None:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
         offset = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
+        if block.data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return Fault(0, "Text is UTF-16: got the byte order mark of UTF-16", "Convert the file: iconv -f UTF-16 -t UTF-8.")
+        if block.data.startswith(b"PK\x03\x04"):
+            return Fault(
+                0,
+                "The file is an archive or an Excel file: got the bytes PK",
+                "Save it as CSV, or use from_table(pandas.read_excel(path)).",
+            )
         encoding = "UTF-8" if source.encoding == "utf-8" else source.encoding
         return Fault(offset, f"Text is not {encoding}: got the byte 0x{block.data[offset]:02x}", source.transcoding)
+    if b"\x00" in block.data[:_HEAD]:
+        offset = block.data.index(b"\x00")
+        return Fault(offset, "Text has NUL characters, like UTF-16", "Convert the file: iconv -f UTF-16LE -t UTF-8.")
     return None if block.end else source.unended(block.data)
 
 

@@ -17,6 +17,7 @@ from mlxfp.support.foreign_names import argument_hint
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # module path of a type, outside the text of a Literal
+_LIMIT = 2**63
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
 # Origins of well-known columns that are not in the user's files.
@@ -41,6 +42,8 @@ def check_positive(**values: object) -> None:
     for name, value in values.items():
         if value < 1:  # type: ignore[operator]  # an int after check_integer
             raise ArgumentError(f"{name} must be at least 1, got {name}={value!r}.")
+        if value >= _LIMIT:  # type: ignore[operator]  # the same
+            raise ArgumentError(f"{name} must be below 2**63, got {name}={value!r:.40}. Arrow and NumPy count with 64 bits.")
 
 
 def check_not_negative(**values: object) -> None:
@@ -49,6 +52,8 @@ def check_not_negative(**values: object) -> None:
     for name, value in values.items():
         if value < 0:  # type: ignore[operator]  # an int after check_integer
             raise ArgumentError(f"{name} must be at least 0, got {name}={value!r}.")
+        if value >= _LIMIT:  # type: ignore[operator]  # the same
+            raise ArgumentError(f"{name} must be below 2**63, got {name}={value!r:.40}. Arrow and NumPy count with 64 bits.")
 
 
 def check_text(**values: object) -> None:

@@ -60,7 +60,7 @@ class DataConfig:
         "The folder of a finished run on the same rows and folds. Test rows with confident predictions of this run are added to training.",
     )
     limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
-    prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0)
+    prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0, at_most=1000)
 
 
 @_explain_unknown
@@ -89,8 +89,8 @@ class TextConfig:
         "wordpiece",
         "The tokenizer type (wordpiece, bpe, unigram), trained on the training rows of each fold, or the path of a trained tokenizer.",
     )
-    vocab_size: int = option(2000, "The vocabulary size of a newly trained tokenizer.", at_least=64)
-    max_length: int = option(128, "The maximum number of tokens of a row.", at_least=4)
+    vocab_size: int = option(2000, "The vocabulary size of a newly trained tokenizer.", at_least=64, at_most=1 << 20)
+    max_length: int = option(128, "The maximum number of tokens of a row.", at_least=4, at_most=1 << 20)
     overflow: Literal["refuse", "cut"] = option(
         "refuse", "For rows longer than max_length. refuse: stop with an error; cut: drop the last tokens."
     )
@@ -107,10 +107,10 @@ class MediaConfig:
     16000
     """
 
-    side: int = option(64, "The height and width of resized images, in pixels.", at_least=8)
-    rate: int = option(16000, "The sample rate of resampled audio, in samples per second.", at_least=1000)
+    side: int = option(64, "The height and width of resized images, in pixels.", at_least=8, at_most=1 << 14)
+    rate: int = option(16000, "The sample rate of resampled audio, in samples per second.", at_least=1000, at_most=1 << 20)
     seconds: float = option(4.0, "The length of audio clips, in seconds. Longer audio is cut, shorter audio is padded.", above=0)
-    mels: int = option(64, "The number of mel bands of a spectrogram.", at_least=8)
+    mels: int = option(64, "The number of mel bands of a spectrogram.", at_least=8, at_most=1 << 12)
 
 
 @_explain_unknown
@@ -195,7 +195,10 @@ class TrainingConfig:
 
     seed: int = option(0, "The seed of all random numbers.", at_least=0)
     seeds: int = option(
-        1, "The number of models per fold, with seeds seed, seed + 1, and so on. The predictions of the models are averaged.", at_least=1
+        1,
+        "The number of models per fold, with seeds seed, seed + 1, and so on. The predictions of the models are averaged.",
+        at_least=1,
+        at_most=1000,
     )
     epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
     size: int = option(32, "The number of rows in a batch.", at_least=1)
@@ -246,7 +249,9 @@ class ValidationConfig:
         "auto", "The assignment of rows to folds. auto: by time or group if the spec names a time or group column, else stratified."
     )
     folds: int = option(5, "The number of folds. Each fold is the validation set once.", at_least=2)
-    repeats: int = option(1, "The number of repetitions of cross-validation, with different folds in each repetition.", at_least=1)
+    repeats: int = option(
+        1, "The number of repetitions of cross-validation, with different folds in each repetition.", at_least=1, at_most=1000
+    )
     seed: int = option(0, "The seed of the folds.", at_least=0)
 
 
@@ -261,7 +266,7 @@ class CompetitionConfig:
 
     metric: str | None = option(None, "The metric of the competition. Null: the metric of the spec.")
     ensemble: str = option("mean", "The method for combining the test predictions of the folds.")
-    views: int = option(1, "The number of random column orders. Predictions are averaged over the orders.", at_least=1)
+    views: int = option(1, "The number of random column orders. Predictions are averaged over the orders.", at_least=1, at_most=1000)
     threshold: bool = option(default=False, about="Tune the decision threshold for two classes, nested within the folds.")
     submission: str = option("submission.csv", "The file name of the submission.")
 

@@ -29,9 +29,13 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a file of `write_json`. Raises `DataError` for a damaged file."""
     try:
         values = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged: {error}. Remove the file, and repeat the command to write the file again.") from error
-    return dict(values)
+    if not isinstance(values, dict):
+        raise DataError(
+            f"{path} is damaged: {values!r:.60} is not an object. Remove the file, and repeat the command to write the file again."
+        )
+    return values
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:

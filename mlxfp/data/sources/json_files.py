@@ -171,7 +171,7 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
     received = f"got {shorten(line)}"
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return partial(Fault, problem=f"A line is not JSON ({error}): {received}", remedy="Write one JSON object per line.")
     if not isinstance(record, dict):
         return partial(

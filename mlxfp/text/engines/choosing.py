@@ -19,6 +19,8 @@ from mlxfp.text.tokenizers.tokenizer import EngineName, configuration_of, engine
 
 ENGINES = (GIGATOKEN, TOKIE)  # In order of preference: the faster engine first.
 _ASCII = 128
+_LONGEST = 512  # Maximum bytes of a token. tokie recurses once per byte: 1,000 bytes overflow a stack of 256 KB, 2,000 a stack of 512 KB.
+_LARGEST = 1 << 20  # Maximum number of tokens. The largest fuzzed vocabularies have 262,144.
 
 
 @frozen(eq=False)
@@ -93,6 +95,9 @@ def prove(kind: EngineKind, json: str) -> Proved | str:
         return 'not installed (pip install "mlxfp[fast]")'
     tokenizer = engine(json)
     configuration = configuration_of(json)
+    vocabulary = tokenizer.get_vocab()
+    if len(vocabulary) > _LARGEST or any(len(token.encode()) > _LONGEST for token in vocabulary):
+        return f"engines are tested with at most {_LARGEST:,} tokens of at most {_LONGEST} bytes"
     if searches_normalized_text(configuration.added_tokens, configuration.normalizers):
         return "an added token is searched in normalized text"
     ranges = trial_of(kind.name).kinds.get(kind_of(configuration))

@@ -15,7 +15,7 @@ from mlxfp.support.errors import ArgumentTypeError, DataError, MissingFileError,
 from mlxfp.support.optional import optional
 from mlxfp.text.tokenizers.chat_templates import CHAT_SETTINGS, ChatTemplate, special_tokens
 from mlxfp.text.tokenizers.configuration import read_configuration
-from mlxfp.text.tokenizers.json_checks import check_ids
+from mlxfp.text.tokenizers.json_checks import check_ids, is_panic
 from mlxfp.text.tokenizers.tokenizer import ENGINE_NAMES, ROLES, EngineName, Tokenizer, how_to_read
 from mlxfp.text.tokenizers.tokenizer import engine as package_tokenizer
 
@@ -232,7 +232,9 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
     try:
         check_ids(vocab.values())
         built = hf.Tokenizer(models.BPE(vocab, merges))
-    except Exception as error:  # The `tokenizers` package raises plain Exception.
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):  # The `tokenizers` package raises plain Exception.
+            raise
         raise DataError(
             f"{vocab_path} and {merges_path.name} do not fit each other: {error}. Copy both files from the same model."
         ) from error

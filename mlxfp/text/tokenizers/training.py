@@ -31,6 +31,10 @@ _UNKNOWN = "[UNK]"
 _SPECIAL = ["[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
 _BYTES = 256
 _FEW = 50  # A warning says that byte-level BPE found fewer than one in 50 of the requested pieces.
+_LONGEST = 100  # Maximum length of a learned token. WordPiece encodes longer words as [UNK]; engines overflow the stack on long tokens.
+_LARGEST = (
+    1 << 20
+)  # Maximum vocab_size. The largest known vocabularies have 262,144 tokens, and the trainers reserve memory for all tokens.
 _FREQUENCY = 2  # Minimum count of a token pair. Pairs that occur once are not worth a vocabulary entry.
 
 
@@ -48,9 +52,10 @@ def train_tokenizer(
 
     The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is encoded as `[CLS] a [SEP]`, a pair as `[CLS] a
     [SEP] b [SEP]`. Encode with `special=False` for token streams. `vocab_size` is an upper limit. A small amount of text gives a smaller
-    vocabulary; byte-level BPE warns if almost no piece of the text occurs twice. The dataset is read once, for WordPiece twice. Raises
-    `ArgumentError` if `vocab_size` is too small for all characters of the text (byte-level: all bytes), and `DataError` for a missing text
-    or an empty dataset.
+    vocabulary. Tokens have at most 100 characters: WordPiece ignores longer words, the others divide longer words. The dataset is read
+    once, for WordPiece twice. Byte-level BPE warns if almost no piece of the text occurs twice. Raises `ArgumentError` if `vocab_size` is
+    too small for all characters of the text (byte-level: all bytes) or above 1,048,576, and `DataError` for a missing text or
+    an empty dataset.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"text": "low lower lowest"}, {"text": "new newer newest"}])
@@ -64,6 +69,8 @@ def train_tokenizer(
     check_text(column=column)
     check_choice(("bpe", "wordpiece", "unigram"), kind=kind)
     check_positive(vocab_size=vocab_size)
+    if vocab_size > _LARGEST:
+        raise ArgumentError(f"vocab_size must be at most {_LARGEST:,}, got vocab_size={vocab_size}. Large models use 32,000 to 262,144.")
     if dataset.level == "batches":
         raise PipelineError(
             f"train_tokenizer reads text from examples or groups, got batches from {dataset.parts[-1]!r}. Remove collate from the pipeline."
@@ -119,6 +126,8 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
     _check_vocab_size(vocab_size, _BYTES, "bytes", "")
     parts = _Parts(normalizers.Lowercase() if lowercase else None, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     built = parts.around(models.BPE())
+    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # each merge reads whole words
+    built.pre_tokenizer = pre_tokenizers.Sequence([parts.splitter, divide])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=_FREQUENCY,
@@ -141,9 +150,11 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
 def _train_wordpiece(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
     """Train twice. The first training finds the characters inside words, the second training fixes the order of their ids."""
     parts = _Parts(normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece())
+    long_words = pre_tokenizers.Split(hf.Regex(rf"\S{{{_LONGEST + 1},}}"), "removed")
 
     def vocabulary(first: list[str], size: int) -> dict[str, int]:
         built = parts.around(models.WordPiece(unk_token=_UNKNOWN))
+        built.pre_tokenizer = pre_tokenizers.Sequence([parts.splitter, long_words])
         trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=_FREQUENCY, special_tokens=first, show_progress=False)
         built.train_from_iterator(texts(), trainer)
         return dict(built.get_vocab())
@@ -157,7 +168,7 @@ def _train_wordpiece(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple
 def _train_unigram(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
     steps = [normalizers.NFKC(), normalizers.Replace(hf.Regex(" {2,}"), " "), *([normalizers.Lowercase()] if lowercase else [])]
     parts = _Parts(normalizers.Sequence(steps), pre_tokenizers.Metaspace(), decoders.Metaspace())
-    counts = count_words(texts(), parts.normalizer, parts.splitter)
+    counts = count_words(texts(), parts.normalizer, parts.splitter, _LONGEST)
     _check_vocab_size(vocab_size, len(set().union(*counts)), "characters")
     pieces = [(piece, score) for piece, score in train_unigram(counts, vocab_size - len(_SPECIAL)) if piece not in _SPECIAL]
     return models.Unigram([*((token, 0.0) for token in _SPECIAL), *pieces], unk_id=_SPECIAL.index(_UNKNOWN)), parts

@@ -4,9 +4,10 @@ Implements Kudo (2018, arXiv:1804.10959) with two changes that make the result d
 segmentation (hard EM), which gives integer counts. The loss of a removed piece is computed from its best split into two other pieces.
 """
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from itertools import accumulate, chain
 from math import log
 from typing import Any
 
@@ -16,21 +17,24 @@ import tokenizers as hf
 Scores = dict[str, float]
 
 _WORDS = 50_000  # Number of most frequent words for training, nearly all of a text. Memory grows with this number, up to 200 MB.
+_LETTERS = 1 << 19  # Maximum number of characters in these words. Only texts without spaces reach the limit.
 _SEEDS = 10  # Candidates per vocabulary entry. Of 4, 10 and 50, this value gave the best held-out likelihood on WikiText-2.
 _LONGEST = 16  # Maximum number of characters in a piece, as in SentencePiece.
 _KEPT = 0.75  # Share of pieces kept in each round, as in SentencePiece.
 _STEPS = 2  # EM steps per round, as in SentencePiece.
 
 
-def count_words(texts: Iterable[list[str]], normalizer: Any, splitter: Any) -> Counter[str]:
-    """Count the words of texts after normalization and pre-tokenization."""
+def count_words(texts: Iterable[list[str]], normalizer: Any, splitter: Any, longest: int) -> Counter[str]:
+    """Count the words of texts after normalization and pre-tokenization. Words with more than `longest` characters are divided."""
     normal, split = normalizer.normalize_str, splitter.pre_tokenize_str
-    return Counter(word for part in texts for text in part for word, _ in split(normal(text)))
+    words = (word for part in texts for text in part for word, _ in split(normal(text)))
+    return Counter(word[first : first + longest] for word in words for first in range(0, len(word), longest))
 
 
 def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float]]:
     """Return at most `size` pieces with scores, most likely first. `size` must be at least the number of characters."""
     words = sorted(counts, key=lambda word: (-counts[word], word))[:_WORDS]
+    words = words[: max(1, bisect(list(accumulate(map(len, words))), _LETTERS))]
     weights = np.array([counts[word] for word in words], np.int64)
     characters = sorted(set(chain.from_iterable(counts)))
     seeds = _first_scores(words, counts, characters, size * _SEEDS)

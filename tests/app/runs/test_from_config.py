@@ -184,3 +184,10 @@ def test_adam_takes_decay_for_a_part_of_the_gradient():
     for _ in range(3):
         params, state = optimizers.update(optimizer, gradients, state, params)
     assert np.array(params["matrix"]) == pytest.approx(weights, rel=1e-4)
+
+
+@pytest.mark.parametrize("option", ["text.vocab_size", "text.max_length", "validation.repeats", "training.seeds", "data.prefetch"])
+def test_numbers_that_would_exhaust_memory_are_refused_with_the_limit(option: str):
+    name = option.split(".")[1]
+    with pytest.raises(ConfigError, match=f"{name}.*at most"):
+        resolve_config(overrides=[f"{option}={10**18}"])

@@ -243,3 +243,10 @@ def test_a_probe_compares_only_what_passes_the_gate():
     narrow = attrs.evolve(proved.gate, refused=("é",), begins=())
     assert find_difference(wrong, engine(WORDS.json), narrow, ["plain", "café"]) is None
     assert find_difference(wrong, engine(WORDS.json), narrow, ["café"]) is None
+
+
+def test_a_vocabulary_with_a_token_beyond_the_tested_length_is_not_given_to_an_engine():
+    """A token of 50,000 letters overflows the stack of tokie, which ends the process."""
+    data = jsons.loads(WORDS.json)
+    data["model"]["vocab"]["a" * 50_000] = len(data["model"]["vocab"])
+    assert prove(TOKIE, jsons.dumps(data)) == "engines are tested with at most 1,048,576 tokens of at most 512 bytes"

@@ -17,6 +17,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, Sc
 from mlxfp.text.templates.templates import template
 from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizers.unigram_training import train_unigram
+from mlxfp.text.tokenizing import tokenize
 from tests.text.corpora import SENTENCES, TEXTS, trained
 
 KINDS: list[Any] = ["bpe", "wordpiece", "unigram"]
@@ -177,3 +178,18 @@ def test_a_vocabulary_of_little_more_than_bytes_is_a_warning():
     """Byte-level BPE with 1,000 tokens from three words has only bytes, and the user learns the reason."""
     with pytest.warns(RuntimeWarning, match=r"got vocab_size=1000, but the vocabulary has 26\d tokens: 256 bytes, 5 special tokens and"):
         train_tokenizer(from_examples([{"text": "one two six"}]), vocab_size=1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_of_50_000_letters_teaches_no_token_above_100_characters(kind: Any):
+    """Longer tokens overflow the stack of engines, which ends the process."""
+    rows = from_examples([{"text": "a" * 50_000 + " good"}] * 24)
+    tokenizer = train_tokenizer(rows, vocab_size=400, kind=kind)
+    assert max(map(len, tokenizer.tokens(range(tokenizer.vocab_size)))) <= 100
+    assert len(list(pipe(rows, tokenize(tokenizer, max_length=64)))) == 24
+
+
+@pytest.mark.parametrize("size", [10**12, 2**63])
+def test_a_vocabulary_size_beyond_memory_is_refused(size: int):
+    with pytest.raises(ArgumentError, match=r"vocab_size must be "):
+        train_tokenizer(from_examples([{"text": "a"}]), vocab_size=size)

@@ -15,6 +15,7 @@ from mlxfp.app.kaggle.estimators.fitting import FittedEstimator, FittedTarget
 from mlxfp.app.kaggle.estimators.libraries import LIBRARIES
 from mlxfp.app.kaggle.estimators.skops_files import dump, load
 from mlxfp.app.kaggle.specs.dates import Order
+from mlxfp.app.kaggle.specs.reading import hash_file
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.models import WordCounts
 from mlxfp.support.atomic_files import write_whole, written_whole
@@ -41,6 +42,7 @@ class _Recipe:
     texts: tuple[_Texts, ...]
     classes: tuple[tuple[int, ...], ...]
     packages: tuple[str, ...]
+    sha256: dict[str, str]  # digest of each other file, because LightGBM ends the process on some damaged models
     dates: tuple[tuple[str, Order], ...] = ()
     typical: tuple[tuple[float | None, ...], ...] = ()
 
@@ -48,7 +50,7 @@ class _Recipe:
 def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None:
     """Write a fitted estimator to a folder, which is created if needed. Equal estimators produce equal bytes.
 
-    - `recipe.json`: the spec and the preprocessing of each column;
+    - `recipe.json`: the spec, the preprocessing of each column, and the SHA-256 digest of each other file;
     - `model-1` and so on: one model per target, in the format of the library: `.txt` (LightGBM), `.json` (XGBoost), `.cbm`
       (CatBoost) or `.skops` (scikit-learn);
     - `model-texts.npz` and `model-columns.skops`: preprocessing of texts and scaled columns.
@@ -68,13 +70,16 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
     """
     path, columns = Path(folder), fitted.columns
     path.mkdir(parents=True, exist_ok=True)
-    for number, target in enumerate(fitted.targets, 1):
-        with written_whole(_model_file(path, number, target.package)) as file:
+    names = [_model_file(number, target.package) for number, target in enumerate(fitted.targets, 1)]
+    for name, target in zip(names, fitted.targets, strict=True):
+        with written_whole(path / name) as file:
             target.library.save(target.model, file)
     if columns.scaler is not None:
+        names.append(_SCALER)
         with written_whole(path / _SCALER) as file:
             dump(columns.scaler, file)
     if columns.texts:
+        names.append(_ARRAYS)
         arrays = {
             f"{number}-{name}": array
             for number, (_, counts) in enumerate(columns.texts)
@@ -91,6 +96,7 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
         tuple(_Texts(name, counts.analyzer) for name, counts in columns.texts),
         tuple(target.classes for target in fitted.targets),
         tuple(target.package for target in fitted.targets),
+        {name: hash_file(path / name) for name in names},
         columns.dates,
         ()
         if columns.typical is None
@@ -115,9 +121,13 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
         raise MissingFileError(f"{str(path)!r} has no estimator: {RECIPE} is missing. Give a folder of save_estimator.")
     try:
         values = json.loads((path / RECIPE).read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path / RECIPE} is damaged: {error}. Save the estimator again.") from error
     about = structure(values, _Recipe, what=str(path / RECIPE))
+    models = [_model_file(number, package) for number, package in enumerate(about.packages, 1)]
+    for name in dict.fromkeys([*models, *about.sha256]):
+        if Path(name).name != name or not (path / name).is_file() or hash_file(path / name) != about.sha256.get(name):
+            raise DataError(f"{path / name} is missing or damaged: {RECIPE} has another SHA-256 digest. Save the estimator again.")
     texts = _read_texts(about, path / _ARRAYS) if about.texts else ()
     columns = Columns(
         about.layout,
@@ -130,14 +140,14 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
     if about.layout != "codes" and (about.numbers or about.categories or about.dates):
         columns = evolve(columns, scaler=load(path / _SCALER))
     targets = []
-    for number, (package, classes) in enumerate(zip(about.packages, about.classes, strict=True), 1):
-        model = LIBRARIES[package].load(_model_file(path, number, package), classed=about.spec.task.has_classes)
+    for name, package, classes in zip(models, about.packages, about.classes, strict=True):
+        model = LIBRARIES[package].load(path / name, classed=about.spec.task.has_classes)
         targets.append(FittedTarget(package, classes, model))
     return FittedEstimator(about.spec, columns, tuple(targets))
 
 
-def _model_file(folder: Path, number: int, package: str) -> Path:
-    return folder / f"model-{number}{LIBRARIES[package].suffix}"
+def _model_file(number: int, package: str) -> str:
+    return f"model-{number}{LIBRARIES[package].suffix}"
 
 
 def _read_texts(about: _Recipe, path: Path) -> tuple[tuple[str, WordCounts], ...]:

@@ -75,3 +75,24 @@ def test_other_programs_read_the_files(folder):
     recipe = json.loads((folder / "recipe.json").read_text())
     assert recipe["spec"]["classes"] == ["no", "yes"]
     assert recipe["categories"] == [{"column": "kind", "values": ["k0", "k1", "k2"]}]
+
+
+@pytest.mark.parametrize("end", [0, 100, -20])
+def test_a_damaged_lightgbm_model_is_refused_before_lightgbm_reads_the_file(tmp_path, end):
+    """LightGBM ends the process on some damaged models, so the digest must be compared first."""
+    lightgbm = pytest.importorskip("lightgbm")
+    save_estimator(estimator(lightgbm.LGBMClassifier(n_estimators=2), spec_of("binary"))(fp.Splits(table_of("binary"))), tmp_path)
+    model = tmp_path / "model-1.txt"
+    model.write_bytes(model.read_bytes()[:end])
+    with pytest.raises(fp.errors.DataError, match=r"model-1\.txt is missing or damaged: .*SHA-256.*Save the estimator again"):
+        load_estimator(tmp_path)
+
+
+def test_a_recipe_without_digests_and_a_deeply_nested_recipe_are_data_errors(folder):
+    recipe = folder / "recipe.json"
+    recipe.write_text(json.dumps(json.loads(recipe.read_text()) | {"sha256": {}}))
+    with pytest.raises(fp.errors.DataError, match=r"model-1\.skops is missing or damaged"):
+        load_estimator(folder)
+    recipe.write_text("[" * 100_000)
+    with pytest.raises(fp.errors.DataError, match=r"recipe\.json is damaged"):
+        load_estimator(folder)

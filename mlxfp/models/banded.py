@@ -4,6 +4,7 @@ A mask of a whole row has L x L values for each head. In packed rows and in loca
 memory of banded attention grow linearly with the row length.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -125,3 +126,78 @@ def check_documents(hidden: mx.array, segment_ids: mx.array | None, positions: m
     if checked(positions, Bound("documents", longest)):
         return hidden
     return mx.where((positions < longest)[..., None], hidden, mx.nan).astype(hidden.dtype)
+
+
+def call_packed(model: Any, batch: Mapping[str, Any], *, longest: int | None = None) -> mx.array:
+    """Call a language model of mlx-lm with packed rows. Return the logits, float[B, L, vocab_size].
+
+    `batch` is a batch of `collators.causal(packed=True)`. Tokens see only their own document, so logits and gradients equal those of the
+    single documents. The model is not changed. `longest` is the largest number of tokens of a document: attention to long rows then takes
+    less time and memory, with equal results.
+
+    The function supports models with attention in all layers and rotary positions, such as Llama, Mistral, Qwen2, Qwen3, Gemma and Gemma 3.
+    Positions are counted from the start of the row, because only differences of positions matter to these models. Raises `ArgumentError`
+    for a model with other layers, and `BoundError`, a `DataError`, for a document with more than `longest` tokens.
+
+    >>> from mlx import nn
+    >>> class Tiny(nn.Embedding):  # in place of the model from mlx_lm.load
+    ...     layers = ()
+    ...
+    ...     def __call__(self, ids, cache):
+    ...         return super().__call__(ids)
+    >>> rows = {"input_ids": [[5, 6, 7]], "segment_ids": [[1, 1, 2]], "positions": [[0, 1, 0]]}
+    >>> call_packed(Tiny(10, 10), {name: mx.array(values) for name, values in rows.items()}, longest=512).shape
+    (1, 3, 10)
+
+    See also: `losses.causal_lm`, which has `longest` for models of mlxfp.
+    """
+    _check_layers(model)
+    ids, segments = batch["input_ids"], batch["segment_ids"]
+    length = ids.shape[1]
+    zeros = mx.zeros((*ids.shape, 1))
+    invalid = zeros if longest is None else check_documents(zeros, segments, batch["positions"], longest)  # NaN on invalid tokens
+    reach = length if longest is None else longest - 1
+    documents = _Documents(blocks_within(length, reach, causal=True) or Blocks(length, length, 0, 0), segments, reach)
+    blocks = documents.blocks
+    logits = model(blocks.cut(ids[:, None, :, None])[:, 0, :, 0], cache=[documents] * len(model.layers))
+    return blocks.join(logits[:, None])[:, 0] + invalid.astype(logits.dtype)
+
+
+@frozen(eq=False)
+class _Documents:
+    """Cache for models of mlx-lm that stores nothing. Its mask separates documents, and its keys are the keys of each block."""
+
+    blocks: Blocks
+    segments: mx.array
+    reach: int
+
+    @property
+    def offset(self) -> mx.array:
+        """First position of each block in its row, int32[B * count]."""
+        return mx.tile(mx.arange(self.blocks.count) * self.blocks.size, len(self.segments))
+
+    def make_mask(self, length: int, *, return_array: bool = False, window_size: int | None = None) -> mx.array:
+        """Return the visible keys of each query, bool[B * count, 1, size, span]. `mlx_lm` also asks for the mask of sliding windows."""
+        reach = self.reach if window_size is None else min(self.reach, window_size - 1)
+        return self.blocks.seen(None, self.segments, reach=reach, causal=True).flatten(0, 1)[:, None]
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Return the keys and values of each block of queries, for keys and values of blocks, [B * count, heads, size, D]."""
+        if self.blocks.count == 1:
+            return keys, values
+        return self.blocks.spread(self.blocks.join(keys)), self.blocks.spread(self.blocks.join(values))
+
+
+# Models that compute attention scores without mx.fast.scaled_dot_product_attention: their masks have another shape.
+_OTHER_SCORES = ("gear", "gemma2", "olmo", "phi3small")
+
+
+def _check_layers(model: Any) -> None:
+    """Raise `ArgumentError` if a layer of a model of mlx-lm is no attention layer with the usual cache."""
+    kinds = {type(cache).__name__ for cache in model.make_cache()} if hasattr(model, "make_cache") else set()
+    name = getattr(model, "model_type", type(model).__name__)
+    if not hasattr(model, "layers") or name in _OTHER_SCORES or kinds - {"KVCache", "RotatingKVCache"}:
+        raise ArgumentError(
+            f"call_packed supports models of mlx-lm with rotary attention in all layers, got a model of type {name!r}. "
+            "Use rows without packing for this model."
+        )

@@ -1,23 +1,24 @@
 """Banded attention equals attention with the mask of the whole row: values and gradients, for all kinds of masks."""
 
 from functools import partial
+from itertools import pairwise
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlx import optimizers
+from mlx import nn, optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.models import CausalLM
+from mlxfp.models import CausalLM, call_packed, lora
 from mlxfp.models.attention import attend, bias_of, earlier, nearby, visible
 from mlxfp.models.banded import Band, Blocks, band_of, blocks_within
 from mlxfp.models.bounds import BoundError
 from mlxfp.models.layers import Dropout, random_key
 from mlxfp.support.errors import ArgumentError
 from mlxfp.testing.laws import assert_documents_stand_alone
-from mlxfp.training.losses import causal_lm
+from mlxfp.training.losses import causal_lm, cross_entropy
 from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step
 from tests.models.samples import PACKED, VOCABULARY, body, gap
@@ -260,3 +261,89 @@ def test_a_window_in_long_rows_equals_the_mask_of_the_row():
     assert gap(short[0], model(*(mx.pad(some, [(0, 0), (200, 0)]) for some in (ids[:, :100], mx.ones((2, 100)))))[:, 200:]) < 1e-4
     for side, here in (("l", slice(90, 290)), ("r", slice(0, 200))):
         assert gap(model(*padded[side])[:, here], model(ids)) < 1e-4
+
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 16, "num_attention_heads": 4, "rms_norm_eps": 1e-5}
+GROUPED = SIZES | {"num_key_value_heads": 2, "vocab_size": VOCABULARY}
+NEIGHBOURS = {
+    "llama": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": GROUPED | {"max_position_embeddings": 512, "rope_theta": 1e4, "head_dim": 4, "tie_word_embeddings": True},
+    "gemma": GROUPED | {"head_dim": 4},
+    "gemma3_text": GROUPED | {"head_dim": 4, "sliding_window": 8, "sliding_window_pattern": 2},
+    "ministral3": GROUPED
+    | {
+        "head_dim": 4,
+        "max_position_embeddings": 512,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {"rope_theta": 1e4, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 512},
+    },
+}
+
+
+def neighbour(name):
+    """Return a small model of mlx-lm with random weights."""
+    module = pytest.importorskip(f"mlx_lm.models.{name}", reason="mlx-lm is not installed: pip install 'mlxfp[mlx-lm]'")
+    mx.random.seed(0)
+    return module.Model(module.ModelArgs.from_dict({"model_type": name, **NEIGHBOURS[name]}))
+
+
+LENGTHS = [30, 17, 29, 30, 5, 28, 30, 30, 1, 9, 30]
+
+
+@pytest.mark.parametrize("longest", [None, 30])
+@pytest.mark.parametrize("name", sorted(NEIGHBOURS))
+def test_packed_rows_of_a_model_of_mlx_lm_equal_single_documents(name, longest):
+    """Logits and gradients of two packed rows equal those of the documents alone, with grouped heads and sliding windows."""
+    model = neighbour(name)
+    rows = [packed(LENGTHS, 260), packed(LENGTHS[::-1], 260)]
+    batch = {key: mx.concatenate([row[key] for row in rows]) for key in rows[0]}
+    batch["input_ids"] = batch.pop("ids")
+    bounds = [(row, *ends) for row, sizes in enumerate((LENGTHS, LENGTHS[::-1])) for ends in pairwise(np.cumsum([0, *sizes]).tolist())]
+    logits = call_packed(model, batch, longest=longest)
+    for row, start, end in bounds:
+        assert gap(logits[row, start:end], model(batch["input_ids"][row : row + 1, start:end])[0]) < 1e-4
+    weights = mx.cos(mx.arange(VOCABULARY))
+
+    def together(model):
+        return (call_packed(model, batch, longest=longest) * weights * (batch["segment_ids"] != 0)[..., None]).sum()
+
+    def alone(model):
+        return sum((model(batch["input_ids"][row : row + 1, start:end]) * weights).sum() for row, start, end in bounds)
+
+    gradients = [tree_flatten(nn.value_and_grad(model, total)(model)[1]) for total in (together, alone)]
+    for (path, expected), (_, computed) in zip(*gradients, strict=True):
+        assert gap(expected, computed) < 1e-3 * max(1, abs(expected).max().item()), path
+
+
+@pytest.mark.parametrize("checkpoint_blocks", [False, True])
+def test_a_model_of_mlx_lm_trains_on_packed_rows_and_checks_each_batch(checkpoint_blocks):
+    """A compiled step with adapters gives the same parameters with and without `longest`, and names a document that is too long."""
+    batch = packed(LENGTHS, 260)
+    batch |= {"input_ids": batch.pop("ids"), "labels": mx.where(batch["segment_ids"] != 0, 1, -100)}
+    states = []
+    for longest in (None, 30, 29):
+        model, optimizer = lora(neighbour("llama"), rank=2), optimizers.SGD(0.1)
+
+        def loss(model, batch, longest=longest):
+            return cross_entropy(call_packed(model, batch, longest=longest), batch["labels"])
+
+        step = train_step(model, loss, optimizer, checkpoint_blocks=checkpoint_blocks)
+        if longest == 29:
+            with pytest.raises(BoundError, match=r"positions holds 29 at row 0, position 29, and longest=29 allows documents of 29 tokens"):
+                step(train_state(model, optimizer), batch)
+        else:
+            states.append(step(train_state(model, optimizer), batch)[0].params)
+    for (path, expected), (_, banded) in zip(*map(tree_flatten, states), strict=True):
+        assert gap(expected, banded) < 1e-5, path
+
+
+def test_models_with_other_layers_are_refused():
+    """A model with recurrent layers, or with its attention scores in code of its own, would see other documents."""
+    models = [neighbour("llama") for _ in range(2)]
+    models[0].model_type = "gemma2"
+    models[1].make_cache = lambda: [object()]
+    for model in models:
+        with pytest.raises(ArgumentError, match=r"rotary attention in all layers, got a model of type .* Use rows without packing"):
+            call_packed(model, {"input_ids": mx.ones((1, 3), mx.int32)})

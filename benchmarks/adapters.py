@@ -16,6 +16,7 @@ import mlxfp as fp
 from benchmarks.measuring import Row, best, installed
 
 _SIZE, _LENGTH, _VOCABULARY = 8, 256, 2048
+_LONGEST = 256  # tokens of the longest conversation
 
 
 def rows(*, small: bool) -> list[Row]:
@@ -47,24 +48,9 @@ def _llama() -> Any:
     return fp.models.lora(model, rank=8)
 
 
-class _Documents:
-    """Substitute for the KV cache of mlx-lm models. The mask separates the documents of packed rows, and no keys are stored."""
-
-    offset = 0
-
-    def __init__(self, segments: mx.array) -> None:
-        self.mask = ((segments[:, :, None] == segments[:, None]) & mx.tri(segments.shape[1], dtype=mx.bool_))[:, None]
-
-    def make_mask(self, *_: Any, **__: Any) -> mx.array:
-        return self.mask
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        return keys, values
-
-
 def _loss(model: Any, batch: dict[str, mx.array]) -> tuple[mx.array, mx.array]:
-    cache = [_Documents(batch["segment_ids"])] * len(model.layers) if "segment_ids" in batch else None
-    return fp.losses.cross_entropy(model(batch["input_ids"], cache=cache), batch["labels"])
+    logits = fp.models.call_packed(model, batch, longest=_LONGEST) if "segment_ids" in batch else model(batch["input_ids"])
+    return fp.losses.cross_entropy(logits, batch["labels"])
 
 
 def _ours(chats: list[list[int]], steps: int, length: int, *, packed: bool) -> None:

@@ -1,6 +1,7 @@
 """Models: `mlx.nn` modules with frozen configs, usable without the rest of mlxfp."""
 
 from mlxfp.models.adapters import LoRALinear, load_adapters, lora, merge_adapters, save_adapters
+from mlxfp.models.banded import call_packed
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.catalogue import MODELS, configure, create, with_dropout
 from mlxfp.models.convolutional.convnet import CONVNET_SIZES, ConvNet, ConvNetConfig
@@ -70,6 +71,7 @@ __all__ = [
     "TokenClassifier",
     "WithNumbers",
     "WordCounts",
+    "call_packed",
     "configure",
     "create",
     "create_table_model",

@@ -1,20 +1,17 @@
 """Attention layers, attention masks and rotary positions. Arrays are [B, heads, L, size] unless stated otherwise."""
 
 from functools import reduce
-from operator import and_
 from typing import Literal
 
 import mlx.core as mx
 from mlx import nn
 
+from mlxfp.models.banded import HIDDEN, Band, band_of
 from mlxfp.models.layers import Dropout
 from mlxfp.support.errors import ArgumentError
 
-Bias = mx.array | Literal["causal"] | None
+Bias = mx.array | Band | Literal["causal"] | None
 Rotation = tuple[mx.array, mx.array]
-
-# Score bias of hidden tokens. -inf would turn rows of only padding into NaN. The smallest float16 number is -65504.
-_HIDDEN = -1e4
 
 
 def visible(mask: mx.array | None, segment_ids: mx.array | None) -> mx.array | None:
@@ -45,7 +42,21 @@ def earlier(queries: int, keys: int) -> mx.array:
 def bias_of(dtype: mx.Dtype, *seen: mx.array | None) -> mx.array | None:
     """Combine masks with a logical AND and return the bias for the scores in `attend`. None means no mask."""
     combined = _all(*seen)
-    return None if combined is None else mx.where(combined, 0.0, _HIDDEN).astype(dtype)
+    return None if combined is None else mx.where(combined, 0.0, HIDDEN).astype(dtype)
+
+
+def bias_within(hidden: mx.array, mask: mx.array | None, segment_ids: mx.array | None, *, reach: int | None, causal: bool = False) -> Bias:
+    """Return the bias that hides padding, other segments, tokens more than `reach` positions away and, if `causal`, later tokens.
+
+    `hidden`, [B, L, D], has the dtype of the scores. `reach=None` means unbounded. The result is a `Band` for long rows with a short reach.
+    """
+    length = hidden.shape[1]
+    band = None if reach is None else band_of(hidden.dtype, length, mask, segment_ids, reach=reach, causal=causal)
+    if band is not None:
+        return band
+    seen = _all(visible(mask, segment_ids), None if reach is None else nearby(length, reach))
+    # Metal has a faster kernel for "causal" than for an equivalent mask.
+    return "causal" if causal and seen is None else bias_of(hidden.dtype, seen, earlier(length, length) if causal else None)
 
 
 def positions_of(mask: mx.array | None, length: int) -> mx.array:
@@ -75,9 +86,13 @@ def rotate(x: mx.array, rotation: Rotation) -> mx.array:
 def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, dropout: Dropout | None = None) -> mx.array:
     """Return scaled dot-product attention. `dropout` applies to the attention weights.
 
-    Keys and values may have fewer heads than queries: groups of query heads then share a key and value head (Ainslie et al., "GQA", 2023).
+    With a `Band` as bias, queries see only the keys within reach. Keys and values may have fewer heads than queries: groups of query heads
+    then share a key and value head (Ainslie et al., "GQA", 2023).
     """
     rows, heads, length, size = queries.shape
+    if isinstance(bias, Band):
+        blocks = bias.blocks
+        return blocks.join(attend(blocks.cut(queries), blocks.spread(keys), blocks.spread(values), bias.bias_of_rows(rows), dropout))
     scale = size**-0.5
     if dropout is None or not dropout.training or dropout.rate == 0:
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=bias)
@@ -148,4 +163,5 @@ def check_length(model: str, length: int, limit: int) -> None:
 
 def _all(*conditions: mx.array | None) -> mx.array | None:
     known = [condition for condition in conditions if condition is not None]
-    return reduce(and_, known) if known else None
+    # Under mx.vmap, `&` of a mapped and an unmapped array is wrong (MLX 0.32.4).
+    return reduce(mx.logical_and, known) if known else None

@@ -26,6 +26,10 @@ _TABLES = {
     ),
     "positions": ("the model has {size:,} positions", "Cut the rows, or create the model with a larger max_position_embeddings."),
     "token types": ("the model has {size:,} token types", "Number the types from 0, or create the model with a larger type_vocab_size."),
+    "documents": (
+        "longest={size} allows documents of {size:,} tokens",
+        "Increase longest to the length of the longest document, or cut the documents before pack: tokenize(..., max_length={size}).",
+    ),
     "rows": ("an embedding of the model has {size:,} rows", "Use the tokenizer of the model, or create a larger embedding."),
     "classes": ("the model has {size:,} outputs", "Number the classes from 0, and create the model with one output per class."),
 }
@@ -87,7 +91,7 @@ class BoundError(DataError):
         ignored = "" if self.bound.ignored is None else f" ({self.bound.ignored} is ignored)"
         return (
             f"{self.name} holds {self.value} at {where}, and {known.format(size=self.bound.size)}: 0 to {self.bound.size - 1:,}{ignored}. "
-            f"{cure}"
+            f"{cure.format(size=self.bound.size)}"
         )
 
     def made_of(self, source: str) -> "BoundError":

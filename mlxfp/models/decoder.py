@@ -7,7 +7,19 @@ from attrs import evolve, field, frozen
 from mlx import nn
 
 from mlxfp.models.activations import silu
-from mlxfp.models.attention import Attention, Bias, Rotation, bias_of, check_length, earlier, positions_of, rotation_of, visible
+from mlxfp.models.attention import (
+    Attention,
+    Bias,
+    Rotation,
+    bias_of,
+    bias_within,
+    check_length,
+    earlier,
+    positions_of,
+    rotation_of,
+    visible,
+)
+from mlxfp.models.banded import check_documents
 from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, classifier_heads, rotary_base
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
 from mlxfp.support.checks import check_not_negative, check_positive, explain_class
@@ -98,21 +110,24 @@ class Decoder(Body):
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.num_hidden_layers) ** -0.5)
 
-    def __call__(self, ids: mx.array, mask: Input = None, *, segment_ids: Input = None, positions: Input = None) -> mx.array:
+    def __call__(
+        self, ids: mx.array, mask: Input = None, *, segment_ids: Input = None, positions: Input = None, longest: int | None = None
+    ) -> mx.array:
         """Encode `ids`, int[B, L], to float[B, L, hidden_size]. `mask`, [B, L], is 1 on real tokens; None means no padding.
 
         `segment_ids`, int[B, L], are the document numbers of packed rows, as `pack` writes them: tokens see only their own document.
-        `positions`, int[B, L], are optional; only differences of positions matter.
+        `positions`, int[B, L], are optional; only differences of positions matter. `longest` is the largest number of tokens of a document:
+        attention to long packed rows then takes less time and memory, with equal results.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids outside the vocabulary. The vectors
-        of padding tokens are undefined.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids outside the vocabulary and for
+        documents with more than `longest` tokens. The vectors of padding tokens are undefined.
         """
         length = ids.shape[1]
         check_length("decoder", length, self.config.max_position_embeddings)
         hidden = self.dropout(self.tokens(ids))
-        seen = visible(mask, segment_ids)
-        # Metal has a faster kernel for "causal" than for an equivalent mask.
-        bias: Bias = "causal" if seen is None else bias_of(hidden.dtype, seen, earlier(length, length))
+        if longest is not None:
+            hidden = check_documents(hidden, segment_ids, positions, longest)
+        bias = bias_within(hidden, mask, segment_ids, reach=longest, causal=True)
         rotation = self._rotation(positions_of(mask, length) if positions is None else positions)
         for block in self.blocks:
             hidden = block(hidden, bias, rotation)

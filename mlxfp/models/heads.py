@@ -2,7 +2,7 @@
 
 A body is a module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need the token
 embedding `tokens` of the body. Heads with a transform need `make_transform`, a factory for a `Transform`. Optional inputs are
-`token_type_ids`, `segment_ids` and `positions`, int[B, L] each. A body raises `TypeError` for unsupported inputs.
+`token_type_ids`, `segment_ids` and `positions`, int[B, L] each, and the number `longest`. A body raises `TypeError` for unsupported inputs.
 """
 
 from collections.abc import Sequence
@@ -159,7 +159,7 @@ class TokenClassifier(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
         """Return the logits, float[B, L, outputs], of `ids`, int[B, L]. Other arguments are passed to the body."""
         logits: mx.array = self.output(self.dropout(self.transform(encode(self.body, ids, mask, **inputs))))
         return logits
@@ -191,7 +191,7 @@ class MaskedLM(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
         """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to the body."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
@@ -221,7 +221,7 @@ class CausalLM(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
         """Return the next-token logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to the body."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
@@ -249,7 +249,7 @@ HEADS: Registry[Any] = Registry(
 )
 
 
-def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input) -> mx.array:
+def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input | int) -> mx.array:
     """Call a body with all inputs except None, so that a body need not support unused inputs."""
     hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
     return hidden

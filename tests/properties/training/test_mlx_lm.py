@@ -60,3 +60,13 @@ def test_masked_tokens_and_a_compiled_step_work(name):
         state, metrics = step(state, batch)
         losses.append(metrics["loss"].item())
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_loss_of_packed_rows_is_the_sum_over_single_rows(name):
+    model = MODELS[name]()
+    (batch,) = fp.pipe(fp.from_examples(ROWS), fp.pack(9), fp.batch(1), fp.collate(fp.collators.causal(pad_id=0, packed=True)))
+    total, weight = fp.losses.causal_lm(model, batch)
+    singles = [fp.losses.causal_lm(model, fp.collators.causal(pad_id=0)([row])) for row in ROWS]
+    assert weight.item() == 6
+    assert total.item() == pytest.approx(sum(single.item() for single, _ in singles), rel=1e-4)

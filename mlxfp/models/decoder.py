@@ -146,8 +146,8 @@ class Decoder(Body):
     def extend(self, ids: mx.array, cache: Cache, mask: mx.array | None = None) -> tuple[mx.array, Cache]:
         """Encode tokens that follow the tokens in a cache. Return float[B, L, hidden_size] and the extended cache.
 
-        `ids` and `mask`, [B, L], are as in a call. The vectors equal the vectors of a call with all tokens at once. Rows may be padded on
-        either side, also between extensions. Raises `ArgumentError` if the capacity of the cache is exceeded.
+        `ids` and `mask`, [B, L], are the arguments of `model(ids, mask)`. Several extensions give the same vectors as a single call with
+        all tokens. Each extension may pad rows on either side. Raises `ArgumentError` if the capacity of the cache is exceeded.
         """
         rows, length = ids.shape
         after = cache.length + length

@@ -186,7 +186,10 @@ def _mismatches(spec: DatasetSpec, folder: Path) -> str:
 
 
 def _sortable(times: NDArray[Any]) -> NDArray[Any]:
-    """Convert numeric texts and dates to numbers, because "10" sorts before "9" as text. Reject other texts without a leading year."""
+    """Convert numeric texts and dates to numbers, because "10" sorts before "9" as text.
+
+    Texts with a leading year stay texts, because they sort by time. Raise an error for all other texts.
+    """
     if times.dtype == object and (order := date_order(pa.array(times, pa.string()))) is not None:
         return date_numbers(pa.array(times, pa.string()), order)[:, 0]
     try:

@@ -74,7 +74,7 @@ class _Record(Hooks):
 
 
 def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
-    """Run the pipeline up to the point just before the item after the cursor. Return the state of the run."""
+    """Run the pipeline up to the cursor, so that the next item is the first item after the cursor. Return the state of the run."""
     written = as_written(dataset)
     record = _Record(dataset.hooks, states=dict(enumerate(first_states(written, cursor))), positions=[cursor.base.position])
 

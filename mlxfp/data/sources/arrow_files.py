@@ -137,7 +137,7 @@ class _ReadArrow(ColumnSource):
 
 @frozen(eq=False)
 class _Mapped:
-    """Memory-mapped Arrow IPC file. Stays mapped as long as any data read from the file."""
+    """Memory-mapped Arrow IPC file. The file stays mapped while any of its data is in use."""
 
     data: pa.Buffer
     reader: Any

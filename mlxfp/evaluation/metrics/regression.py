@@ -73,7 +73,7 @@ class RootOfMean(Measured):
 
 @frozen
 class Explained(Measured):
-    """Total of `r2`: predictions, targets and weights of all examples, float[N] each.
+    """Arrays collected for `r2`: predictions, targets and weights of all examples, float[N] each.
 
     >>> Explained(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.ones(2)).value("r2")
     1.0

@@ -68,7 +68,7 @@ def merge(parts: Iterable[Totals]) -> dict[str, Any]:
 
 
 def compute(totals: Totals) -> dict[str, float]:
-    """Compute each metric. For a pair, the result is the sum divided by the weight.
+    """Compute each metric from its total. The result of a pair, such as (hits, rows), is the first number divided by the second.
 
     Raises `DataError` for a mean with weight 0, and for a metric that is undefined for the examples, for example `roc_auc` of one class.
 

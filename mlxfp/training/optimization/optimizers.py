@@ -92,10 +92,10 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
 
 
 def frozen() -> optimizers.Optimizer:
-    """Return an optimizer that leaves parameters unchanged, for a group of `grouped`.
+    """Return an optimizer for a group of `grouped` whose parameters stay unchanged.
 
-    The parameters have no moments, and their gradients are not computed, except with `clip_norm`, which measures all gradients. To avoid
-    this cost, freeze the module with `model.body.freeze()`; the arrays are then no parameters.
+    The optimizer keeps no moments. Gradients of the group are computed only with `clip_norm`, because the norm covers all gradients. To
+    avoid these gradients as well, freeze the module with `model.body.freeze()`: frozen arrays are no parameters.
 
     >>> params = {"w": mx.ones(2)}
     >>> state = start(frozen(), params)

@@ -143,7 +143,8 @@ def _explained(column: _Column, target: NDArray[np.float64], *, classed: bool) -
     count = np.bincount(column.codes, minlength=column.groups).astype(float)
     sums = np.stack([np.bincount(column.codes, values, column.groups) for values in targets.T], axis=1)
     others, known = sums[column.codes] - targets, count[column.codes] - 1
-    if column.ordered:  # for values in a single row, average the next lower and the next higher value
+    # A value that occurs in only one row gets the mean target of the next lower and the next higher value.
+    if column.ordered:
         neighbours = np.zeros_like(sums)
         neighbours[1:] += sums[:-1] / count[:-1, None]
         neighbours[:-1] += sums[1:] / count[1:, None]

@@ -53,8 +53,8 @@ class Found:
 class Study:
     """A study in a folder, returned by `opened`.
 
-    `given` has the known values of the original configuration. After each trial, `note` is called with the best trial, under the lock of
-    the study.
+    `given` has the values of the tuned options in the original configuration. After each trial, `note(best_trial)` is called while the
+    study is locked.
     """
 
     folder: Path

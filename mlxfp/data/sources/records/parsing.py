@@ -165,8 +165,8 @@ def _part(block: Block, start: int, stop: int) -> Block:
 def without_faults(source: Format, block: Block) -> RecordBatch | Fault:
     """Infer the types of a block. Return the block parsed with these types, or a fault.
 
-    If invalid records become marked rows, the types come from the valid records. After 16 invalid records, the rest of the block is
-    ignored.
+    If invalid records become marked rows, the types come from the valid records. After 16 invalid records, the types come from the valid
+    records before that point.
     """
     first = parsed = _attempt(source, block, None)
     for number in range(_FAULTS if source.marks else 0):

@@ -32,7 +32,8 @@ _LARGE = {
     "reg_lambda": 5.0,
 }
 # Second LightGBM setting for tables with many rows: each tree uses a sample of the rows and most columns. RMSE 44,094
-# on Calhousing, close to the best of 20 settings tried. On the first fold, the mean of both settings has RMSE 43,304, the single settings 43,553 and 43,519.
+# on Calhousing, close to the best of 20 settings tried. On the first fold, the mean of both settings has RMSE 43,304, the single settings
+# have 43,553 and 43,519.
 _SAMPLED = {
     "n_estimators": 1500,
     "learning_rate": 0.03,

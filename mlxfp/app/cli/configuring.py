@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
 def add_config(command: ArgumentParser) -> None:
     """Add the command line arguments for `load`."""
     config: Any = command.add_argument(
-        "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, or a preset (default, with --data: auto)"
+        "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, a preset, or a folder of data (short for --data FOLDER)"
     )
     overrides: Any = command.add_argument(
         "overrides", metavar="key=value", nargs="*", help="values that override CONFIG, as in training.epochs=3"
@@ -105,8 +105,10 @@ def load(
 ) -> Resolved:
     """Read a configuration from a YAML or JSON file or from the preset named `config`. `data` is short for `data.path=`.
 
-    Without `config`, `data` selects the preset auto, and the run is named after the data.
+    Without `config`, `data` selects the preset auto, and the run is named after the data. A folder as `config` is `data`.
     """
+    if config is not None and data is None and config not in PRESETS and Path(config).is_dir():
+        config, data = None, config
     if data is not None and preset is None and (config is None or ("=" in config and not Path(config).exists())):
         data_path = Path(data).resolve()
         name = f"name={json.dumps(data_path.stem if data_path.is_file() else data_path.name, ensure_ascii=False)}"
@@ -151,8 +153,7 @@ def _no_such_config(config: str) -> str:
     if "=" in config and "/" not in config.partition("=")[0]:
         return f"A configuration must come before {config!r}. Put a file or a preset first: mlxfp ... titanic {config}"
     hint = suggest(config, PRESETS)
-    problem = "is a folder, not a file" if Path(config).is_dir() else "is not a file"
-    return f"{config!r} {problem}, and not the name of a preset.{hint} Give a YAML or JSON file, or one of {', '.join(PRESETS)}."
+    return f"{config!r} is not a file, and not the name of a preset.{hint} Give a YAML or JSON file, or one of {', '.join(PRESETS)}."
 
 
 def _show(options: Namespace) -> int:
@@ -191,7 +192,8 @@ def _check(options: Namespace) -> int:
     if mistakes:
         raise ConfigError(f"{f'{len(mistakes)} mistakes' if len(mistakes) > 1 else 'A mistake'} in the configuration:{''.join(mistakes)}")
     name = resolved.config.name
-    source = options.config if Path(options.config).is_file() else f"The preset {options.config}"
+    given = options.config or options.data
+    source = f"The preset {given}" if given in PRESETS else given
     say(f"{source} is a valid configuration of the run {name!r}.")
     return 0
 

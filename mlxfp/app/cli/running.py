@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add `run`, `resume`, `predict`, `export` and `blend`."""
     lines = (
-        "--data data/titanic --minutes 10",
+        "data/titanic --minutes 10",
         "titanic --data data/titanic",
         "run.yaml training.epochs=3 name=short",
         "mine.yaml --code .",
@@ -40,6 +40,7 @@ def add(commands: Commands) -> None:
     predict = add_command(commands, "predict", _predict, example="mlxfp predict runs/titanic --data new.csv --out predictions.csv")
     predict.add_argument("folder", metavar="FOLDER", help="the folder of a run")
     predict.add_argument("--data", metavar="FILE", required=True, help="a file with the columns of the test file")
+    predict.add_argument("--probabilities", action="store_true", help="write the probability of each class instead of the class")
     predict.add_argument("--out", metavar="FILE", help="write the predictions to this CSV file instead of printing")
     export = add_command(commands, "export", _export, example="mlxfp export runs/titanic --out models/titanic")
     export.add_argument("folder", metavar="FOLDER", help="the folder of a run")
@@ -90,7 +91,7 @@ def _predict(options: Namespace) -> int:
     from mlxfp.app.run_folders.files import csv_text, write_text
     from mlxfp.app.runs import predict
 
-    columns = predict(options.folder, options.data, code=options.code)
+    columns = predict(options.folder, options.data, probabilities=options.probabilities, code=options.code)
     text = csv_text(columns)
     if options.out is None:
         say(text.rstrip("\n"))

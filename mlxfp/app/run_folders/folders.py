@@ -1,10 +1,11 @@
 """Layout of the folder of a run, and the stored options as plain data."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from os import PathLike, fspath
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from attrs import frozen
@@ -108,6 +109,20 @@ def check_folder(folder: Path, name: str) -> None:
         raise ConfigError(
             f"The folder {folder} is not empty and is not the folder of a run: {CONFIG} is missing. Choose another name or output."
         )
+
+
+def missing(folder: Path) -> tuple[Path, ...]:
+    """Return a folder and its parents without the existing ones, the innermost first."""
+    return tuple(path for path in (folder, *folder.parents) if not path.exists())
+
+
+def remove(new: Sequence[Path]) -> None:
+    """Remove the folder of a refused run with its content, and its empty parents. `new` is the result of `missing` before the run."""
+    for folder in new[:1]:
+        rmtree(folder)
+    for parent in new[1:]:
+        with suppress(OSError):  # another run uses the parent
+            parent.rmdir()
 
 
 def claim(folder: Path, settings: Settings) -> None:

@@ -21,7 +21,7 @@ from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.app.runs.folding import load_fold, load_predictor
 from mlxfp.app.runs.from_config.planning import file_model_in, models_in
-from mlxfp.app.runs.outcomes import combine, prediction_columns
+from mlxfp.app.runs.outcomes import combine, prediction_columns, target_columns
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Models
 from mlxfp.app.runs.quickstart import budget
@@ -31,11 +31,12 @@ from mlxfp.models import save
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 
 
-def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Code = None) -> dict[str, Any]:
+def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabilities: bool = True, code: Code = None) -> dict[str, Any]:
     """Predict the rows of a file with the ensemble of a finished run. Return columns by name, with the id first if the file has an id.
 
     The file needs the columns of the test file. Predictions are probabilities of class 1 or of every class, values, or, with a tuned
-    threshold, labels. See `run` for `code`.
+    threshold, labels. `probabilities=False` returns a column for each target, with class names instead of probabilities. See `run` for
+    `code`.
 
     Raises `MissingFileError` for a folder without a run and for a missing file, and `DataError` for an unfinished run.
 
@@ -48,7 +49,8 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     settings, folds = finished(run)
     if settings["task"] in ("images", "audio"):
         classes = tuple(read_json(folds[0] / folders.RECIPE)["classes"])
-        return predict_files(file_model_in(run, classes, code), folds[0], file)
+        columns = predict_files(file_model_in(run, classes, code), folds[0], file)
+        return columns if probabilities else {name: columns[name] for name in columns if name not in classes or name == "class"}
     if settings["task"] == "language_model":
         raise ArgumentError(
             "A language model has no classes to predict. Load the model with fp.models.load("
@@ -67,7 +69,7 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     else:
         predictions = _predicted(folds, models_in(run, code), rows, read_json(run / folders.METRICS).get("threshold"))
     ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
-    return {**ids, **prediction_columns(spec, predictions)}
+    return {**ids, **(prediction_columns if probabilities else target_columns)(spec, predictions)}
 
 
 def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], limit: float | None) -> Numbers:

@@ -18,7 +18,7 @@ from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
-from mlxfp.app.kaggle.validation.scoring import Numbers
+from mlxfp.app.kaggle.validation.scoring import Numbers, labels_of
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
 from mlxfp.app.run_folders.folders import FoldFolder
@@ -159,6 +159,14 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
     if predictions.ndim == 1:
         return {"prediction": predictions}
     return dict(zip(spec.outputs, predictions.T, strict=True))
+
+
+def target_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Any]:
+    """Return predictions as columns named by target: class names, 0 or 1 for each of several labels, or values."""
+    if spec.task.one_class:
+        return {spec.target[0]: np.array(spec.classes)[labels_of(predictions).astype(np.int64)]}
+    values = predictions.reshape(len(predictions), -1).T
+    return dict(zip(spec.target, (values > 0.5).astype(np.int64) if spec.task.has_classes else values, strict=True))
 
 
 def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, total: Score | None, limit: float | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from mlxfp.app.runs.tracking import score_metrics, track
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_types
+from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress
 
 
@@ -102,9 +103,14 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
 def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     folder = begun.folder
     folders.check_folder(folder, begun.settings["name"])
+    new = folders.missing(folder)
     with folders.locked(folder):
         folders.claim(folder, begun.settings)
-        plan = begun.plan()
+        try:
+            plan = begun.plan()
+        except MlxfpError:
+            folders.remove(new)
+            raise
         if isinstance(plan, FilePlan):
             yield from _reported(run_files(plan, ranks), plan, None, begun.code)
             return

@@ -63,6 +63,8 @@ def test_a_file_goes_before_a_preset_of_its_name_and_a_folder_does_not(tmp_path,
     monkeypatch.chdir(tmp_path)
     Path("titanic").mkdir()
     assert load("titanic").config.name == "titanic"
+    Path("cats").mkdir()
+    assert load("cats", ["training.epochs=3"]) == load(None, ["training.epochs=3"], data="cats")  # a folder of data
     Path("quick_test").write_text("name: mine\n")
     assert load("quick_test").config.name == "mine"
     assert load("quick_test", preset="titanic").config.data.spec == "titanic"
@@ -82,7 +84,6 @@ def test_the_short_form_of_the_path_goes_before_the_long_one():
             r"'titnic' is not a file, and not the name of a preset\. Did you mean 'titanic'\? Give a YAML",
         ),
         ({"config": "no/such.yaml"}, MissingFileError, r"'no/such\.yaml' is not a file, .* or one of audio, auto, competition"),
-        ({"config": "."}, MissingFileError, r"'\.' is a folder, not a file"),
         ({"config": "a.b=3"}, MissingFileError, r"A configuration must come before 'a\.b=3'\. Put a file or a preset first"),
         (
             {"config": "titanic", "preset": "training"},

@@ -53,12 +53,12 @@ def test_resume_needs_the_folder_only(run, capsys, monkeypatch, tmp_path):
 
 def test_predict_writes_a_table(run, capsys, tmp_path):
     data = run / "data" / "test.csv"
-    assert main(["predict", str(run), "--data", str(data), "--out", str(tmp_path / "made.csv")]) == 0
+    assert main(["predict", str(run), "--data", str(data), "--probabilities", "--out", str(tmp_path / "made.csv")]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/made.csv: 200 rows.\n"
     with (tmp_path / "made.csv").open() as file, (run / "test_predictions.csv").open() as own:
         assert list(csv.DictReader(file)) == list(csv.DictReader(own))
     assert main(["predict", str(run), "--data", str(data)]) == 0
-    assert capsys.readouterr().out == (tmp_path / "made.csv").read_text()
+    assert capsys.readouterr().out == (run / "submission.csv").read_text()  # the metric is accuracy, so the submission has classes
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,7 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(arguments, message, capsys, mo
     assert error.startswith("mlxfp: ")
     assert message in error
     assert "Traceback" not in out + error
+    assert not list(tmp_path.iterdir())  # a refused run leaves no folder
 
 
 def test_another_configuration_is_refused(run, capsys):

@@ -171,7 +171,7 @@ class CheckpointSaved(Event):
 
 @frozen
 class MemoryRead(Event):
-    """MLX memory in bytes, read by `log_memory`: memory in use, peak so far, and cache kept for reuse.
+    """MLX memory in bytes, read by `log_memory`: memory in use, peak since the previous reading, and cache kept for reuse.
 
     >>> MemoryRead(TrainState({}, {}, {}, 7, 0), None, 0, active=1000, peak=3000, cache=500).peak
     3000

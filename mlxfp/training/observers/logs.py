@@ -59,6 +59,8 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
 def log_memory(*, limit: int | None = None) -> Observer:
     """Add a `MemoryRead` event whenever `fit` reads the metrics: bytes in use, peak bytes, and bytes cached for reuse.
 
+    The peak is the peak since the previous reading. With `fit(..., log_every=1)`, the peak is the peak of one step.
+
     If used and cached bytes together exceed `limit`, the cache is cleared (`mx.clear_cache`). The event has the numbers before clearing.
     Without `limit`, only MLX's own limit applies (`mx.get_memory_limit`).
 
@@ -107,7 +109,9 @@ def _log_memory(events: Iterable[Event], *, limit: int | None) -> Iterator[Event
             active, cache = mx.get_active_memory(), mx.get_cache_memory()
             if limit is not None and active + cache > limit:
                 mx.clear_cache()
-            yield event.derive(MemoryRead, active, mx.get_peak_memory(), cache)
+            peak = mx.get_peak_memory()
+            mx.reset_peak_memory()
+            yield event.derive(MemoryRead, active, peak, cache)
 
 
 def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Iterator[Event]:

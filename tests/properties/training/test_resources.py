@@ -15,6 +15,18 @@ def test_memory_is_read_whenever_the_metrics_are():
     assert events[3].peak >= events[3].active >= 0
 
 
+def test_the_peak_is_that_of_the_steps_since_the_previous_reading():
+    """Memory used between two readings counts in the second reading and in no other."""
+    peaks = []
+    for event in log_memory()(run(epochs=3)):
+        if isinstance(event, MemoryRead):
+            peaks.append(event.peak)
+            if len(peaks) == 1:
+                mx.eval(mx.ones(25_000_000).sum() + mx.ones(25_000_001)[:3])
+    assert len(peaks) == 3
+    assert peaks[1] >= 100_000_000 > max(peaks[0], peaks[2])
+
+
 @pytest.mark.parametrize(("limit", "cleared"), [(None, 0), (100, 0), (99, 2)])
 def test_what_is_kept_for_reuse_is_given_back_above_the_limit(monkeypatch, limit, cleared):
     calls = []  # MLX keeps nothing on a CPU, so there the figures are made up

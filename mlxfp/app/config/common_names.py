@@ -42,7 +42,7 @@ _NAMES = {
     "training.checkpoint_blocks": ARGUMENTS["checkpoint_blocks"],
     "training.ema": ARGUMENTS["ema"],
     "observers.every": f"log_every {ARGUMENTS['log_every']}",
-    "observers.evaluate_every": "evalsteps evalevery evalinterval evaluationsteps valcheckinterval evalfreq evalstrategy evaluationstrategy",
+    "observers.evaluate_every": "evalsteps evalevery evalinterval evaluationsteps valcheckinterval evalfreq evalstrategy",
     "observers.patience": ARGUMENTS["patience"],
     "observers.checkpoint_every": "savesteps saveevery saveinterval savefreq checkpointinterval checkpointsteps",
     "observers.keep": ARGUMENTS["keep"],

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from mlxfp.support.foreign_names import ARGUMENTS, plain
 
 _SPEC = "a spec names the columns: write a spec with mlxfp data infer PATH --target COLUMN --out spec.yaml, and set data.spec=spec.yaml"
+_COMPETITION = "a run reads the competition from the files in data.path, and mlxfp submit RUN --competition NAME sends the submission"
+_MEMORY = "there is no memory option: a run keeps its rows in memory, and data.limit=N reads fewer rows"
 _DEVICE = "there is no device option: MLX uses the device of this machine, see mlxfp doctor"
 
 # Names in other libraries by option or explanation. Case, underscores and dashes are ignored.
@@ -13,7 +15,7 @@ _NAMES = {
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",
     "data.path": "datadir datapath dataset datasets datafolder trainfile traindata trainpath inputdir root",
     "data.limit": "nrows maxrows numrows maxsamples maxtrainsamples samples subset",
-    "data.prefetch": "numworkers workers prefetchfactor dataloadernumworkers njobs",
+    "data.prefetch": "numworkers workers prefetchfactor dataloadernumworkers njobs numproducers",
     "media.side": "imagesize imgsize resolution inputsize",
     "media.rate": "samplerate samplingrate sr",
     "media.mels": "nmels nummels",
@@ -40,7 +42,7 @@ _NAMES = {
     "training.checkpoint_blocks": ARGUMENTS["checkpoint_blocks"],
     "training.ema": ARGUMENTS["ema"],
     "observers.every": f"log_every {ARGUMENTS['log_every']}",
-    "observers.evaluate_every": "evalsteps evalevery evalinterval evaluationsteps valcheckinterval evalfreq",
+    "observers.evaluate_every": "evalsteps evalevery evalinterval evaluationsteps valcheckinterval evalfreq evalstrategy",
     "observers.patience": ARGUMENTS["patience"],
     "observers.checkpoint_every": "savesteps saveevery saveinterval savefreq checkpointinterval checkpointsteps",
     "observers.keep": ARGUMENTS["keep"],
@@ -55,6 +57,8 @@ _NAMES = {
     "competition.views": "tta ttaviews nviews",
     "competition.submission": "submissionfile submissionpath submissionname",
     _SPEC: "target targetcolumn targetcol label labels labelcolumn labelcol idcolumn idcol groupcolumn timecolumn classes columns features",
+    _COMPETITION: "kaggle kagglecompetition competitionname",
+    _MEMORY: "cachesize cache memorylimit memorylimitgb maxmemory buffersize",
     _DEVICE: "device gpu gpus cuda accelerator devices numgpus ngpu nocuda",
 }
 COMMON_NAMES: Mapping[str, str] = {name: meaning for meaning, names in _NAMES.items() for name in map(plain, names.split())}

@@ -165,3 +165,18 @@ def test_a_check_finds_names_and_paths_of_nothing(tmp_path, capsys):
     ):
         assert main(["config", "check", "titanic", *overrides]) == 1
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.cache_size=3", "there is no memory option: a run keeps its rows in memory"),
+        ("data.num_producers=2", "did you mean 'data.prefetch'"),
+        ("observers.eval_strategy=epoch", "did you mean 'observers.evaluate_every'"),
+        ("kaggle.name=ship", "mlxfp submit RUN --competition NAME"),
+    ],
+)
+def test_option_names_of_other_libraries_get_a_hint(override, message):
+    """A user of another library reads the option with the same meaning, or the reason for a missing option."""
+    with pytest.raises(ConfigError, match=message):
+        load("titanic", [override])

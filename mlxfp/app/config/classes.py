@@ -138,6 +138,7 @@ class ModelConfig:
     numeric: bool = option(
         default=False, about="Feed numerical columns directly into the model's head, scaled with statistics of the training rows."
     )
+    texts: bool = option(default=True, about="Estimators read text columns. With false, text columns without dates are left out.")
 
 
 @_explain_unknown

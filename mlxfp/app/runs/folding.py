@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 from mlx import nn
 
 from mlxfp import Dataset, Splits, length, observers
@@ -89,7 +90,7 @@ Made = tuple[Predict, int, dict[str, Any]]  # prediction function, number of tra
 
 def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimator]) -> Generator[RunEvent, None, Made]:
     """Fit an estimator to a fold. Estimators have no checkpoints: an interrupted fit restarts."""
-    estimator = make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold))
+    estimator = evolve(make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold)), seconds=plan.seconds)
     stops = plan.training.patient and estimator.library.stops
     if plan.training.patient and not stops:
         yield Noted(plan.folder, f"{plan.models.name} has no early stopping, so observers.patience is ignored.")

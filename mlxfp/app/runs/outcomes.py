@@ -26,7 +26,7 @@ from mlxfp.app.runs.events import Ended, Noted, RunEvent
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.pseudo_labels import teacher_files
 from mlxfp.app.runs.submission import make_submission, submission_files
-from mlxfp.app.tasks.warnings import duplicated
+from mlxfp.app.tasks.warnings import FEWEST_DUPLICATES, duplicated
 from mlxfp.inspect import fingerprint
 from mlxfp.observers import plot_run
 from mlxfp.support.blas import blas_threads
@@ -181,9 +181,9 @@ def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, total: Score | Non
 
 
 def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
-    """Return the score without the rows that have a duplicate in another fold, if there are duplicates."""
+    """Return the score without the rows that have a duplicate in another fold, unless there are few duplicates."""
     alike = duplicated(plan.data, plan.folds)
-    if not alike.any():
+    if alike.mean() < FEWEST_DUPLICATES or not alike.any():
         return {}
     rows = [(assigned >= 0) & ~alike for assigned in scored.folds.assignments]
     if not all(kept.any() for kept in rows):

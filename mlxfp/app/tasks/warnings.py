@@ -17,6 +17,7 @@ from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.parts import one_chunk
 
+FEWEST_DUPLICATES = 0.01  # minimum share of duplicates that changes a score noticeably
 _FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 
 
@@ -42,7 +43,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
     yield from column_warnings(data.spec, data.rows)
     if inferred:  # text columns of a user's spec are intended
         yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]))
-    if count := int(duplicated(data, folds).sum()):
+    if (count := int(duplicated(data, folds).sum())) >= max(1, FEWEST_DUPLICATES * folds.size):
         yield (
             f"{count:,} rows are equal to a row in another fold, in all input columns. If these are duplicates, the score is too "
             "optimistic. A group column in the spec keeps equal rows together."

@@ -79,14 +79,46 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     assert names(rows=50_000) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp"]
     assert names(rows=50_000, gpu=True) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp", "tabm"]
     assert names(rows=10**6) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled"]
-    assert names(texts=2) == ["lightgbm", "words", "deep", "shallow", "plain_words", "kernel", "forest", "realmlp", "tabm"]
+    assert names(texts=2) == ["codes", "lightgbm", "words", "deep", "shallow", "plain_words", "kernel", "forest", "realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm", "deep", "shallow", "plain_words"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
         *("trees", "linear", "kernel", "forest", "realmlp", "tabm")
     ]
-    assert names(packages=frozenset({*TABLE.packages, "catboost"}))[6] == "catboost"
+    assert names(packages=frozenset({*TABLE.packages, "catboost"}))[1] == "catboost"
+    assert names(packages=frozenset({*TABLE.packages, "xgboost"}))[6] == "xgboost"
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
     assert names(texts=1, packages=frozenset()) == names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
+
+
+def test_rounds_shrink_with_classes_and_rows():
+    """A round of eight classes has eight trees, and must not take eight times the time."""
+
+    def rounds(**changes):
+        return {
+            member.name: member.values["model"].get("arguments", {}).get("n_estimators") for member in members(evolve(TABLE, **changes))
+        }
+
+    assert rounds(rows=20_000)["large"] == 1200
+    assert rounds(rows=20_000, classes=8)["large"] == 300
+    assert rounds(rows=400_000)["large"] == 600
+
+
+def test_trees_with_and_without_texts_are_tried():
+    """Components of a text that does not tell the target distract trees."""
+    packages = frozenset({*TABLE.packages, "catboost"})
+    models = {member.name: member.values["model"] for member in members(evolve(TABLE, texts=1, packages=packages))}
+    assert [models[name].get("texts", True) for name in ("codes", "lightgbm", "catboost")] == [False, True, False]
+
+
+def test_trees_of_the_first_member_stop_in_time_and_are_submitted(binary, tmp_path, monkeypatch):
+    """The first member always finishes, with the trees of the available time."""
+    many = Member("trees", {"model": {"name": "lightgbm", "arguments": {"n_estimators": 100_000, "min_child_samples": 2}}})
+    monkeypatch.setattr(running, "members", lambda facts: (many, LINEAR))
+    *_, end = fp.runs.run(auto(binary, "observers.minutes=0.001"))
+    assert end.submission.is_file()
+    trees = [path.read_text().count("Tree=") for path in (tmp_path / "out").glob("members/trees/fold-*/model-1.txt")]
+    assert len(trees) == 2
+    assert all(0 < count < 100_000 for count in trees)
 
 
 def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_rows_there_are():
@@ -104,7 +136,16 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"rows": 50_000}, {"texts": 1}, {"classes": 0}, {"packages": frozenset({"sklearn"})}, {"packages": frozenset()}]
+    "changes",
+    [
+        {},
+        {"rows": 50_000},
+        {"texts": 1},
+        {"texts": 1, "classes": 8, "packages": frozenset({*TABLE.packages, "catboost"})},
+        {"classes": 0},
+        {"packages": frozenset({"sklearn"})},
+        {"packages": frozenset()},
+    ],
 )
 def test_the_options_of_each_member_are_valid(changes, binary):
     run = fp.runs.plan(auto(binary, "training.seed=3", "validation.repeats=2"))
@@ -181,7 +222,7 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     ticks = count(0, 100.0)
     monkeypatch.setattr(running, "monotonic", lambda: next(ticks))  # every event takes a hundred seconds
     assert (
-        main(["run", "--data", str(binary), "validation.folds=2", f"output={tmp_path}/runs", "observers.plots=false", "--minutes", "9.8"])
+        main(["run", "--data", str(binary), "validation.folds=2", f"output={tmp_path}/runs", "observers.plots=false", "--minutes", "11.53"])
         == 0
     )
     said = capsys.readouterr().out
@@ -269,6 +310,20 @@ def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kep
     assert out == ([] if kept else ["network"])
 
 
+def test_a_network_that_cannot_finish_is_left_out_after_its_first_steps(binary, monkeypatch):
+    """The time of a fold follows from its first steps, so that no fold is trained in vain."""
+    small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 20, "size": 8}, "observers": {"every": 1}}
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})))
+    clock, steps, out = 0.0, 0, []
+    monkeypatch.setattr(running, "monotonic", lambda: clock)
+    for event in fp.runs.run(auto(binary, "observers.minutes=1")):
+        stepped = isinstance(event, fp.runs.Trained) and isinstance(event.event, fp.events.Stepped)
+        clock, steps = clock + stepped, steps + stepped
+        out += [event.member] if isinstance(event, fp.runs.LeftOut) else []
+    assert out == ["network"]
+    assert steps < 20  # of 100 steps; the remaining minute would end after 25 steps
+
+
 def test_what_is_imported_once_for_all_members_is_of_no_members_time(binary, monkeypatch):
     clock = 0.0
 
@@ -320,13 +375,8 @@ def test_a_run_on_texts_that_is_killed_ends_with_the_same_bytes(tmp_path):
     rmtree(tmp_path / "out")
     assert main(command) == 0
     assert results(tmp_path / "out") == killed
-    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["members"].keys() == {
-        "words",
-        "lightgbm",
-        "deep",
-        "shallow",
-        "plain_words",
-    }
+    tried = json.loads((tmp_path / "out" / "metrics.json").read_text())["members"]
+    assert set(tried) - {"catboost", "xgboost"} == {"words", "lightgbm", "deep", "shallow", "plain_words"}
 
 
 def oof_of(folds, targets, predictions):
@@ -366,6 +416,19 @@ def test_the_best_member_is_submitted_where_the_blend_is_worse():
     assert chosen.single == "steady"
     assert chosen.choice.weights == (1.0, 0.0)
     assert chosen.blend.overall < chosen.score.overall == chosen.parts["steady"] == 1.0
+
+
+def test_the_blend_is_submitted_where_the_difference_is_noise():
+    """A member that is better than the blend by a few rows of many is better by chance."""
+    random, folds, noisy = np.random.default_rng(1), fp.kaggle.folds.custom([0, 1, 2, 3] * 100), 0
+    for _ in range(12):
+        targets = (random.random(400) < 0.5).astype(float)
+        similar = {name: np.clip(0.4 + 0.2 * targets + random.normal(0, 0.2, 400), 0.01, 0.99) for name in "abc"}
+        oofs = {name: oof_of(folds, targets, predictions) for name, predictions in similar.items()}
+        chosen = choose(SPEC, METRICS["accuracy"], oofs, tune=False)
+        noisy += chosen.blend.overall < max(chosen.parts.values())
+        assert chosen.single is None
+    assert noisy > 0  # otherwise the example shows nothing
 
 
 def test_a_folder_alone_is_enough_and_nothing_at_all_is_not(binary, capsys):

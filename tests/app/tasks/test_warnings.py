@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.app.tasks.warnings import run_warnings
+from mlxfp.app.tasks.warnings import duplicated, run_warnings
 from tests.app.runs.competitions import competition, configured
 
 SPEC = """
@@ -107,6 +107,14 @@ def test_what_duplicates_change_is_said_at_the_end(tmp_path):
     )
     alone = configured(competition(tmp_path / "other", train[:40], spec=SPEC), "model.name=tfidf", "name=alone")
     assert not any("equal to a row" in event.message for event in fp.runs.run(alone) if isinstance(event, fp.runs.Noted))
+
+
+def test_a_few_duplicates_of_many_rows_are_no_warning(tmp_path):
+    """Two of three hundred rows do not change a score."""
+    train = [{"id": at, "x": f"text {at % 299}", "y": at % 2} for at in range(300)]
+    plan = fp.runs.plan(configured(competition(tmp_path / "data", train, spec=SPEC), "model.name=tfidf", "validation.folds=5"))
+    assert 0 < duplicated(plan.data, plan.folds).sum() <= 2
+    assert not any("equal to a row" in message for message in run_warnings(plan.data, plan.folds, inferred=False))
 
 
 def test_columns_to_look_at_are_named_before_anything_is_trained(tmp_path):

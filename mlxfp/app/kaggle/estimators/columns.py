@@ -110,11 +110,13 @@ class Columns:
         return np.concatenate([numbers, *texts], axis=1)
 
 
-def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: int = 0, parts: bool = True) -> tuple[Columns, Any]:
+def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
+    spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: int = 0, parts: bool = True, reads_texts: bool = True
+) -> tuple[Columns, Any]:
     """Fit the conversion of the columns of a spec. Return the conversion and the converted training rows.
 
-    `parts` is an argument of `fit_word_counts`. Raises `SchemaError` for missing columns, and `DataError` if no row or no value
-    exists.
+    `parts` is an argument of `fit_word_counts`. `reads_texts=False` leaves out text columns without dates. Raises `SchemaError` for
+    missing columns, and `DataError` if no row or no value exists.
     """
     names = [column.name for column in spec.columns]
     check_columns(names, schema(rows).names, "estimator")
@@ -129,7 +131,7 @@ def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: 
     named, texts = ([name for name in kinds[kind] if name not in dict(dates)] for kind in ("categorical", "text"))
     columns = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
     count = partial(fit_word_counts, components=0 if layout == "sparse" else _COMPONENTS, seed=seed, parts=parts)
-    fitted = [(name, result) for name in texts for result in count(_texts(batch, name))]
+    fitted = [(name, result) for name in (texts if reads_texts else ()) for result in count(_texts(batch, name))]
     table = columns.table(batch)
     scaler = None if layout == "codes" or not table.shape[1] else _scaler(columns).fit(table)
     counts = tuple((name, counts) for name, (counts, _) in fitted)

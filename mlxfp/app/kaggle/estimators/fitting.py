@@ -1,10 +1,11 @@
 """Estimators of other libraries as members of an ensemble, fitted to the columns of a table."""
 
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.columns import Columns, Layout, fit_columns
@@ -82,6 +83,8 @@ class Estimator:
     patience: int = 50
     seed: int = 0
     parts_of_words: bool = True  # count character n-grams, too: several times slower
+    reads_texts: bool = True
+    seconds: float | None = None  # boosted trees stop a fit after this time, and keep the finished trees
 
     @property
     def library(self) -> Library:
@@ -103,24 +106,28 @@ class Estimator:
 
     @property
     def has_texts(self) -> bool:
-        """True if the spec has a text column."""
-        return any(column.type == "text" for column in self.spec.columns)
+        """True if the estimator reads a text column."""
+        return self.reads_texts and any(column.type == "text" for column in self.spec.columns)
 
     def __call__(self, parts: Splits) -> "FittedEstimator":
         if parts.valid is not None and not self.library.stops:
             raise ArgumentError(
                 f"{type(self.model).__name__} does not support early stopping. Remove stopping, or observers.patience in a run."
             )
+        began = monotonic()
         with limited_threads():
-            columns, numbers = fit_columns(self.spec, parts.train, self.layout, seed=self.seed, parts=self.parts_of_words)
+            columns, numbers = fit_columns(
+                self.spec, parts.train, self.layout, seed=self.seed, parts=self.parts_of_words, reads_texts=self.reads_texts
+            )
             weights = None if self.weight is None else finite_numbers("The weights", column_values(parts.train, self.weight))
             valid_numbers = None if parts.valid is None else columns(parts.valid)
         fitted = []
         with limited_threads(numbers.size):
-            for name in self.spec.target:
+            for index, name in enumerate(self.spec.target):
+                remaining = None if self.seconds is None else (self.seconds - (monotonic() - began)) / (len(self.spec.target) - index)
                 targets = self._targets(parts.train, name)
                 valid = None if parts.valid is None else (valid_numbers, self._targets(parts.valid, name))
-                fitted.append(self._fit(columns, numbers, targets, weights, valid))
+                fitted.append(self._fit(columns, Examples(numbers, targets, weights, valid, seconds=remaining)))
         return FittedEstimator(self.spec, columns, tuple(fitted))
 
     def _targets(self, rows: Dataset[Any], name: str) -> Numbers:
@@ -133,8 +140,9 @@ class Estimator:
             )
         return np.asarray(np.log1p(values))
 
-    def _fit(self, columns: Columns, numbers: Any, targets: Numbers, weights: Any, valid: Any) -> "FittedTarget":
+    def _fit(self, columns: Columns, examples: Examples) -> "FittedTarget":
         base = optional("sklearn.base", extra="kaggle", needed_by="estimator")
+        targets, valid = examples.targets, examples.valid
         library, model, learned = self.library, base.clone(self.model), targets
         classes: tuple[int, ...] = ()
         if self.spec.task.has_classes:
@@ -147,12 +155,13 @@ class Estimator:
             if len(classes) == 1:
                 dummy = optional("sklearn.dummy", extra="kaggle", needed_by="estimator")
                 library, model = LIBRARIES["sklearn"], dummy.DummyClassifier()
-        settings, given = library.settings(threads(numbers.size), self.seed), model.get_params()
+        settings, given = library.settings(threads(examples.numbers.size), self.seed), model.get_params()
         if library.package == "sklearn":  # the steps of a pipeline have seeds, too
             settings = {name: settings[last] for name in given if (last := name.rpartition("__")[2]) in settings}
         model.set_params(**{name: value for name, value in settings.items() if given.get(name) is None})
         coded = columns.coded if columns.layout == "codes" else ()
-        return FittedTarget(library.package, classes, library.fit(model, Examples(numbers, learned, weights, valid, coded, self.patience)))
+        prepared = evolve(examples, targets=learned, valid=valid, coded=coded, patience=self.patience)
+        return FittedTarget(library.package, classes, library.fit(model, prepared))
 
 
 @frozen(eq=False)

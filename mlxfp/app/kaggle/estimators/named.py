@@ -26,6 +26,28 @@ _KERNEL, _GAMMA = {"C": 5.0}, 0.25
 _SAMPLED = {"subsample": 0.8, "subsample_freq": 1, "reg_lambda": 1.0}
 
 
+_ROUNDS = ("n_estimators", "iterations", "max_iter")  # names of the number of rounds
+_MANY_ROWS = 100_000  # above, fewer rounds with a higher rate
+_FEWEST_ROUNDS, _HIGHEST_RATE = 100, 0.15
+
+
+def scaled_rounds(settings: Arguments, *, rows: int, classes: int) -> dict[str, Any]:
+    """Return settings of boosted trees with fewer rounds and a higher learning rate for many classes or rows.
+
+    A round has a tree for each of three or more classes, and the time of a tree grows with the rows.
+
+    >>> scaled_rounds({"n_estimators": 1000, "learning_rate": 0.03}, rows=9000, classes=8)
+    {'n_estimators': 250, 'learning_rate': 0.12}
+    >>> scaled_rounds({"n_estimators": 1000, "learning_rate": 0.03}, rows=9000, classes=2)
+    {'n_estimators': 1000, 'learning_rate': 0.03}
+    """
+    factor = max(1.0, classes / 2) * max(1.0, rows / _MANY_ROWS) ** 0.5
+    name = next(name for name in _ROUNDS if name in settings)
+    rounds = min(settings[name], max(_FEWEST_ROUNDS, round(settings[name] / factor)))
+    rate = round(max(settings["learning_rate"], min(_HIGHEST_RATE, settings["learning_rate"] * settings[name] / rounds)), 4)
+    return {**settings, name: rounds, "learning_rate": rate}
+
+
 @frozen
 class Task:
     """Spec and number of training rows for an estimator."""
@@ -56,7 +78,8 @@ def _lightgbm(task: Task, arguments: Arguments) -> Any:
             )
     loss = {"objective": "regression_l1"} if task.absolute else {}
     share = {"colsample_bytree": max(0.2, min(0.6, 12 / len(task.spec.columns)))}
-    suited = _MANY if task.rows >= _FEW else _FEW_CLASSED if task.classed else _FEW_VALUES | share
+    settings = _MANY if task.rows >= _FEW else _FEW_CLASSED if task.classed else _FEW_VALUES | share
+    suited = scaled_rounds(settings, rows=task.rows, classes=len(task.spec.classes))
     return (lightgbm.LGBMClassifier if task.classed else lightgbm.LGBMRegressor)(**(suited | _SAMPLED | loss | {**arguments}))
 
 
@@ -69,7 +92,8 @@ def _catboost(task: Task, arguments: Arguments) -> Any:
 def _xgboost(task: Task, arguments: Arguments) -> Any:
     xgboost = other_package("xgboost")
     loss = {"objective": "reg:absoluteerror"} if task.absolute else {}
-    suited = {"n_estimators": 500, "learning_rate": 0.05, "max_depth": 5, "subsample": 0.8, "colsample_bytree": 0.5}
+    settings = {"n_estimators": 500, "learning_rate": 0.05, "max_depth": 5, "subsample": 0.8, "colsample_bytree": 0.5}
+    suited = scaled_rounds(settings, rows=task.rows, classes=len(task.spec.classes))
     return (xgboost.XGBClassifier if task.classed else xgboost.XGBRegressor)(**(suited | loss | {**arguments}))
 
 

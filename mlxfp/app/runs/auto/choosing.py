@@ -1,6 +1,7 @@
 """Weights, threshold and calibration of a blend of members, with a cross-validated score."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -12,8 +13,10 @@ from mlxfp.app.kaggle.ensembling.stacking import Combine, Learn, second_stage
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, score
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
+from mlxfp.support.errors import DataError
 
 _ROUNDS = 25  # rounds of the greedy selection: the weights are multiples of about 1/25
+_RESAMPLES, _RESAMPLED = 100, 5000  # number of resamples for a standard error, and maximum number of rows of a resample
 After = Threshold | ClassWeights | Calibrated
 
 _AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a tuned threshold: on new rows, the likeliest class scores better
@@ -63,7 +66,9 @@ class Chosen:
 
 
 def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
-    """Choose the blend, or the best member if the blend is worse, from out-of-fold predictions on the same folds.
+    """Choose the blend from out-of-fold predictions on the same folds.
+
+    The best member is chosen instead if its score is better by more than the standard error of the difference.
 
     For each fold, the weights (by `greedy`) and the threshold or calibration are learned on the other folds, so the score is of unseen
     rows. `tune=True` tunes a threshold also for metrics that do not gain from a threshold.
@@ -82,7 +87,7 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
         others = every[:index] + every[index + 1 :]
         without = _stage(learn, after, others, metric).score.overall if blended.choice.weights[index] > 0 else blended.score.overall
         adds[name] = (blended.score.overall - without) * (1 if metric.greater_is_better else -1)
-    if metric.better(parts[best], blended.score.overall):
+    if _clearly_better(metric, alone[best], blended):
         return _chosen(alone[best], best, blended.score, parts, adds)
     return _chosen(blended, None, blended.score, parts, adds)
 
@@ -94,6 +99,22 @@ def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Ch
     parts = {name: _stage(_one(index, len(every)), after, every, metric).score.overall for index, name in enumerate(oofs)}
     whole = _stage(fixed(weighted([1 / len(every)] * len(every))), after, every, metric)
     return _chosen(whole, None, whole.score, parts, {})
+
+
+def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
+    """Return True if the first stage is better by more than the standard error of the difference, from resampled validation rows."""
+    better_by = (first.score.overall - second.score.overall) * (1 if metric.greater_is_better else -1)
+    if better_by <= 0:
+        return False
+    rows, random = np.flatnonzero(first.oof.folds.assignments[0] >= 0), np.random.default_rng(0)
+    differences, size = list[float](), min(len(rows), _RESAMPLED)
+    for _ in range(_RESAMPLES):
+        chosen = random.choice(rows, size)
+        with suppress(DataError):  # a metric is undefined on rows of a single class
+            values = [metric(stage.scored.targets[chosen], stage.scored.predictions[0][chosen]) for stage in (first, second)]
+            differences.append(values[0] - values[1])
+    error = float(np.std(differences)) * (size / len(rows)) ** 0.5 if differences else 0.0
+    return better_by > error
 
 
 @frozen

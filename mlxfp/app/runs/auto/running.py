@@ -15,9 +15,13 @@ from mlxfp.app.runs.auto.records import Entry, Record, begin_record, read_record
 from mlxfp.app.runs.auto.results import RunMember, finish, planned, told_before
 from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
 from mlxfp.app.runs.plans import Plan
-from mlxfp.events import Stepped
+from mlxfp.events import RunStarted, Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
 
+_MEMBERS = 0.85  # share of the time limit for the members; the rest is for the choice and the report
+_FIRST_FITS = 0.4  # share of this time for all fits of the first working member
+_FITS = 0.8  # share of the remaining time for all fits of another member; the rest is for its predictions
+_LEAST = 0.05  # minimum share of the steps of a network for an estimate of the time
 _SLOW = "skops.io"  # imports scikit-learn, which takes seconds and must not count as training time of the first member
 
 
@@ -45,13 +49,16 @@ def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
 
 
 def _run_entry(plan: Plan, record: Record, index: int, run_member: RunMember) -> Iterator[RunEvent]:
-    """Run a member unless excluded. The first working member has no time limit."""
+    """Run a member unless excluded. The first working member always finishes: only its boosted trees stop in time."""
     entry, minutes = record.entries[index], plan.minutes
     member_plan = planned(plan, entry.member)
     if entry.kept is not False:
         first = not any(earlier.kept for earlier in record.entries[:index])
-        remaining = None if first or minutes is None else 60 * minutes - record.seconds
-        entry = yield from _members_events(member_plan, record, entry, remaining, run_member)
+        remaining = None if minutes is None else _MEMBERS * 60 * minutes - record.seconds
+        if remaining is not None:
+            seconds = (_FIRST_FITS if first else _FITS) * max(remaining, 0) / len(list(plan.folds))
+            member_plan = evolve(member_plan, seconds=seconds)
+        entry = yield from _members_events(member_plan, record, entry, None if first else remaining, run_member)
     if entry.kept is False:
         if member_plan.folder.exists():
             rmtree(member_plan.folder)
@@ -64,19 +71,23 @@ def _members_events(
     """Yield the events of a member and return the last entry. Exclude the member if the first fold exceeds its share of the time limit.
 
     `remaining` has the seconds left for all members, or None. The time before the first training step, such as the compilation of
-    kernels, counts only once for all folds.
+    kernels, counts only once for all folds. The time of the first fold of a network is estimated from its first steps.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
         return _decided(record, entry, "no time was left")
-    count, ready = len(list(plan.folds)), 0.0
+    count, ready, total = len(list(plan.folds)), 0.0, None
     began, before = monotonic(), entry.seconds
     events = run_member(plan)
     try:
         for event in events:
             took = monotonic() - began
-            if not ready and isinstance(event, Trained) and isinstance(event.event, Stepped):
-                ready = took
-            if entry.kept is None and remaining is not None and ready + count * (took - ready) > remaining:
+            if isinstance(event, Trained) and isinstance(event.event, RunStarted):
+                total = event.event.total
+            share = 1.0
+            if isinstance(event, Trained) and isinstance(event.event, Stepped):
+                ready = ready or took
+                share = 1.0 if total is None else min(1.0, max(_LEAST, event.event.state.step / total))
+            if entry.kept is None and remaining is not None and ready + count * (took - ready) / share > remaining:
                 return _decided(record, evolve(entry, seconds=before + took), "its first fold took more than its share of the time")
             if isinstance(event, FoldEnded):
                 entry = evolve(entry, kept=True, seconds=before + took)

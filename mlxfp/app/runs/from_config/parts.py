@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import mlx.core as mx
+from attrs import evolve
 from mlx import nn
 from mlx.optimizers import Optimizer
 
@@ -170,7 +171,7 @@ def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *,
     """Return the estimator for a number of training rows. Raises `ConfigError` for unknown arguments."""
     arguments = dict(config.model.arguments)
     model = make_named(str(config.model.name), Task(spec, rows), arguments) if own.estimator is None else own.estimator(**arguments)
-    return estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
+    return evolve(estimator(model, spec, patience=config.observers.patience or 1, seed=seed), reads_texts=config.model.texts)
 
 
 def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, params: Any = None) -> Optimizer:

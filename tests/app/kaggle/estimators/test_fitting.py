@@ -1,13 +1,17 @@
 """Estimators of other libraries as members: all that is fitted is fitted inside the fold, and predictions are in the terms of the spec."""
 
+import warnings
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from attrs import evolve
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 
 import mlxfp as fp
 from mlxfp.app.kaggle import METRICS, ColumnSpec, cross_validate, estimator, folds, load_estimator, save_estimator, score
@@ -294,3 +298,34 @@ def test_a_kernel_machine_sees_rings_that_trees_do_not():
         for name in ("kernel", "lightgbm")
     }
     assert found["kernel"].overall > found["lightgbm"].overall + 0.05, found
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "catboost", "xgboost"])
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
+def test_boosted_trees_stop_in_time_and_keep_the_finished_trees(name, kind, tmp_path):
+    """A fit without time has one round, and predicts the same from files."""
+    pytest.importorskip(name)
+    rows, spec = table_of(kind), spec_of(kind)
+    model = make_named(name, Task(spec, 60), {"iterations" if name == "catboost" else "n_estimators": 100_000})
+    fitted = evolve(estimator(model, spec), seconds=0.0)(fp.Splits(rows))
+    new = fp.drop_columns(["y"])(table_of(kind, seed=1))
+    assert np.isfinite(fitted(new)).all()
+    save_estimator(fitted, tmp_path)
+    assert np.array_equal(load_estimator(tmp_path)(new), fitted(new))
+    assert sum(path.stat().st_size for path in tmp_path.glob("model-1*")) < 100_000
+
+
+def test_trees_can_leave_out_texts_and_keep_dates():
+    """A date in a text column is no text."""
+    columns = [*COLUMNS, ColumnSpec(name="day", type="text")]
+    rows = fp.from_table({**fp.to_table(table_of("binary")).to_pydict(), "day": [f"2024-01-{at % 28 + 1:02}" for at in range(60)]})
+    fitted = evolve(estimator(DecisionTreeClassifier(), spec_of("binary", columns=columns)), reads_texts=False)(fp.Splits(rows))
+    assert (fitted.columns.texts, fitted.columns.dates) == ((), (("day", "year"),))
+    assert fitted(rows).shape == (60,)
+
+
+def test_an_unfinished_fit_is_no_warning():
+    """The score of the validation rows shows what an unfinished fit is worth."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator(LogisticRegression(max_iter=1), spec_of("binary"))(fp.Splits(table_of("binary")))

@@ -129,11 +129,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """Division of the rows between ranks. Cached."""
         return divide(self)
 
-    @overload
-    def __iter__(self: "Dataset[Example]") -> Iterator[dict[str, Any]]: ...
-    @overload
-    def __iter__(self) -> Iterator[Item]: ...
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         """Yield the items of epoch 0: dicts, `Examples`, or batches."""
         return _without_cursors(iterate(self))
 

@@ -74,4 +74,3 @@ fp.pipe(fp.Splits(rows, valid=rows).valid, fp.batch(2))
 score = end.score
 
 row: dict[str, Any] = rows[0]
-first: dict[str, Any] = next(iter(rows))

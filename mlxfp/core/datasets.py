@@ -22,7 +22,7 @@ from attrs import field, frozen
 
 from mlxfp.core import pipelines
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.chunks import RecordBatch, Schema, to_rows, visible
+from mlxfp.core.chunks import Example, RecordBatch, Schema, to_rows, visible
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import length, schema
 from mlxfp.core.examples import Examples
@@ -174,6 +174,8 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """Return True, even for an empty dataset, because a check for items could read data."""
         return True
 
+    @overload
+    def __getitem__(self: "Dataset[Example]", index: int) -> dict[str, Any]: ...
     @overload
     def __getitem__(self, index: int) -> Item: ...
     @overload

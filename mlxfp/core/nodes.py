@@ -3,17 +3,22 @@
 import pickle
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from types import FunctionType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.optional import optional
 
-Item = TypeVar("Item")  # invariant, because a batch is also a mapping but must not pass as an example
+if TYPE_CHECKING:  # defaults of type variables need Python 3.13 or typing_extensions
+    import typing_extensions
+
+    Item = typing_extensions.TypeVar("Item", default=Mapping[str, Any])  # the default: `Dataset(source)` has examples
+else:
+    Item = TypeVar("Item")  # invariant, because a batch is also a mapping but must not pass as an example
 
 
 class Share(NamedTuple):

@@ -60,17 +60,23 @@ class Finding:
         return f"{self.law}: {self.detail}"
 
 
-def examine(loader: Loader, *, workers: int = 2, uniform: bool = False) -> tuple[Finding, ...]:
+def examine(
+    loader: Loader, *, workers: int = 2, uniform: bool = False, drop_last: bool = False, curriculum: bool = False
+) -> tuple[Finding, ...]:
     """Check a loader against the laws and return one finding per violation.
 
     - determinism: equal seed, epoch and number of workers give equal items.
     - permutation: an epoch has each row once.
-    - orders: the orders of any two (seed, epoch) pairs differ, even after a rotation or a reversal.
+    - orders: the orders of any two (seed, epoch) pairs differ, even after a rotation or a reversal, and batches do not always hold the
+      same rows.
     - workers: a run with `workers` workers gives the same items as a run without workers.
     - resume: a new run from the state after any item yields exactly the remaining items, and nothing after the last item. Continuing the
       run or resuming another run from a state does not change the state.
     - uniform, only with `uniform=True`: rows move as far as in a uniform shuffle, few neighbours stay neighbours, and no row has the same
       index in all orders. Shuffling within a buffer or within blocks breaks this law, possibly on purpose.
+
+    State intended exceptions: `drop_last=True` if an epoch omits the rows that do not fill a batch, and `curriculum=True` if the order is
+    the same for several seeds or epochs, for example from easy to difficult rows.
 
     A loader that raises an error breaks the law under check. `workers=0` skips the checks with workers. Orders are compared only for 12 or
     more rows. Raises `ArgumentTypeError` if `workers` is not an int.
@@ -83,7 +89,12 @@ def examine(loader: Loader, *, workers: int = 2, uniform: bool = False) -> tuple
     """
     check_integer(workers=workers)
     findings: list[Finding] = []
-    for law, violations_of in {**_LAWS, **({"uniform": _check_uniformity} if uniform else {})}.items():
+    laws = {**_LAWS, **({"uniform": _check_uniformity} if uniform else {})}
+    if drop_last:
+        laws["permutation"] = _check_permutation_without_last
+    if curriculum:
+        del laws["orders"]
+    for law, violations_of in laws.items():
         try:
             details = list(violations_of(loader, workers))
         except Exception as error:  # noqa: BLE001  # errors of another package's loader are findings
@@ -225,8 +236,21 @@ def _check_permutation(loader: Loader, workers: int) -> Iterator[str]:
             yield f"{loader.name} in epoch {epoch} of seed {seed} {wrong}"
 
 
+def _check_permutation_without_last(loader: Loader, workers: int) -> Iterator[str]:
+    for seed, epoch in _CASES:
+        items = _items(loader, seed, epoch, 0)
+        numbers, size = sum(items, ()), max(map(len, items), default=1)
+        if len(set(numbers)) < len(numbers) or loader.rows - len(numbers) >= size:
+            yield f"{loader.name} in epoch {epoch} of seed {seed} {_lost_and_repeated(items, [range(loader.rows)])}"
+
+
 def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
     if loader.rows < ENOUGH:
+        return
+    epochs = [[frozenset(item) for item in _items(loader, *case, 0)] for case in _CASES]
+    sets = {rows for items in epochs for rows in items}
+    if len(epochs[0]) >= _FEWEST_BATCHES and len(sets) <= len(epochs[0]) + 1 and max(map(len, sets)) > 1:
+        yield f"{loader.name} has batches of the same rows in all epochs, such as {sorted(epochs[0][0])}. Shuffle rows before batching"
         return
     orders: dict[tuple[int, int], tuple[int, ...]] = {}
     for cases in (_CASES, ((0, 2),)):  # some loaders repeat the order of the second epoch
@@ -311,6 +335,7 @@ def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
         yield f"{loader.name} has row {orders[0][still[0]]} at index {still[0]} in all {len(orders)} orders"
 
 
+_FEWEST_BATCHES = 3  # With two batches, equal rows in several epochs may be chance.
 _LEAST_MOVED, _MOST_NEIGHBOURS = 0.2, 0.45
 _LAWS: Mapping[str, Callable[[Loader, int], Iterator[str]]] = {
     "determinism": _check_determinism,

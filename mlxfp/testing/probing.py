@@ -1,18 +1,23 @@
 """A source for tests with given chunks and a log of the chunks read."""
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import field, frozen
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.support.errors import ArgumentError
 
 
 def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) -> Dataset[Example]:
-    """Return a dataset of exactly these chunks, without random access.
+    """Return a dataset of exactly these chunks, without random access. Plans may leave out columns, and rows that a filter removes.
 
     Reading a chunk appends its number of rows to `log`, so a test can check the reads and their order. Raises `ArgumentError` if `chunks`
     is empty or the schemas differ.
@@ -31,6 +36,17 @@ def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) 
     return Dataset(_FromChunks(tuple(chunks), [] if log is None else log))
 
 
+def _pruned(chunk: RecordBatch, columns: Sequence[str], conditions: tuple[Condition, ...]) -> RecordBatch:
+    """Return the columns, with nulls in the nullable columns of rows that do not meet the conditions."""
+    meets = [pc.fill_null(condition.mask(chunk), fill_value=False) for condition in conditions]
+    kept, chunk = reduce(pc.and_, meets) if meets else None, chunk.select(list(columns))
+    if kept is None or not columns:
+        return chunk
+    arrays = [column.take(pc.if_else(kept, pa.array(range(len(chunk))), None)) for column in chunk.columns]
+    nullable = [array if field.nullable else column for array, column, field in zip(arrays, chunk.columns, chunk.schema, strict=True)]
+    return pa.RecordBatch.from_arrays(nullable, schema=chunk.schema)
+
+
 @frozen(repr=False)
 class _FromChunks(Source):
     """A source of given chunks. A position is the index of the next chunk."""
@@ -45,6 +61,13 @@ class _FromChunks(Source):
         for index in range(position or 0, len(self.chunks)):
             self.log.append(self.chunks[index].num_rows)
             yield self.chunks[index], index + 1
+
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(restricted=self._restricted)
+
+    def _restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return attrs.evolve(self, chunks=tuple(_pruned(chunk, columns, conditions) for chunk in self.chunks))
 
     def length(self) -> int:
         return sum(chunk.num_rows for chunk in self.chunks)

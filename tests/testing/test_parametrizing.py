@@ -172,12 +172,12 @@ def test_laws_are_tests_with_names_and_expected_failures_and_a_summary(pytester,
     )
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # as in an environment where nothing else is installed
     run = pytester.runpytest_inprocess("-p", "mlxfp.testing.pytest_plugin", "-m", "law", "--strict-markers", "-rA")
-    run.assert_outcomes(passed=13, failed=2, xfailed=1, deselected=1)
+    run.assert_outcomes(passed=21, failed=2, xfailed=1, deselected=1)
     run.stdout.fnmatch_lines(["*PASSED test_parts.py::test_right?right-assert_pure_collator?"])
     run.stdout.fnmatch_lines(
         [
             "=* laws =*",
-            "right: 7 laws hold, unexpectedly kept assert_permutes",
-            "longest: 6 laws hold, broken assert_an_example_stands_alone, broken as expected assert_an_example_stands_alone",
+            "right: 11 laws hold, unexpectedly kept assert_permutes",
+            "longest: 10 laws hold, broken assert_an_example_stands_alone, broken as expected assert_an_example_stands_alone",
         ]
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
+from typing import Any
 
 from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.kaggle.specs.spec_files import save_spec
@@ -30,7 +31,7 @@ from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress
 
 
-def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[Any]:
     """Run a configuration lazily: train and evaluate every fold, predict the test rows, write the submission, and yield the events.
 
     The folder `output/name` receives the configuration, spec, folds, logs, checkpoints, models, out-of-fold and test predictions, metrics,
@@ -69,7 +70,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     return leading(_run(start(config, code), ranks), ranks)
 
 
-def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[RunEvent]:
+def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[Any]:
     """Continue the run in a folder with the stored configuration, or yield the final event of a finished run. The folder may have moved.
 
     `overrides` may set new paths of moved data (`data.path=FOLDER`), weights (`model.path`) and tokenizers (`text.tokenizer`), options

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -21,6 +21,14 @@ from mlxfp.data.rows.row_views import ByPosition, View
 from mlxfp.support.checks import check_columns, check_integer, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
+
+if TYPE_CHECKING:  # defaults of type variables need Python 3.13 or typing_extensions
+    import typing_extensions
+
+    Valid_co = typing_extensions.TypeVar("Valid_co", covariant=True, default=Dataset[Any] | None)
+    Test_co = typing_extensions.TypeVar("Test_co", covariant=True, default=Dataset[Any] | None)
+else:
+    Valid_co, Test_co = TypeVar("Valid_co", covariant=True), TypeVar("Test_co", covariant=True)
 
 
 @explain_call
@@ -73,7 +81,7 @@ def split(
 
 
 @frozen
-class Splits:
+class Splits(Generic[Valid_co, Test_co]):
     """Datasets for training, validation and test. Validation and test may be None.
 
     Existing parts need no further function: `Splits(from_hf(parts["train"]), valid=from_hf(parts["validation"]))`.
@@ -86,18 +94,30 @@ class Splits:
     """
 
     train: Dataset[Any]
-    valid: Dataset[Any] | None = None
-    test: Dataset[Any] | None = None
+    valid: Valid_co = None  # type: ignore[assignment]  # the default of a type variable
+    test: Test_co = None  # type: ignore[assignment]
 
     def __attrs_post_init__(self) -> None:
         check_types(Dataset, train=self.train)
         check_types((Dataset, type(None)), valid=self.valid, test=self.test)
 
 
+@overload
+def train_valid_test(
+    data: Dataset[Any], *, seed: int, valid: float = ..., test: None = None, stratify: str | None = ...
+) -> Splits[Dataset[Any], None]: ...
+@overload
+def train_valid_test(
+    data: Dataset[Any], *, seed: int, valid: float = ..., test: float, stratify: str | None = ...
+) -> Splits[Dataset[Any], Dataset[Any]]: ...
+@overload
+def train_valid_test(
+    data: Dataset[Any], *, seed: int, valid: float = ..., test: float | None, stratify: str | None = ...
+) -> Splits[Dataset[Any], Dataset[Any] | None]: ...
 @explain_call
 def train_valid_test(
     data: Dataset[Any], *, seed: int, valid: float = 0.1, test: float | None = None, stratify: str | None = None
-) -> Splits:
+) -> Splits[Any, Any]:
     """Split a dataset at random into parts for training, validation and, if `test` is given, test.
 
     `valid` and `test` are fractions of the examples; training gets the rest. `stratify` names a column; each of its values has the same

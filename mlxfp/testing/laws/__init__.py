@@ -25,6 +25,7 @@ from mlxfp.testing.laws.cursors import assert_refused as assert_refused
 from mlxfp.testing.laws.cursors import assert_replay_is_bounded as assert_replay_is_bounded
 from mlxfp.testing.laws.cursors import assert_resumable as assert_resumable
 from mlxfp.testing.laws.cursors import assert_runners_agree as assert_runners_agree
+from mlxfp.testing.laws.cursors import assert_selects_columns as assert_selects_columns
 from mlxfp.testing.laws.cursors import assert_transparent as assert_transparent
 from mlxfp.testing.laws.datasets import assert_built_lazily as assert_built_lazily
 from mlxfp.testing.laws.datasets import assert_described as assert_described
@@ -39,17 +40,22 @@ from mlxfp.testing.laws.datasets import assert_value as assert_value
 from mlxfp.testing.laws.datasets import collect as collect
 from mlxfp.testing.laws.families import Subject as Subject
 from mlxfp.testing.laws.losses import assert_adds_up as assert_adds_up
+from mlxfp.testing.laws.losses import assert_ignores as assert_ignores
 from mlxfp.testing.laws.losses import assert_merges as assert_merges
 from mlxfp.testing.laws.models import assert_causal as assert_causal
 from mlxfp.testing.laws.models import assert_documents_stand_alone as assert_documents_stand_alone
 from mlxfp.testing.laws.models import assert_generates_the_likeliest as assert_generates_the_likeliest
 from mlxfp.testing.laws.models import assert_ignores_padding as assert_ignores_padding
 from mlxfp.testing.laws.models import assert_rows_stand_alone as assert_rows_stand_alone
+from mlxfp.testing.laws.numbers import assert_keeps_integers as assert_keeps_integers
+from mlxfp.testing.laws.numbers import assert_shapes_ignore_numbers as assert_shapes_ignore_numbers
 from mlxfp.testing.laws.orders import assert_conserves_tokens as assert_conserves_tokens
 from mlxfp.testing.laws.orders import assert_partitions as assert_partitions
 from mlxfp.testing.laws.orders import assert_shuffles as assert_shuffles
 from mlxfp.testing.laws.orders import assert_stay_apart as assert_stay_apart
+from mlxfp.testing.laws.processes import assert_same_in_new_process as assert_same_in_new_process
 from mlxfp.testing.laws.stages import assert_chunks_do_not_matter as assert_chunks_do_not_matter
+from mlxfp.testing.laws.stages import assert_fits_itself as assert_fits_itself
 from mlxfp.testing.laws.stages import assert_lazy as assert_lazy
 from mlxfp.testing.laws.stages import assert_pipes as assert_pipes
 from mlxfp.testing.laws.stages import assert_pure_stages as assert_pure_stages
@@ -62,4 +68,5 @@ from mlxfp.testing.laws.training import assert_keeps_events as assert_keeps_even
 from mlxfp.testing.laws.training import assert_observes_lazily as assert_observes_lazily
 from mlxfp.testing.laws.training import assert_pure_step as assert_pure_step
 from mlxfp.testing.laws.training import assert_saves as assert_saves
+from mlxfp.testing.laws.training import assert_uses_parameters as assert_uses_parameters
 from mlxfp.testing.laws.writing import assert_written_alike as assert_written_alike

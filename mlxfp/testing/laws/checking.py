@@ -15,7 +15,7 @@ from hypothesis.errors import FailedHealthCheck, FlakyFailure, Unsatisfiable, Un
 from mlxfp.core.chunks import Schema
 from mlxfp.core.nodes import brief
 from mlxfp.support.errors import ArgumentError
-from mlxfp.testing.laws.families import Rows, Subject, Trial, law_name
+from mlxfp.testing.laws.families import Pooled, Rows, Subject, Trial, law_name
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset
     from mlxfp.training.loop.events import Event
     from mlxfp.training.steps.state import TrainState
-    from mlxfp.training.steps.steps import Batch
 
 __tracebackhide__ = True
 
@@ -41,7 +40,7 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
     carries: Mapping[str, str] | None = None,
     dtypes: Mapping[str, str] | None = None,
     state: "TrainState | None" = None,
-    batches: "Dataset[Batch] | None" = None,
+    batches: "Dataset[dict[str, Any]] | None" = None,
     arrays: "st.SearchStrategy[tuple[Any, ...]] | None" = None,
     events: "Sequence[Event] | None" = None,
 ) -> None:
@@ -57,7 +56,8 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
       its padding value. `labels` maps an array to (token column, shift, value without a label), for example
       `{"labels": ("input_ids", 1, -100)}`. `carries` maps an array to the column copied into the array. `dtypes` maps an array to the name
       of its dtype.
-    - A **metric** or loss needs `arrays`: a strategy for tuples of arguments, each of shape [B, ...] with one row per example.
+    - A **metric** or loss needs `arrays`: a strategy for tuples of arguments, each of shape [B, ...] with one row per example. A row with
+      only ignored labels (-100) must not change the metric. `padding={"2": 0}` states the same of rows with 0 in array 2, such as a mask.
     - An **observer** needs the `events` of a run.
     - A **train step** needs an initial `state` and training `batches`. Compilation takes some time.
 
@@ -175,6 +175,9 @@ def _check_case(trial: Trial, case: Mapping[str, Any]) -> None:
 def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) -> None:
     """Call a function with the cases of a trial under the current settings. Failures are reported under `name`."""
     __tracebackhide__ = True
+    if isinstance(trial, Pooled) and trial.pool is not None:
+        function(cases=_drawn_cases(trial.pool))
+        return
     cases = trial.cases()
     if not cases:
         function()

@@ -7,6 +7,7 @@ a tuple are named by index: "0", "1".
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from numbers import Real
 from types import CellType, FunctionType
 from typing import Any
 
@@ -18,7 +19,7 @@ from mlxfp.core.chunks import concat_chunks, from_rows, number_rows
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.support.errors import ArgumentTypeError
-from mlxfp.testing.comparing import assert_same, same
+from mlxfp.testing.comparing import assert_close, assert_same, is_close, same
 
 __tracebackhide__ = True
 
@@ -26,12 +27,32 @@ Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
 
 
 def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collate examples and return the batch by name: arrays as numpy arrays, texts as tuples."""
-    batch = collator(examples)
+    """Collate examples and return the batch by name: texts as tuples, numbers as 0-d arrays, arrays as numpy arrays of shape [B, ...].
+
+    Arrays of shape [T, B, ...] are transposed. The second axis counts the examples if twice as many examples double the axis.
+    """
+    count, batch = len(examples), unchanged_batch_of(collator, examples)
+    unclear = [name for name, values in batch.items() if isinstance(values, np.ndarray) and values.ndim > 1 and values.shape[1] == count]
+    if not unclear:
+        return batch
+    twice = unchanged_batch_of(collator, [*examples, *examples])
+    time_first = [name for name in unclear if name in twice and twice[name].shape[:2] == (len(batch[name]), 2 * count)]
+    return {name: np.moveaxis(values, 1, 0) if name in time_first else values for name, values in batch.items()}
+
+
+def unchanged_batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Collate examples and return the batch by name with the axes in their order: arrays as numpy arrays, texts as tuples."""
     try:
-        return named_arrays(batch)
+        return named_arrays(with_arrays(collator(examples)))
     except ArgumentTypeError as error:
         raise AssertionError(f"{brief(collator)} returns arrays by name. {error}") from None
+
+
+def with_arrays(batch: Any) -> Any:
+    """Return a batch with its numbers as 0-d arrays."""
+    if isinstance(batch, Mapping):
+        return {name: np.asarray(value) if isinstance(value, Real) else value for name, value in batch.items()}
+    return tuple(np.asarray(value) if isinstance(value, Real) else value for value in batch) if isinstance(batch, tuple) else batch
 
 
 def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
@@ -43,16 +64,18 @@ def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any
     >>> assert_pure_collator(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
     examples_copy = copy.deepcopy(list(examples))
-    batch = batch_of(collator, examples)
+    batch = unchanged_batch_of(collator, examples)
     batch_copy = copy.deepcopy(batch)
     assert_same(list(examples), examples_copy, f"{brief(collator)} does not change its examples")
     collator(examples[:1])
     assert_same(batch, batch_copy, f"{brief(collator)} does not change earlier batches")
-    assert_same(batch_of(collator, examples), batch_copy, f"{brief(collator)} gives the same batch for the same examples")
+    assert_same(unchanged_batch_of(collator, examples), batch_copy, f"{brief(collator)} gives the same batch for the same examples")
     _collate_others(collator, examples)
     assert_same(batch, batch_copy, f"{brief(collator)} does not change earlier batches")
     assert_same(
-        batch_of(collator, examples), batch_copy, f"{brief(collator)} gives the same batch for the same examples after longer examples"
+        unchanged_batch_of(collator, examples),
+        batch_copy,
+        f"{brief(collator)} gives the same batch for the same examples after longer examples",
     )
 
 
@@ -67,8 +90,8 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
     """
     fresh, used = copied(collator), copied(collator)
     _collate_others(used, examples)
-    expected = batch_of(fresh, copy.deepcopy(list(examples)))
-    actual = batch_of(used, copy.deepcopy(list(examples)))
+    expected = unchanged_batch_of(fresh, copy.deepcopy(list(examples)))
+    actual = unchanged_batch_of(used, copy.deepcopy(list(examples)))
     assert_same(actual, expected, f"{brief(collator)} gives the same batch after collating other examples")
 
 
@@ -116,7 +139,7 @@ def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[st
         "a view with hidden columns": Examples(twice.slice(0, len(examples))),
     }
     for name, view in views.items():
-        assert_same(
+        assert_close(
             batch_of(collator, view),
             batch_of(collator, list(view)),
             f"{brief(collator)} gives the same batch for {name} and for the list of its rows",
@@ -132,12 +155,15 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
     batch, permuted = batch_of(collator, examples), batch_of(collator, [examples[index] for index in order])
     for name, values in batch.items():
         shape = (len(values),) if isinstance(values, tuple) else tuple(values.shape)
+        if not shape:
+            assert_close(permuted[name], values, f"{name!r} of {brief(collator)} is the same for the order {list(order)} of the examples")
+            continue
         assert shape[:1] == (len(examples),), (
             f"{name!r} of {brief(collator)} has a row for each of {len(examples)} examples, but its shape is {shape}. If the batch joins "
             "examples end to end, as graphs, check a function that cuts it into a list of texts: str of the part of each example"
         )
         actual, expected = list(permuted[name]), [values[index] for index in order]
-        assert_same(actual, expected, f"{name!r} of {brief(collator)} follows the order {list(order)} of the examples")
+        assert_close(actual, expected, f"{name!r} of {brief(collator)} follows the order {list(order)} of the examples")
 
 
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
@@ -159,11 +185,14 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
     for name, values in batch.items():
         if isinstance(values, tuple):
             assert_same(values, tuple(single[name][0] for single in alone), f"{brief(collator)} carries {name!r} as it is")
-        else:
+            continue
+        axes = {group[name].ndim for group in (batch, twice, *alone)}
+        assert len(axes) == 1, f"{name!r} of {brief(collator)} has as many axes in a group as alone, but it has {sorted(axes)} axes"
+        if values.ndim:
             rows, single_rows = list(values), [single[name][0] for single in alone]
             changed = _changed_in_group(rows, single_rows, at_end=True)
             assert padded_side(rows, single_rows) is not None, f"in {brief(collator)}, {name!r} of {changed}"
-            assert_same(
+            assert_close(
                 list(twice[name]),
                 [*rows, *rows],
                 f"{name!r} of {brief(collator)} is the same in a group that has each example twice",
@@ -182,12 +211,12 @@ def _changed_in_group(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]],
         if row.dtype != single.dtype or row.ndim != single.ndim or (np.array(row.shape) < single.shape).any():
             return f"example {index} is {row.dtype}{list(row.shape)} in a group, but {single.dtype}{list(single.shape)} alone"
         inner = example_slices(row, single, at_end=at_end)
-        if not same(np.asarray(row[inner]), np.asarray(single)):
+        if not is_close(np.asarray(row[inner]), np.asarray(single)):
             return f"example {index} is {row[inner].tolist()} in a group, but {single.tolist()} alone"
         outside = np.ones(row.shape, bool)
         outside[inner] = False
         for position in map(tuple, np.argwhere(outside)):
-            if not same(padding.setdefault(position, row[position]), row[position]):
+            if not is_close(padding.setdefault(position, row[position]), row[position]):
                 return f"example {index} is padded with {row[position]} where another example is padded with {padding[position]}"
     return None
 
@@ -213,14 +242,17 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
         alone = batch_of(collator, [example])
         assert alone.keys() == batch.keys(), f"{brief(collator)} gives {list(batch)} together, but {list(alone)} for example {index} alone"
         for name in alone:
+            if np.ndim(alone[name]) == 0:
+                continue
             actual, expected = _real(batch, name, index, mask), _real(alone, name, 0, mask)
-            assert_same(actual, expected, f"{name!r} of example {index} is the same in a group as alone, in {brief(collator)}")
+            assert_close(actual, expected, f"{name!r} of example {index} is the same in a group as alone, in {brief(collator)}")
 
 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
     """Law: the mask has one 1 per value of the example's `tokens` column, all on one side, and 0 on padding.
 
-    If the batch has an array with the name and shape of the tokens, all elements with mask 0 must equal one padding value.
+    If the column has more values than the mask has positions, the whole row is 1. If the batch has an array with the name of the tokens,
+    mask and tokens have equal widths, all elements with mask 0 equal one padding value, and tokens with mask 1 are not overwritten by it.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]
@@ -231,16 +263,22 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
     batch = batch_of(collator, examples)
     assert mask in batch, f"{brief(collator)} gives the mask {mask!r}, but its batches have only {list(batch)}"
     marks = [row.tolist() for row in batch[mask]]
-    counts = [len(example[tokens]) for example in examples]
+    counts = [min(len(example[tokens]), len(row)) for example, row in zip(examples, marks, strict=True)]
     mask_parts = [([1] * count, [0] * (len(row) - count)) for count, row in zip(counts, marks, strict=True)]
     right, left = [real + padding for real, padding in mask_parts], [padding + real for real, padding in mask_parts]
-    assert marks in (right, left), f"{mask!r} of {brief(collator)} is 1 exactly on the {counts} values of {tokens!r}, but it is {marks}"
+    claim = f"{mask!r} of {brief(collator)} is 1 exactly on the {counts} values of {tokens!r}, but it is {marks}"
+    assert marks in (right, left), claim
     values = batch.get(tokens)
-    if isinstance(values, np.ndarray) and values.shape == batch[mask].shape:
-        outside = np.unique(values[batch[mask] == 0])  # only the padding value
-        assert len(outside) < 2, (
-            f"{mask!r} of {brief(collator)} is 1 exactly on the values of {tokens!r}, but it is {marks} where these are {values.tolist()}"
-        )
+    if not isinstance(values, np.ndarray) or values.ndim < 2:
+        return
+    assert values.shape[:2] == batch[mask].shape, f"{claim} where these have the shape {list(values.shape)}: truncate both alike"
+    if values.ndim > 2:
+        return
+    outside = np.unique(values[batch[mask] == 0])  # only the padding value
+    assert len(outside) < 2, f"{claim} where these are {values.tolist()}"
+    for row, mark, example in zip(values, batch[mask], examples, strict=True):
+        padded, expected = (int(np.isin(np.asarray(some), outside).sum()) for some in (row[mark == 1], example[tokens]))
+        assert padded <= expected, f"{claim} where these are {values.tolist()}: {padded - expected} values of an example are padding"
 
 
 def assert_mask_is_exact(
@@ -266,4 +304,4 @@ def _real(batch: dict[str, Any], name: str, index: int, mask: str) -> Any:
     values = batch[name]
     if mask not in batch or isinstance(values, tuple) or values.ndim < 2 or values.shape[1] != batch[mask].shape[1]:
         return values[index]
-    return [value for value, real in zip(values[index].tolist(), batch[mask][index].tolist(), strict=True) if real]
+    return values[index][batch[mask][index] != 0]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.named_arrays import dtype_name, named_parts
 from mlxfp.core.nodes import brief
 from mlxfp.testing.comparing import same
-from mlxfp.testing.laws.collators import Collator, assert_mask_counts, batch_of, example_slices, padded_side
+from mlxfp.testing.laws.collators import Collator, assert_mask_counts, batch_of, example_slices, padded_side, with_arrays
 
 __tracebackhide__ = True
 
@@ -94,7 +94,7 @@ def assert_dtypes(collator: Collator, examples: Sequence[Mapping[str, Any]], dty
     >>> import mlxfp as fp
     >>> assert_dtypes(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}], {"input_ids": "int32", "attention_mask": "int32"})
     """
-    parts = named_parts(collator(examples))
+    parts = named_parts(with_arrays(collator(examples)))
     for name, expected in dtypes.items():
         _array(parts, name, collator)
         actual = "text" if isinstance(parts[name], tuple) else dtype_name(parts[name])

@@ -6,13 +6,17 @@ from typing import Any
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, unoptimized
+from mlxfp.core.describing import schema
 from mlxfp.core.execution import iterate
+from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.support.errors import CursorMismatchError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect, logged
 
 __tracebackhide__ = True
+
+_COLUMNS = 4  # maximum number of columns selected alone: each column takes as long as all other laws of plans
 
 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
@@ -85,7 +89,14 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """
     written = unoptimized(dataset)
     expected = collect(written, epoch=epoch)
-    assert_same(collect(dataset, epoch=epoch), expected, f"the plan of {dataset!r} gives the same as the pipeline as it was written")
+    try:
+        planned = collect(dataset, epoch=epoch)
+    except Exception as error:
+        raise AssertionError(
+            f"the plan of {dataset!r} gives the same as the pipeline as it was written, but raises {type(error).__name__}: {error}. The "
+            "traits of a part may be wrong, for example columns_read without a column that the part reads"
+        ) from error
+    assert_same(planned, expected, f"the plan of {dataset!r} gives the same as the pipeline as it was written")
     for started, continued, how in (
         (written, dataset, "begun as written, continued as planned"),
         (dataset, written, "the other way round"),
@@ -95,6 +106,16 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
             actual = collect(continued, _copied(cursor))
             assert_same(actual, rest, f"resuming {dataset!r} after item {count - 1}, {how}, gives exactly the rest")
             assert next((item for item, _ in iterate(continued, cursor)), None) is not None or not len(rest)
+
+
+def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0) -> None:
+    """Law: the optimized plan is right if only one column is used. A wrong `columns_read` or `restricted` breaks the law.
+
+    >>> import mlxfp as fp
+    >>> assert_selects_columns(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.rename_columns({"x": "z"})))
+    """
+    for name in schema(dataset).names[-_COLUMNS:] if dataset.level == "examples" else ():
+        assert_plans_agree(select_columns([name])(dataset), epoch=epoch)
 
 
 def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: int = 0) -> None:

@@ -3,14 +3,14 @@
 import copy
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import tee, zip_longest
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import KEY, ROW, RecordBatch, no_rows, visible, with_hidden_of
+from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, no_rows, visible, with_hidden_of
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, length, schema
@@ -38,9 +38,27 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
         return chunks
     ordered = [with_hidden_of(visible(chunk), chunk) for chunk in chunks]
     kinds = schema(dataset).append(pa.field(ROW, pa.int64())).append(pa.field(KEY, pa.uint64()))
+    ordered = [_without_nulls(chunk, kinds) for chunk in ordered]
     for chunk in ordered:
         assert chunk.schema.equals(kinds), f"the schema of {dataset!r} is stated as\n{kinds}\nbut a chunk came out with\n{chunk.schema}"
     return ordered if dataset.level == "groups" else pa.Table.from_batches(ordered or [no_rows(kinds)])
+
+
+def _without_nulls(chunk: RecordBatch, kinds: Schema) -> RecordBatch:
+    """Return the chunk with the fields of `kinds` that only declare, for a column without nulls, that the column is not nullable."""
+    if chunk.schema.names != kinds.names:
+        return chunk
+    columns = zip(chunk.columns, chunk.schema, kinds, strict=True)
+    fields = [stated if field.type == stated.type and not column.null_count else field for column, field, stated in columns]
+    return pa.RecordBatch.from_arrays(chunk.columns, schema=pa.schema(fields)) if fields else chunk
+
+
+def unchanged(chunks: Iterable[Any], name: str) -> list[Any]:
+    """Return chunks. Raises `AssertionError` if a chunk changes while later chunks are read, as chunks of one reused buffer do."""
+    pairs = [(chunk, through_bytes(chunk) if isinstance(chunk, pa.RecordBatch) else chunk) for chunk in chunks]
+    for index, (chunk, kept) in enumerate(pairs):
+        assert_same(chunk, kept, f"{name} does not change chunk {index} after later chunks. Make a new buffer for each chunk")
+    return [chunk for chunk, _ in pairs]
 
 
 def through_bytes(value: Any) -> Any:
@@ -58,7 +76,7 @@ def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset
 
 
 def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a second iteration gives the same items, even while another iteration is running.
+    """Law: a second iteration gives the same items, even while another iteration is running, and no chunk changes later on.
 
     >>> import mlxfp as fp
     >>> assert_repeatable(fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -69,6 +87,7 @@ def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     for index, side in ((0, "first"), (1, "second")):
         actual = [pair[index][0] for pair in pairs if pair[index] is not None]
         assert_same(actual, items, f"the {side} of two parallel iterations of {dataset!r} gives the same as one alone")
+    unchanged((chunk for chunk, _ in run(dataset, start(epoch, None))), repr(dataset))
 
 
 def assert_value(value: Any) -> None:
@@ -169,14 +188,15 @@ def assert_same_items(found: Dataset[Any], expected: Dataset[Any], *, epoch: int
 def assert_reads(source: Source, *, epoch: int = 0) -> None:
     """Law: reading from the position after a chunk gives exactly the following chunks, and reading twice gives equal chunks.
 
-    Reading from the last position gives no chunk. All chunks have the stated schema. The counts of rows or items add up to the stated
-    length. Positions can be written to bytes.
+    Reading from the last position gives no chunk. Reading a chunk does not change earlier chunks. All chunks have the stated schema. The
+    counts of rows or items add up to the stated length. Positions can be written to bytes.
 
     >>> import mlxfp as fp
     >>> assert_reads(fp.from_examples([{"x": 1}]).source)
     """
-    read = list(source.read(epoch, None))
-    chunks = [chunk for chunk, _ in read]
+    pairs, same_pairs = tee(source.read(epoch, None))
+    chunks = unchanged((chunk for chunk, _ in pairs), repr(source))
+    read = [(chunk, position) for chunk, (_, position) in zip(chunks, same_pairs, strict=True)]
     for chunk in () if source.traits.level == "batches" else chunks:
         assert visible(chunk).schema.equals(source.schema()), (
             f"{source!r} states the schema\n{source.schema()}\nbut reads a chunk with\n{chunk.schema}"

@@ -13,6 +13,7 @@ from attrs import field, frozen
 from hypothesis import reject
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.named_arrays import host_array
 from mlxfp.core.chunks import Schema, from_rows, number_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.describing import schema as schema_of
@@ -23,7 +24,7 @@ from mlxfp.core.sources import Source
 from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.batching import batch
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError
-from mlxfp.testing.laws import collators, contents, cursors, datasets, losses, stages, training
+from mlxfp.testing.laws import collators, contents, cursors, datasets, losses, numbers, processes, stages, training
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies.tabular import examples as rows_of
 from mlxfp.testing.strategies.tabular import for_functions, rechunkings, schemas, tables
@@ -31,7 +32,6 @@ from mlxfp.testing.strategies.tabular import for_functions, rechunkings, schemas
 if TYPE_CHECKING:
     from mlxfp.training.loop.events import Event
     from mlxfp.training.steps.state import TrainState
-    from mlxfp.training.steps.steps import Batch
 
 __tracebackhide__ = True
 
@@ -39,6 +39,7 @@ Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
 Inputs = Mapping[str, Any]  # maps argument names of laws to values
 _EPOCHS = st.integers(0, 2)
 _COPIES = 10  # maximum number of collator copies, because copying a tokenizer takes 0.1 s
+_IN_A_PROCESS = 20  # maximum number of datasets sent to a new process
 _STEPS = 6  # number of training steps: enough for a start, a middle and an end
 
 
@@ -62,7 +63,7 @@ class Subject:
     carries: Mapping[str, str] | None = field(default=None, kw_only=True)
     dtypes: Mapping[str, str] | None = field(default=None, kw_only=True)
     state: "TrainState | None" = field(default=None, kw_only=True)
-    batches: "Dataset[Batch] | None" = field(default=None, kw_only=True)
+    batches: "Dataset[dict[str, Any]] | None" = field(default=None, kw_only=True)
     arrays: "st.SearchStrategy[tuple[Any, ...]] | None" = field(default=None, kw_only=True)
     events: "Sequence[Event] | None" = field(default=None, kw_only=True)
 
@@ -109,6 +110,13 @@ class Trial:
 
 
 @frozen
+class Pooled(Trial):
+    """A trial whose `inputs` receive all cases of another trial together, as the list `cases`. The cases are not shrunk."""
+
+    pool: Trial | None = None
+
+
+@frozen
 class Family:
     """A family of parts: a predicate, the arguments of its laws, and its trials."""
 
@@ -120,6 +128,7 @@ class Family:
 
 def _of_datasets(subject: Subject) -> Iterator[Trial]:
     dataset = Dataset(subject.part) if isinstance(subject.part, Source) else subject.part
+    _check_ends(dataset)
 
     def inputs(**case: Any) -> Iterator[Inputs]:
         yield {"value": dataset, "dataset": dataset, "source": dataset.source, **case}
@@ -131,8 +140,15 @@ def _of_datasets(subject: Subject) -> Iterator[Trial]:
 
     yield Trial((datasets.assert_value,), inputs)
     yield Trial((datasets.assert_reads, *_LAWS_OF_DATASETS), inputs, lambda: {"epoch": _EPOCHS})
+    yield Trial((processes.assert_same_in_new_process,), lambda: iter([{"datasets": [dataset], "epoch": 1}]))
     if dataset.level == "examples" and dataset.indexable:
         yield Trial((datasets.assert_random_access,), inputs, indices)
+
+
+def _check_ends(dataset: Dataset[Any]) -> None:
+    """Raise `ArgumentError` for endless data, because the laws read every item."""
+    if dataset.endless:
+        raise ArgumentError(f"The laws read every item, but this dataset is endless: {dataset!r}. Put fp.take(count) after it.")
 
 
 _LAWS_OF_DATASETS = (
@@ -141,6 +157,7 @@ _LAWS_OF_DATASETS = (
     stages.assert_pure_stages,
     cursors.assert_resumable,
     cursors.assert_plans_agree,
+    cursors.assert_selects_columns,
 )
 
 
@@ -151,6 +168,7 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
     def inputs(chunkings: tuple[Any, Any], epoch: int) -> Iterator[Inputs]:
         chunks, others = chunkings
         dataset = transform(from_chunks(chunks))
+        _check_ends(dataset)
         try:
             schema_of(dataset)
         except SchemaError:
@@ -172,6 +190,10 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
             drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, schema, range(len(some)))]))
         return {"chunkings": drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table))), "epoch": _EPOCHS}
 
+    def pooled(cases: Sequence[Inputs]) -> Iterator[Inputs]:
+        datasets = [transform(from_chunks(case["chunkings"][0])) for case in cases]
+        yield {"datasets": datasets[-_IN_A_PROCESS:]}
+
     stage_laws = (
         *((cursors.assert_replay_is_bounded,) if isinstance(stage, Stage) else ()),
         *((stages.assert_lazy,) if ahead is not None else ()),
@@ -181,8 +203,10 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
         "check(stage, schema=...) or check(stage, examples=...)."
     )
     yield Trial((datasets.assert_value,), lambda: iter([{"value": stage}]))
-    laws = (datasets.assert_built_lazily, *_LAWS_OF_DATASETS, stages.assert_chunks_do_not_matter, *stage_laws)
-    yield Trial(laws, inputs, cases, note=note, unfit=unfit)
+    laws = (datasets.assert_built_lazily, *_LAWS_OF_DATASETS, stages.assert_chunks_do_not_matter, stages.assert_fits_itself, *stage_laws)
+    trial = Trial(laws, inputs, cases, note=note, unfit=unfit)
+    yield trial
+    yield Pooled((processes.assert_same_in_new_process,), pooled, pool=trial)
 
 
 def _of_collators(subject: Subject) -> Iterator[Trial]:
@@ -215,7 +239,7 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
 
     stated = contents.stated_laws(subject.masks, subject.padding, subject.labels, subject.carries, subject.dtypes)
     first = (collators.assert_pure_collator, collators.assert_permutes)
-    more = (collators.assert_an_example_stands_alone, *stated)
+    more = (collators.assert_an_example_stands_alone, numbers.assert_keeps_integers, numbers.assert_shapes_ignore_numbers, *stated)
     if views:
         yield Trial(first, of_lists, ordered)
         yield Trial((*first, collators.assert_list_and_view_agree, *more), of_views, ordered)
@@ -230,8 +254,23 @@ def _of_metrics(subject: Subject) -> Iterator[Trial]:
         edges = sorted({0, count, *(cut % count for cut in cuts if count)})
         yield {"metric": subject.part, "arrays": arrays, "sizes": [after - before for before, after in pairwise(edges)]}
 
+    def ignored(arrays: tuple[Any, ...]) -> Iterator[Inputs]:
+        values = {int(name): value for name, value in (subject.padding or {}).items()}
+        for index, value in ({**dict.fromkeys(_ignored_labels(arrays), _IGNORED), **values}).items():
+            yield {"metric": subject.part, "arrays": arrays, "index": index, "value": value}
+
     drawn = subject.arrays.filter(lambda arrays: len(arrays[0]) > 0) if subject.arrays is not None else st.nothing()
     yield Trial((losses.assert_merges,), inputs, lambda: {"arrays": drawn, "cuts": st.lists(st.integers(0, 99), max_size=3)})
+    yield Trial((losses.assert_ignores,), ignored, lambda: {"arrays": drawn})
+
+
+_IGNORED = -100  # label of tokens without a label in torch, transformers and `fp.losses`
+
+
+def _ignored_labels(arrays: tuple[Any, ...]) -> list[int]:
+    """Return the indices of integer arrays with ignored labels: -100 is their only negative value."""
+    numbers = [host_array(array) for array in arrays]
+    return [index for index, array in enumerate(numbers) if array.dtype.kind == "i" and set(array[array < 0].tolist()) == {_IGNORED}]
 
 
 def _of_observers(subject: Subject) -> Iterator[Trial]:
@@ -245,6 +284,8 @@ def _of_steps(subject: Subject) -> Iterator[Trial]:
     step, state, batches = subject.part, subject.state, subject.batches
     if state is None or batches is None:
         raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
+    if hasattr(step, "start") and not state.extra:
+        state = step.start(state)  # averages, sums and scales of the options of the step
 
     def first() -> Iterator[Inputs]:
         yield {"step": step, "state": state, "batch": next(iter(batches))}
@@ -258,7 +299,7 @@ def _of_steps(subject: Subject) -> Iterator[Trial]:
             for stop in range(1, _STEPS):
                 yield {**saved_inputs, "step": step, "batches": batches, "stop": state.step + stop, "steps": state.step + _STEPS}
 
-    yield Trial((training.assert_pure_step, training.assert_compiled_equals_eager), first)
+    yield Trial((training.assert_uses_parameters, training.assert_pure_step, training.assert_compiled_equals_eager), first)
     yield Trial((training.assert_saves,), saved)
     yield Trial((training.assert_continues,), stopped)
 
@@ -276,7 +317,7 @@ FAMILIES = (  # The first matching family applies. The arguments of `check` dist
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),
     Family("train step", _given("state", "batches"), ("state", "batches"), _of_steps),
-    Family("metric", _given("arrays"), ("arrays",), _of_metrics),
+    Family("metric", _given("arrays"), ("arrays", "padding"), _of_metrics),
     Family("observer", _given("events"), ("events",), _of_observers),
     Family("collator", _given(), ("schema", "examples", "views", *_STATED), _of_collators),
 )

@@ -49,6 +49,28 @@ def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequ
         assert close, f"a metric merges, but parts of sizes {list(sizes)} give {actual}, and all of the batch gives {expected}"
 
 
+def assert_ignores(metric: Callable[..., Any], arrays: Sequence[Any], *, index: int, value: float, tolerance: float = 1e-5) -> None:
+    """Law: a row of a batch whose array `index` holds only `value`, such as an ignored label or a mask of 0, does not change the metric.
+
+    A loss that counts ignored rows in its weight breaks the law.
+
+    >>> import mlx.core as mx
+    >>> import mlxfp as fp
+    >>> assert_ignores(fp.losses.cross_entropy, (mx.zeros((2, 3)), mx.array([0, -100])), index=1, value=-100)
+    """
+    import mlx.core as mx
+
+    rows = [mx.array(array)[:1] for array in arrays]
+    rows[index] = mx.full(rows[index].shape, value, rows[index].dtype)
+    longer = [mx.concatenate([mx.array(array), row]) for array, row in zip(arrays, rows, strict=True)]
+    actual, expected = _computed({"metric": metric(*longer)}), _computed({"metric": metric(*arrays)})
+    close = np.isclose(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert close, (
+        f"a metric ignores a row with {value} in array {index}, but the row changes the metric from {expected} to {actual}. Count only the "
+        "other rows in the weight"
+    )
+
+
 def _of_parts(function: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
     edges = np.cumsum([0, *sizes]).tolist()
     return [function(*(array[start:stop] for array in arrays)) for start, stop in pairwise(edges)]

@@ -8,13 +8,14 @@ import attrs
 import numpy as np
 
 from mlxfp.core.chunks import RecordBatch, source_rows
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, unoptimized
 from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.planning import as_written
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.map_filter import take
 from mlxfp.testing.comparing import assert_same
+from mlxfp.testing.laws.cursors import assert_plans_agree
 from mlxfp.testing.laws.datasets import Transform, collect, logged, through_bytes
 from mlxfp.testing.probing import from_chunks
 
@@ -95,6 +96,23 @@ def assert_chunks_do_not_matter(
     first, second = transform(from_chunks(chunks)), transform(from_chunks(others))
     actual, expected = collect(second, epoch=epoch), collect(first, epoch=epoch)
     assert_same(actual, expected, f"chunk boundaries do not change the items of {second!r}: it gives what {first!r} gives")
+
+
+def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
+    """Law: the optimized plan is right if the transform follows itself. A wrong `fuse` breaks the law.
+
+    The law applies only to transforms that accept their own output.
+
+    >>> import mlxfp as fp
+    >>> import pyarrow as pa
+    >>> assert_fits_itself(fp.shuffle(seed=0), [pa.record_batch({"x": [1, 2]})])
+    """
+    try:
+        twice = transform(transform(from_chunks(chunks)))
+        collect(unoptimized(twice), epoch=epoch)
+    except Exception:  # noqa: BLE001  # a user function that does not accept its own output may raise any error
+        return
+    assert_plans_agree(twice, epoch=epoch)
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:

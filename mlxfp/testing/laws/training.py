@@ -1,13 +1,15 @@
 """Laws of training: a step is a pure function, loading restores the saved state, and observers do not change events."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from attrs import evolve
 
-from mlxfp.support.trees import flatten, paths
+from mlxfp.support.trees import flatten, paths, tree_map
 
 if TYPE_CHECKING:  # the laws of data must not import MLX
     from mlxfp.core.datasets import Dataset
@@ -17,9 +19,14 @@ if TYPE_CHECKING:  # the laws of data must not import MLX
 
 __tracebackhide__ = True
 
+_CALLS = 12  # calls without `mx.compile`: enough for a value that changes at every tenth call
+
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
-    """Law: a step changes neither state nor batch, and a second call gives a bit-identical result.
+    """Law: a step changes neither state nor batch, and a second call gives a bit-identical result, also without `mx.compile`.
+
+    A compiled step repeats the Python values of its first call, such as the count of an optimizer, so the law also calls the code without
+    `mx.compile` several times.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
@@ -33,10 +40,53 @@ def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
     assert _bytes((state, dict(batch))) == before, (
         f"a step does not change its input, but changed its input at {_changed_paths((state, dict(batch)), before)}"
     )
-    first = _bytes(result)
-    second = step(state, batch)
-    assert _bytes(second) == first, (
-        f"the same state and batch give the same result, but a second call differs at {_changed_paths(second, first)}"
+    _assert_repeats(step, state, batch, _bytes(result), "a second call", calls=1)
+    with _without_compile():
+        _assert_repeats(step, state, batch, _bytes(step(state, batch)), "a later call without mx.compile", calls=_CALLS)
+
+
+def _assert_repeats(  # noqa: PLR0913  # a call and its result
+    step: "Step", state: "TrainState", batch: "Batch", first: list[Any], which: str, *, calls: int
+) -> None:
+    for _ in range(calls):
+        result = step(state, batch)
+        assert _bytes(result) == first, (
+            f"the same state and batch give the same result, but {which} differs at {_changed_paths(result, first)}. Keep counts and other "
+            "values that change in the state, not in Python attributes"
+        )
+
+
+@contextmanager
+def _without_compile() -> Iterator[None]:
+    import mlx.core as mx
+
+    mx.disable_compile()
+    try:
+        yield
+    finally:
+        mx.enable_compile()
+
+
+def assert_uses_parameters(step: "Step", state: "TrainState", batch: "Batch") -> None:
+    """Law: the metrics of a step depend on the parameters in the state: parameters of NaN give at least one metric that is not finite.
+
+    A loss that calls another model than its argument breaks the law.
+
+    >>> import mlx.core as mx
+    >>> from mlx import nn, optimizers
+    >>> import mlxfp as fp
+    >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
+    >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
+    >>> assert_uses_parameters(step, fp.train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
+    """
+    import mlx.core as mx
+
+    nothing = tree_map(lambda array: mx.full(array.shape, float("nan"), array.dtype), state.params)
+    _, metrics = step(evolve(state, params=nothing), batch)
+    finite = {name: float(value) for name, value in metrics.items() if mx.isfinite(value).all().item()}
+    assert len(finite) < len(metrics) or not metrics, (
+        f"the metrics of a step depend on the parameters in the state, but with parameters of NaN the metrics are {finite}. Call the model "
+        "that the loss receives: def loss(model, batch): ... model(batch[...])"
     )
 
 
@@ -50,14 +100,9 @@ def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batc
     >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
     >>> assert_compiled_equals_eager(step, fp.train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
     """
-    import mlx.core as mx
-
     compiled = step(state, batch)
-    mx.disable_compile()
-    try:
+    with _without_compile():
         eager = step(state, batch)
-    finally:
-        mx.enable_compile()
     (structure, left), (other, right) = flatten(compiled), flatten(eager)
     assert structure == other, f"compiled and eager results have different structures: {structure} and {other}"
     for name, a, b in zip(paths(structure), left, right, strict=True):
@@ -82,7 +127,7 @@ def assert_saves(state: "TrainState", folder: Path) -> None:
 
 
 def assert_continues(  # noqa: PLR0913  # a run and its stop
-    step: "Step", state: "TrainState", batches: "Dataset[Batch]", *, stop: int, steps: int, folder: Path
+    step: "Step", state: "TrainState", batches: "Dataset[dict[str, Any]]", *, stop: int, steps: int, folder: Path
 ) -> None:
     """Law: a run stopped after `stop` steps, saved, loaded and continued to `steps` steps ends in the same state as an uninterrupted run.
 

@@ -227,10 +227,23 @@ def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: 
         raise ArgumentError(
             f"{type(optimizer).__name__} changed the structure of its state in an update. {changed} Create all arrays in init."
         )
+    _check_attributes(optimizer, clone)
     news = flatten([updated, clone.state])[1]
     leaves = [old if new is copied and _is_same(new, old) else new for new, copied, old in zip(news, copies, olds, strict=True)]
     new_params, new_state = unflatten(structure, leaves)  # unchanged leaves stay the same objects and need no computation
     return new_params, new_state
+
+
+def _check_attributes(before: optimizers.Optimizer, after: optimizers.Optimizer) -> None:
+    """Raise `ArgumentError` if an update changed a Python attribute: the next update would start from the old value."""
+    values = {name: value for name, value in vars(before).items() if not name.startswith("_") and isinstance(value, int | float | str)}
+    changed = next((name for name, value in values.items() if getattr(after, name) != value), None)
+    if changed is not None:
+        raise ArgumentError(
+            f"{type(before).__name__} changes its attribute {changed!r} in an update, from {values[changed]!r} to "
+            f"{getattr(after, changed)!r}. A step would always start from the old value. Keep the number as an array in the state: "
+            f"self.state[{changed!r}] = mx.array({values[changed]!r}) in init."
+        )
 
 
 class _Adam(optimizers.Adam):

@@ -46,7 +46,8 @@ from mlxfp.training.steps.transforms import Compiler, Functional, functional
 Batch = Mapping[str, Any]
 Metrics = Mapping[str, mx.array]
 Trees = dict[str, Any]  # array trees of a state, by name
-Loss = Callable[[Any, dict[str, Any]], tuple[mx.array, mx.array]] | Callable[[Any, dict[str, Any], mx.array], tuple[mx.array, mx.array]]
+Scalar = mx.array | float  # a float or an int becomes a constant of the step
+Loss = Callable[[Any, dict[str, Any]], tuple[Scalar, Scalar]] | Callable[[Any, dict[str, Any], mx.array], tuple[Scalar, Scalar]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 

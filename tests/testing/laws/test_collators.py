@@ -134,10 +134,10 @@ def test_what_is_not_pure_is_caught(collator: Callable[..., Any]):
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (None, r"returns arrays by name\. A batch holds arrays and lists of texts, .* but it is NoneType: None"),
+        (None, r"returns arrays by name\. A batch holds arrays and lists of texts, .* but the batch is NoneType: None"),
         (({"x": mx.array([1]), "y": None},), r"but '0.y' is NoneType: None"),
         ({"labels": [[1], [2, 3]]}, r"but 'labels' is list: \[\[1\], \[2, 3\]\]"),
-        ({"labels": 5}, r"but 'labels' is int: 5"),
+        ({"labels": {5}}, r"but 'labels' is set: \{5\}"),
     ],
 )
 def test_what_is_no_batch_is_caught(batch: Any, message: str):
@@ -157,7 +157,7 @@ def test_rows_in_an_order_of_their_own_are_caught():
         assert_permutes(_longest_first, EXAMPLES, [2, 0, 1])
 
 
-@pytest.mark.parametrize("value", [mx.array(3), mx.zeros((1, 3)), ("a",)])
+@pytest.mark.parametrize("value", [mx.zeros((1, 3)), ("a",)])
 def test_arrays_without_a_row_for_each_example_are_caught(value: Any):
     with pytest.raises(
         AssertionError, match=r"'total' of .* has a row for each of 3 examples, but its shape is \(.* end to end, as graphs"

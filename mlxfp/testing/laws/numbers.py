@@ -1,0 +1,92 @@
+"""Laws of the numbers in batches: no integer wraps around, and no shape depends on a number."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxfp.core.nodes import brief
+from mlxfp.testing.laws.collators import Collator, batch_of
+
+__tracebackhide__ = True
+
+_LONGEST = 8  # bytes of the widest integer dtype
+
+
+def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
+    """Law: an array that holds the integers of a column has a dtype that is wide enough for these integers.
+
+    An array holds a column if examples with other small integers in the column give an array of exactly these integers.
+
+    >>> import mlxfp as fp
+    >>> assert_keeps_integers(fp.collators.text(pad_id=0), [{"input_ids": [1, 70_000]}])
+    """
+    for example in map(dict, examples):
+        batch = batch_of(collator, [example])
+        narrow = [name for name, row in batch.items() if isinstance(row, np.ndarray) and row.dtype.kind in "iu" and row.ndim]
+        for name in (name for name in narrow if batch[name].dtype.itemsize < _LONGEST):
+            row, limits = batch[name][0], np.iinfo(batch[name].dtype)
+            for column, value in example.items():
+                values = _integers(value)
+                wrong = [number for number in values if not limits.min <= number <= limits.max]
+                if wrong and _holds(collator, example, column, name):
+                    raise AssertionError(
+                        f"{name!r} of {brief(collator)} holds the integers of {column!r}, but its dtype {row.dtype} cannot hold "
+                        f"{wrong[0]}: {values} became {row.tolist()}. Use a wider dtype"
+                    )
+
+
+def _integers(value: Any) -> list[int]:
+    """Return the integers of a number or of a flat list."""
+    values = value if isinstance(value, list | np.ndarray) else [value]
+    return [int(number) for number in values] if all(isinstance(number, Integral) for number in values) else []
+
+
+def _holds(collator: Collator, example: Mapping[str, Any], column: str, name: str) -> bool:
+    """Return True if the array has the values 1 and 2 for an example with only 1 and only 2 in the column."""
+    with suppress(Exception):  # a collator may refuse these values
+        rows = [_row_with(collator, example, column, number)[name][0] for number in (1, 2)]
+        return all((row == number).any() for row, number in zip(rows, (1, 2), strict=True)) and bool((rows[0] != rows[1]).any())
+    return False
+
+
+def _row_with(collator: Collator, example: Mapping[str, Any], column: str, number: int) -> dict[str, NDArray[Any]]:
+    value = example[column]
+    constant = [number] * len(value) if isinstance(value, list) else np.full_like(value, number) if np.ndim(value) else number
+    return batch_of(collator, [{**example, column: constant}])
+
+
+def assert_shapes_ignore_numbers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
+    """Law: the shapes of an example's arrays depend on the lengths of its lists and texts, not on its numbers.
+
+    A one-hot array that is as wide as the largest label of a batch breaks the law. Numbers equal to the length of a list are exempt.
+
+    >>> import mlxfp as fp
+    >>> assert_shapes_ignore_numbers(fp.collators.text(pad_id=0, label="y"), [{"input_ids": [1], "y": 0}, {"input_ids": [2], "y": 3}])
+    """
+    numbers = [name for name, value in examples[0].items() if isinstance(value, Real) and not _are_lengths(examples, name)]
+    for index, example in enumerate(map(dict, examples)) if numbers else ():
+        shapes = _shapes(collator, example)
+        for name in numbers:
+            other = examples[index - 1].get(name)
+            changed = shapes
+            with suppress(Exception):  # a collator may refuse the combination
+                changed = _shapes(collator, {**example, name: other})
+            differing = next((array for array in shapes if changed.get(array) != shapes[array]), None)
+            assert differing is None, (
+                f"the shape of {differing!r} of {brief(collator)} does not depend on the number {name!r}, but {example[name]} gives "
+                f"{shapes[differing]} and {other} gives {changed.get(differing)}. Pass the number of classes to the collator"
+            )
+
+
+def _are_lengths(examples: Sequence[Mapping[str, Any]], name: str) -> bool:
+    lengths = [{len(value) for value in example.values() if isinstance(value, list | str | bytes | np.ndarray)} for example in examples]
+    return all(example.get(name) in some for example, some in zip(examples, lengths, strict=True))
+
+
+def _shapes(collator: Collator, example: Mapping[str, Any]) -> dict[str, list[int]]:
+    batch = batch_of(collator, [example])
+    return {name: list(np.shape(values)) for name, values in batch.items() if isinstance(values, np.ndarray)}

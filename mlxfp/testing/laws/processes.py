@@ -1,0 +1,75 @@
+"""Law of fresh processes: results depend on the data alone, not on the hash seed of Python, or on values that earlier calls left behind."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from mlxfp.core.arrow.named_arrays import named_arrays
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.execution import iterate
+from mlxfp.data.running.processes import dumps
+from mlxfp.testing.comparing import assert_same
+from mlxfp.testing.laws.datasets import collect
+
+__tracebackhide__ = True
+
+_CHILD = "import sys; sys.path[:] = {path!r}; from mlxfp.testing.laws import processes; processes.answer()"
+_NOT_LOADED = "not loaded"  # answer of a process that cannot import a module of the datasets
+
+
+def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int = 0) -> None:
+    """Law: a new process, with another hash seed, gives the same items, from the middle of a run and from its start.
+
+    Python's `hash` of texts differs between processes, and so does the order of a set of texts. Numbers in the order of first occurrence
+    depend on the rows that a process has read before. The new process reads the datasets in reverse order. Datasets of functions that a
+    new process cannot import are not checked; with cloudpickle installed, functions of scripts and notebooks are sent as well.
+
+    >>> import mlxfp as fp
+    >>> assert_same_in_new_process([fp.from_examples([{"x": 1}, {"x": 2}])])
+    """
+    expected, cases = [], []
+    for dataset in datasets:
+        cursors = [cursor for _, cursor in iterate(dataset, epoch=epoch)]
+        middle = len(cursors) // 2
+        expected.append(_collected(dataset, None, epoch))
+        cases.append((dataset, cursors[middle - 1].to_bytes() if middle else None, middle))
+    message = (
+        pickle.dumps((epoch, cases[::-1])) if find_spec("cloudpickle") is None else dumps((epoch, cases[::-1]), lambda value: None, None)
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
+    command = [sys.executable, "-c", _CHILD.format(path=sys.path)]
+    finished = subprocess.run(command, input=message, env=environment, capture_output=True, check=False)  # noqa: S603  # this interpreter
+    assert finished.returncode == 0, f"{datasets[0]!r} runs in a new process, but that raises {finished.stderr.decode()[-500:].strip()}"
+    answers = pickle.loads(finished.stdout)  # noqa: S301  # trusted bytes
+    if answers == _NOT_LOADED:
+        return
+    for (dataset, _, middle), whole, (rest, again) in zip(cases, expected, answers[::-1], strict=True):
+        claim = f"{dataset!r} gives the same in a new process, where hash() of texts and values of earlier calls differ"
+        assert_same(rest, whole[middle:] if isinstance(whole, list) else whole.slice(middle), f"{claim}, from item {middle} on")
+        assert_same(again, whole, claim)
+
+
+def answer() -> None:
+    """Read datasets from the standard input, and write the items of each: first the rest after a cursor, then all."""
+    output, sys.stdout = sys.stdout.buffer, sys.stderr  # functions of users may print
+    try:
+        epoch, cases = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  # trusted bytes
+    except (ImportError, AttributeError):
+        output.write(pickle.dumps(_NOT_LOADED))
+        return
+    answers = []
+    for dataset, data, _ in cases:
+        cursor = None if data is None else Cursor.from_bytes(data)
+        answers.append([_collected(dataset, position, epoch) for position in (cursor, None)])
+    output.write(pickle.dumps(answers))
+
+
+def _collected(dataset: Dataset[Any], cursor: Cursor | None, epoch: int) -> Any:
+    """Return all items after a cursor. Batches have numpy arrays, because MLX arrays cannot be pickled."""
+    items = collect(dataset, cursor, epoch=epoch)
+    return [named_arrays(batch) for batch in items] if dataset.level == "batches" else items

@@ -1,0 +1,76 @@
+"""Statements that run, and that type checkers once reported as errors; `make check` holds mypy to them. Nothing here runs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import mlx.core as mx
+import pyarrow as pa
+from mlx import nn, optimizers
+
+import mlxfp as fp
+from mlxfp.testing import laws
+
+rows = fp.from_examples([{"x": 1}])
+model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
+
+
+def mean_of_numbers(model: Any, batch: dict[str, Any]) -> tuple[float, int]:
+    """Return numbers instead of arrays."""
+    return 0.5, 4
+
+
+def array_and_number(model: Any, batch: Mapping[str, mx.array]) -> tuple[mx.array, int]:
+    """Return the number of rows as a number."""
+    return model(batch["x"]).sum(), len(batch["x"])
+
+
+def with_key(model: Any, batch: dict[str, Any], key: mx.array) -> tuple[mx.array, float]:
+    """Draw random numbers with a key."""
+    return model(batch["x"] + mx.random.normal((1,), key=key)).sum(), 1.0
+
+
+step = fp.train_step(model, mean_of_numbers, optimizer)
+fp.train_step(model, array_and_number, optimizer)
+fp.train_step(model, with_key, optimizer)
+fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
+
+batches = fp.pipe(rows, fp.batch(2), fp.collate(fp.collators.default()))
+laws.check(step, state=fp.train_state(model, optimizer), batches=batches)
+
+
+def weights(examples: list[dict[str, Any]]) -> dict[str, mx.array]:
+    """Collate one array from a list of dicts."""
+    return {"weights": mx.array([example["w"] for example in examples])}
+
+
+collator = fp.collators.multimodal([weights, fp.collators.text(pad_id=0)])
+fp.collate(weights)
+
+
+class Numbers(fp.Source):
+    """A source of three numbers."""
+
+    def schema(self) -> pa.Schema:
+        """Return the schema."""
+        return pa.schema({"n": pa.int64()})
+
+    def read(self, epoch: int, position: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
+        """Yield the numbers after a position."""
+        for n in range(position or 0, 3):
+            yield pa.record_batch({"n": [n]}), n + 1
+
+
+numbers = fp.Dataset(Numbers())
+for number in numbers:
+    value = number["n"]
+
+parts = fp.train_valid_test(rows, seed=0, valid=0.2)
+fp.pipe(parts.valid, fp.batch(2))
+three = fp.train_valid_test(rows, seed=0, valid=0.1, test=0.1)
+fp.pipe(three.test, fp.batch(2))
+fp.pipe(fp.Splits(rows, valid=rows).valid, fp.batch(2))
+
+*_, end = fp.runs.run(fp.runs.load_config("titanic.yaml").config)
+score = end.score
+
+row: dict[str, Any] = rows[0]

@@ -32,6 +32,7 @@ from mlxfp.training.steps.accumulating import (
 )
 from mlxfp.training.steps.averaging import next_average
 from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
+from mlxfp.training.steps.dependence import check_use
 from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.gathering import add_up_squares, agreed, sum_gradients
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
@@ -217,8 +218,8 @@ class TrainStep:
         trees = trees_of(self._checked(state))
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
-        if not self._runs and self._options.compile:
-            self._check_use(state, batch)
+        if not self._runs and self._options.compile and self.ranks is None:
+            check_use(self._model, self._loss, self._compiler.outside.modules, state, batch)
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
         try:
             after, metrics = run(trees, step_key(state.seed, state.step, self._copy), arrays)
@@ -355,20 +356,6 @@ class TrainStep:
                 "optimizer) after shard_linear and fully_shard."
             )
         return self.start(state) if self._has_option_values and not state.extra else state
-
-    def _check_use(self, state: TrainState, batch: Batch) -> None:
-        """Raise `ArgumentError` if the loss calls another module of the model's class and does not depend on the model."""
-        kind = self._model.kind
-        if self.ranks is not None or not any(type(module) is kind for module in self._compiler.outside.modules):
-            return
-        nothing = tree_map(lambda array: mx.full(array.shape, float("nan"), array.dtype), state.params)
-        key = random_key(state.seed, "look")
-        result, _ = self._model.apply(given_key(self._loss, key), nothing, state.buffers, arrays_of(batch), key=key)
-        if mx.isfinite(sum_and_weight(result)[0]).item():
-            raise ArgumentError(
-                f"The loss does not use the model that it is given; it calls another {kind.__name__}. Training would change nothing. "
-                "Call the first argument: def loss(model, batch): ... model(batch[...])."
-            )
 
     def _check_trees(self, trees: Trees) -> None:
         structure = flatten(trees)[0]

@@ -10,8 +10,7 @@ from attrs import field, frozen
 from toolz import identity
 
 from mlxfp.collators.columns import Arrays, Choosing, Cutting
-from mlxfp.collators.stacking import Stack, stacking
-from mlxfp.collators.storing import to_batch, to_chunk
+from mlxfp.collators.stacking import Stack, stacking, to_batch, to_chunk
 from mlxfp.core.chunks import EPOCH, RecordBatch, Schema, number_as, source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples

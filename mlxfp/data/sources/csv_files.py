@@ -30,6 +30,7 @@ from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # Excel's first line, which names the delimiter
+_HEAD = 32  # bytes of a header that are checked for NUL characters
 _FEW = 20  # records that are compared with a header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
@@ -161,6 +162,11 @@ class _ReadCsv(LineSource):
             if said := _EXCEL.match(records):
                 self._check_delimiter(said[1].decode(), path)
                 records = records[said.end() :].lstrip(b"\r\n")
+            if b"\x00" in records[:_HEAD]:
+                raise DataError(
+                    f"Text has NUL characters, like UTF-16 without a mark: got {records[:_HEAD]!r}, in line {line} of {path}. Convert the file: "
+                    "iconv -f UTF-16LE -t UTF-8."
+                )
             blank = data[: len(data) - len(records)]
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:

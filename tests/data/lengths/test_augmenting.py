@@ -244,7 +244,7 @@ def test_they_are_values_that_print_as_they_were_written():
                 drop_tokens(0.5, seed=0, aligned=["y"])(from_examples([{"input_ids": [1], "y": [1]}, {"input_ids": [1], "y": [1, 2]}]))
             ),
             DataError,
-            "drop_tokens: source row 1 has lists of different lengths: 1 in column 'input_ids' and 2 in column 'y'. Give both",
+            "drop_tokens: source row 1 has lists of different lengths: 1 in column 'input_ids' and 2 in column 'y'. Both columns",
         ),
         (
             lambda: list(drop_tokens(0.5, seed=0)(from_examples([{"input_ids": [1]}, {"input_ids": None}]))),

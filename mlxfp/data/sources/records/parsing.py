@@ -19,7 +19,6 @@ from mlxfp.support.errors import DataError, SchemaError
 
 # Number of invalid records in a block after which every record is parsed alone. Finding an invalid record costs about ten parses.
 _FAULTS = 16
-_HEAD = 64  # bytes that are checked for NUL characters
 _ESCAPED = re.compile("[\udc80-\udcff]")  # surrogates, Python's decoding of invalid UTF-8 bytes
 
 
@@ -115,9 +114,6 @@ def _find_fault(source: Format, block: Block) -> Fault | None:
             )
         encoding = "UTF-8" if source.encoding == "utf-8" else source.encoding
         return Fault(offset, f"Text is not {encoding}: got the byte 0x{block.data[offset]:02x}", source.transcoding)
-    if b"\x00" in block.data[:_HEAD]:
-        offset = block.data.index(b"\x00")
-        return Fault(offset, "Text has NUL characters, like UTF-16", "Convert the file: iconv -f UTF-16LE -t UTF-8.")
     return None if block.end else source.unended(block.data)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from mlxfp.collators.collating import collate
-from mlxfp.collators.storing import to_batch, to_chunk
+from mlxfp.collators.stacking import to_batch, to_chunk
 from mlxfp.core.describing import length
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.stages import Stage
@@ -150,5 +150,5 @@ def test_a_damaged_file_is_named(tmp_path: Path):
     with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, wrong.schema) as writer:
         writer.write_batch(wrong)
     (manifest := file.parent / "manifest.json").write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', manifest.read_text()))
-    with pytest.raises(DataError, match=r"The cache .* cannot be read: cannot reshape.*Delete this folder"):
+    with pytest.raises(DataError, match=r"The cache .* cannot be read: the SHA-256 hash of .* differs.*Delete this folder"):
         list(pipe(ROWS, batch(4), collate(squares), cache(tmp_path)))

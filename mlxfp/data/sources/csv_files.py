@@ -164,7 +164,7 @@ class _ReadCsv(LineSource):
                 records = records[said.end() :].lstrip(b"\r\n")
             if b"\x00" in records[:_HEAD]:
                 raise DataError(
-                    f"Text has NUL characters, like UTF-16 without a mark: got {records[:_HEAD]!r}, in line {line} of {path}. Convert the file: "
+                    f"Text has NUL characters, like UTF-16: got {records[:_HEAD]!r}, in line {line} of {path}. Convert the file: "
                     "iconv -f UTF-16LE -t UTF-8."
                 )
             blank = data[: len(data) - len(records)]

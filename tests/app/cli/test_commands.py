@@ -139,7 +139,8 @@ def test_help_presets_and_show_load_neither_mlx_nor_arrow(arguments):
 
 
 ROOT = Path(__file__).parents[3]
-LINES = re.findall(r"^\s*(mlxfp [a-z].*)$", "\n".join(page.read_text("utf-8") for page in ROOT.glob("docs/**/*.md")), re.MULTILINE)
+PAGES = "\n".join(page.read_text("utf-8") for page in ROOT.glob("docs/**/*.md"))
+LINES = [line for block in re.findall(r"```.*?```", PAGES, re.DOTALL) for line in re.findall(r"^\s*(mlxfp [a-z].*)$", block, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("line", LINES)

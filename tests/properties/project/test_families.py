@@ -47,6 +47,6 @@ def test_names_of_a_family_import_and_pickle_as_before():
 
 
 def test_help_begins_with_words_for_users():
-    assert fp.__doc__.startswith("Data and training for MLX")
+    assert fp.__doc__.startswith("Data pipelines and training for MLX")
     assert "import mlxfp as fp" in fp.__doc__
     assert "__init__" not in fp.__doc__

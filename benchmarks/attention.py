@@ -33,11 +33,11 @@ def _attention(length: int, longest: int, repeats: int) -> list[Row]:
     inputs = [mx.array(random.standard_normal((1, 4, length, 64)).astype(np.float32)) for _ in range(3)]
     segments = _batch(1, length, longest)["segment_ids"]
 
-    def total(*inputs: mx.array, banded: bool) -> mx.array:
+    def total(queries: mx.array, keys: mx.array, values: mx.array, *, banded: bool) -> mx.array:
         hidden = mx.zeros((1, length, 1))
         whole = bias_of(mx.float32, visible(None, segments), earlier(length, length))
         bias = bias_within(hidden, None, segments, reach=longest - 1, causal=True) if banded else whole
-        return attend(*inputs, bias).square().sum()
+        return attend(queries, keys, values, bias).square().sum()
 
     def run_of(*, banded: bool) -> Run:
         compiled = mx.compile(mx.value_and_grad(partial(total, banded=banded), argnums=(0, 1, 2)))
@@ -64,8 +64,9 @@ def _decoder(length: int, longest: int, repeats: int) -> Row:
 
 def _modernbert(length: int, repeats: int) -> Row:
     """Train ModernBERT, with blocks and with masks in the local layers."""
-    sizes = {"hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 384}
-    config = fp.models.ModernBertConfig(vocab_size=_VOCABULARY, **sizes)
+    config = fp.models.ModernBertConfig(
+        vocab_size=_VOCABULARY, hidden_size=256, num_hidden_layers=8, num_attention_heads=4, intermediate_size=384
+    )
     ids = _batch(1, length, length)["input_ids"]
     batch = {"input_ids": ids, "attention_mask": mx.ones_like(ids), "labels": mx.zeros((1,), mx.int32)}
 

@@ -121,16 +121,13 @@ def no_rows(schema: Schema) -> RecordBatch:
 
 
 def set_column(chunk: RecordBatch, name: str, column: pa.Array) -> RecordBatch:
-    """Append a column, or replace the column of the same name. A column that is not nullable stays so if the new one has no nulls.
+    """Append a column, or replace the column of the same name.
 
     >>> set_column(pa.record_batch({"x": [1, 2]}), "x", pa.array([3, 4])).to_pydict()
     {'x': [3, 4]}
     """
     index = chunk.schema.get_field_index(name)
-    if index < 0:
-        return chunk.append_column(name, column)
-    nullable = chunk.schema.field(index).nullable or column.null_count > 0
-    return chunk.set_column(index, pa.field(name, column.type, nullable), column)
+    return chunk.append_column(name, column) if index < 0 else chunk.set_column(index, name, column)
 
 
 def set_field(schema: Schema, name: str, kind: pa.DataType) -> Schema:

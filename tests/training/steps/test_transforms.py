@@ -297,7 +297,7 @@ def test_arrays_of_another_module_are_named():
 
 
 def test_only_modules_can_be_functional():
-    with pytest.raises(ArgumentTypeError, match="model must be Module, got dict"):
+    with pytest.raises(ArgumentTypeError, match=r"model must be an mlx\.nn\.Module, got dict"):
         functional({})
 
 

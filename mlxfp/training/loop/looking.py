@@ -11,7 +11,6 @@ from attrs import frozen
 from mlx import nn
 
 from mlxfp.evaluation.metrics.totals import to_numpy
-from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.training.steps.modules import split_arrays
 from mlxfp.training.steps.sharding import shards_of
 from mlxfp.training.steps.state import TrainState
@@ -39,12 +38,12 @@ class Evaluator:
     _evaluate: Callable[[TrainState, Iterable[Batch]], dict[str, float]]
 
     @overload
-    def __call__(self, state: TrainState, batches: Iterable[Batch], /) -> dict[str, float]: ...
+    def __call__(self, state: TrainState, batches: Iterable[Batch]) -> dict[str, float]: ...
     @overload
     def __call__(self, batches: Iterable[Batch], /) -> dict[str, float]: ...
-    def __call__(self, *arguments: Any) -> dict[str, float]:
+    def __call__(self, state: Any, batches: Any = None) -> dict[str, float]:
         """Evaluate a state on all batches. Without a state, evaluate the arrays of the model."""
-        state, batches = _with_state(self._model, arguments)
+        state, batches = _with_state(self._model, state, batches)
         if not _IN_TRIAL.get():
             return self._evaluate(state, batches)
         try:
@@ -61,21 +60,20 @@ class Predictor:
     _predict: Callable[[TrainState, Iterable[Batch]], Iterator[Any]]
 
     @overload
-    def __call__(self, state: TrainState, batches: Iterable[Batch], /) -> Iterator[Any]: ...
+    def __call__(self, state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]: ...
     @overload
     def __call__(self, batches: Iterable[Batch], /) -> Iterator[Any]: ...
-    def __call__(self, *arguments: Any) -> Iterator[Any]:
-        """Yield the predictions of a state for all batches. Without a state, predict with the arrays of the model."""
-        yield from self._predict(*_with_state(self._model, arguments))
+    def __call__(self, state: Any, batches: Any = None) -> Iterator[Any]:
+        """Return the predictions of a state for all batches. Without a state, predict with the arrays of the model."""
+        return self._predict(*_with_state(self._model, state, batches))
 
 
-def _with_state(model: nn.Module, arguments: tuple[Any, ...]) -> tuple[TrainState, Iterable[Batch]]:
-    if len(arguments) == 1:
+def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState, Iterable[Batch]]:
+    """Return the arguments of a call (state, batches), or of a call (batches) with the arrays of the model."""
+    if batches is None:
         params, buffers = split_arrays(model)
-        return TrainState(params, buffers, {}, step=0, seed=0, shards=shards_of(model, params, buffers)), arguments[0]
-    if len(arguments) != 2:
-        raise ArgumentTypeError(f"The function takes (state, batches) or (batches), got {len(arguments)} arguments. Pass a state of fit.")
-    return arguments
+        return TrainState(params, buffers, {}, step=0, seed=0, shards=shards_of(model, params, buffers)), state
+    return state, batches
 
 
 def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:

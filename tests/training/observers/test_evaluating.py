@@ -47,7 +47,7 @@ def test_an_evaluation_that_was_due_when_the_run_stopped_is_made_unless_the_hist
 
 
 def test_mistakes_are_named_when_the_observer_is_made():
-    with pytest.raises(ArgumentTypeError, match="validate must be a function"):
+    with pytest.raises(ArgumentTypeError, match="evaluate_every takes a function of the state"):
         evaluate_every({})
     with pytest.raises(ArgumentError, match="steps must be at least 1"):
         evaluate_every(len, steps=0)

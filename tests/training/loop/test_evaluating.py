@@ -2,11 +2,9 @@
 
 import mlx.core as mx
 import numpy as np
-import pytest
 from mlx import nn
 
 import mlxfp as fp
-from mlxfp.errors import ArgumentTypeError
 
 BATCHES = [{"x": mx.eye(2), "y": mx.array([0, 1])}, {"x": mx.eye(2)[:1], "y": mx.array([1])}]
 
@@ -37,11 +35,3 @@ def test_without_a_state_the_current_arrays_of_the_model_count():
     model.weight = mx.eye(2)[::-1]
     assert check(BATCHES) == {"accuracy": 1 / 3}
     assert np.concatenate(list(predict(BATCHES))).tolist() == [1, 0, 1]
-
-
-@pytest.mark.parametrize("arguments", [(), (1, 2, 3)])
-def test_another_number_of_arguments_is_an_error(arguments):
-    """The error names the possible calls."""
-    check = fp.evaluate(nn.Linear(2, 2), lambda model, batch: {})
-    with pytest.raises(ArgumentTypeError, match=r"takes \(state, batches\) or \(batches\)"):
-        check(*arguments)

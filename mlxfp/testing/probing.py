@@ -42,7 +42,9 @@ def _pruned(chunk: RecordBatch, columns: Sequence[str], conditions: tuple[Condit
     kept, chunk = reduce(pc.and_, meets) if meets else None, chunk.select(list(columns))
     if kept is None or not columns:
         return chunk
-    arrays = [column.take(pc.if_else(kept, pa.array(range(len(chunk))), None)) for column in chunk.columns]
+    arrays = [
+        column.take(pc.if_else(kept, pa.array(range(len(chunk)), pa.int64()), pa.scalar(None, pa.int64()))) for column in chunk.columns
+    ]
     nullable = [array if field.nullable else column for array, column, field in zip(arrays, chunk.columns, chunk.schema, strict=True)]
     return pa.RecordBatch.from_arrays(nullable, schema=chunk.schema)
 

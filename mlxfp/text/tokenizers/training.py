@@ -30,6 +30,7 @@ Kind = Literal["bpe", "wordpiece", "unigram"]
 _UNKNOWN = "[UNK]"
 _SPECIAL = ["[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
 _BYTES = 256
+_LARGE = 1000  # A smaller vocab_size gives no warning.
 _FEW = 50  # A warning says that byte-level BPE found fewer than one in 50 of the requested pieces.
 _LONGEST = 100  # Maximum length of a learned token. WordPiece encodes longer words as [UNK]; engines overflow the stack on long tokens.
 _LARGEST = (
@@ -137,7 +138,7 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
     )
     built.train_from_iterator(texts(), trainer)
     base, size = _BYTES + len(_SPECIAL), built.get_vocab_size()
-    if (size - base + 1) * _FEW < vocab_size - base:
+    if vocab_size >= _LARGE and (size - base + 1) * _FEW < vocab_size - base:
         warnings.warn(
             f"train_tokenizer got vocab_size={vocab_size}, but the vocabulary has {size} tokens: {_BYTES} bytes, {len(_SPECIAL)} special "
             f"tokens and {size - base} pieces that occur at least twice. Train on more text, or check the column.",

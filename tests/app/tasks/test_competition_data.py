@@ -185,7 +185,12 @@ def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
         ({}, {"method": "grouped"}, ArgumentError, "Folds by group need a column, but the spec of 'ships' has group=None"),
         ({"group": "sea"}, {}, ArgumentError, "has group='sea'. Name a column of the train file"),
         ({"time": "day"}, {"repeats": 2}, ArgumentError, r"Folds in time cannot be repeated, got repeats=2\. Remove repeats\."),
-        ({"time": "odd"}, {}, ArgumentError, r"begin with the year, as in 2026-11-21, got '3/1/2020'"),
+        (
+            {"time": "odd"},
+            {},
+            ArgumentError,
+            r"Times must be numbers, dates such as 11/21/2026, or begin with the year, as in 2026-11-21, got '3/1/2020'",
+        ),
         ({"time": "gap"}, {}, ArgumentError, "times must not be missing, got nan in row 1"),
         ({}, {"count": 9}, ArgumentError, "at most 4, the number of rows, got count=9"),
         ({}, {"method": "kfolds"}, UnknownNameError, "No fold method is named 'kfolds'. Did you mean 'kfold'"),

@@ -13,13 +13,14 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import iterate
 from mlxfp.data.running.processes import dumps
+from mlxfp.support.errors import MissingFileError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import collect
 
 __tracebackhide__ = True
 
 _CHILD = "import sys; sys.path[:] = {path!r}; from mlxfp.testing.laws import processes; processes.answer()"
-_NOT_LOADED = "not loaded"  # answer of a process that cannot import a module of the datasets
+_NOT_LOADED = "not loaded"  # answer of a process that lacks a module or the files of a dataset
 
 
 def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int = 0) -> None:
@@ -27,7 +28,8 @@ def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int =
 
     Python's `hash` of texts differs between processes, and so does the order of a set of texts. Numbers in the order of first occurrence
     depend on the rows that a process has read before. The new process reads the datasets in reverse order. Datasets of functions that a
-    new process cannot import are not checked; with cloudpickle installed, functions of scripts and notebooks are sent as well.
+    new process cannot import, and of files in the memory of this process, are not checked. With cloudpickle installed, functions of
+    scripts and notebooks are sent as well.
 
     >>> import mlxfp as fp
     >>> assert_same_in_new_process([fp.from_examples([{"x": 1}, {"x": 2}])])
@@ -63,9 +65,13 @@ def answer() -> None:
         output.write(pickle.dumps(_NOT_LOADED))
         return
     answers = []
-    for dataset, data, _ in cases:
-        cursor = None if data is None else Cursor.from_bytes(data)
-        answers.append([_collected(dataset, position, epoch) for position in (cursor, None)])
+    try:
+        for dataset, data, _ in cases:
+            cursor = None if data is None else Cursor.from_bytes(data)
+            answers.append([_collected(dataset, position, epoch) for position in (cursor, None)])
+    except MissingFileError:  # files in memory, such as memory://
+        output.write(pickle.dumps(_NOT_LOADED))
+        return
     output.write(pickle.dumps(answers))
 
 

@@ -52,12 +52,15 @@ def test_what_is_exported_is_read_by_its_library_alone_and_predicts_the_same(dat
     ran(data, *model)
     rows = fp.kaggle.read_part(fp.kaggle.load_spec(tmp_path / "out" / "spec.yaml"), data, part="test")
     for number, folder in enumerate(fp.runs.export(tmp_path / "out", tmp_path / "models"), 1):
-        numbers = fp.kaggle.load_estimator(folder).columns(rows)
+        columns = fp.kaggle.load_estimator(folder).columns
+        numbers = columns(rows)
+        known = ~columns.novel(numbers).any(axis=1)  # mlxfp alone averages over values missing only in new rows
+        assert known.any()
         if model is BOOSTED:
             made = pytest.importorskip("lightgbm").Booster(model_file=folder / "model-1.txt").predict(numbers)
         else:
             made = pytest.importorskip("skops.io").load(folder / "model-1.skops", trusted=[]).predict_proba(numbers)[:, 1]
-        assert np.array_equal(made, read_array(tmp_path / "out" / f"fold-0{number}" / "test.npy"))
+        assert np.array_equal(made[known], read_array(tmp_path / "out" / f"fold-0{number}" / "test.npy")[known])
 
 
 def test_a_run_that_ends_in_the_middle_continues_to_the_same_bytes(data, tmp_path):

@@ -62,8 +62,10 @@ def landing_facts() -> list[PartFacts]:
 def explain_picture(parts: Iterable[PartFacts]) -> str:
     """Draw the output of `explain`: for each part, the name and a description of the output."""
     drawn, y = [], MARGIN
+    above = None
     for part in parts:
-        about = re.sub(r"; (encoded|not) by .*", "", part.about)  # depends on the installed packages
+        about = re.sub(r"; (encoded|not) by .*", "", part.about(above))  # depends on the installed packages
+        above = part.schema
         lines = [*(("code bold", line) for line in wrap(part.part, 98)), *(("muted small", line) for line in wrap(about, 128))]
         height = 8 + 18 * len(lines)
         drawn.append(element("rect", x=MARGIN, y=y, width=4, height=height, rx=2, fill=COLORS["c0"]))

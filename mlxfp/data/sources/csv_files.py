@@ -162,7 +162,7 @@ class _ReadCsv(LineSource):
             if said := _EXCEL.match(records):
                 self._check_delimiter(said[1].decode(), path)
                 records = records[said.end() :].lstrip(b"\r\n")
-            if b"\x00" in records[:_HEAD]:
+            if b"\x00" in records[:_HEAD] and not records.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 raise DataError(
                     f"Text has NUL characters, like UTF-16: got {records[:_HEAD]!r}, in line {line} of {path}. Convert the file: "
                     "iconv -f UTF-16LE -t UTF-8."

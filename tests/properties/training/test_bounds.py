@@ -26,6 +26,8 @@ from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step
 from tests.models.samples import CONFIGS, VOCABULARY, models
 
+pytestmark = pytest.mark.filterwarnings("ignore:predict got shuffled batches")  # the order of rows does not matter here
+
 MODELS = models()
 LENGTH = 5
 

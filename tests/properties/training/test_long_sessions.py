@@ -18,6 +18,8 @@ from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step
 from tests.training.samples import dataset, deep, group, loss, setting
 
+pytestmark = pytest.mark.filterwarnings("ignore:predict got shuffled batches")  # the order of rows does not matter here
+
 
 def fold(seed):
     """Train, evaluate and predict with a step of its own, as a fold does."""

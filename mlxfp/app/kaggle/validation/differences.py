@@ -14,7 +14,6 @@ from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
 
 _UNSEEN = 0.1  # fraction of test rows with unseen values, missing numbers or numbers outside of the range of the training rows
-_TEXTS = 0.5  # above this fraction of distinct values, a column is free text, and test values are usually new
 
 
 def part_differences(spec: DatasetSpec, train: Dataset[Any], test: Dataset[Any]) -> Iterator[str]:
@@ -37,8 +36,10 @@ def part_differences(spec: DatasetSpec, train: Dataset[Any], test: Dataset[Any])
         return
     for column in spec.columns:
         if column.name in names:
-            check = _numbers if column.kind.is_number else _texts
-            yield from check(column.name, before, after)
+            if column.kind.is_number:
+                yield from _numbers(column.name, before, after)
+            elif column.type == "categorical":  # new texts are usual
+                yield from _categories(column.name, before, after)
 
 
 def _names(spec: DatasetSpec, train: Sequence[str], test: Sequence[str]) -> Iterator[str]:
@@ -61,7 +62,7 @@ def _plain(text: str) -> str:
         return bare
 
 
-def _texts(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator[str]:
+def _categories(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator[str]:
     known, values = pc.drop_null(spell(before, name)).unique(), pc.drop_null(spell(after, name))
     unseen = values.filter(pc.invert(pc.is_in(values, known)))
     if not len(unseen):
@@ -70,8 +71,8 @@ def _texts(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator
     others = [(text, spellings[_plain(text)]) for text in unseen.unique().to_pylist() if _plain(text) in spellings]
     if others:
         yield f"{name!r} has values with another spelling in the test rows: {listed(f'{text!r} for {old!r}' for text, old in others)}."
-    share = len(unseen) / len(values)
-    if share > _UNSEEN and len(known) <= _TEXTS * before.num_rows and len(others) < len(unseen.unique()):
+    share = len(unseen) / after.num_rows
+    if share > _UNSEEN and len(others) < len(unseen.unique()):
         examples = listed(f"{text!r:.40}" for text in unseen.unique().to_pylist())
         yield f"{name!r} has values in {share:.0%} of the test rows that no training row has: {examples}."
 

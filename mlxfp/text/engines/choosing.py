@@ -89,7 +89,7 @@ def _is_tested(kind: EngineKind) -> bool:
     return versions.get(kind.name) == kind.version and versions["tokenizers"].split(".")[:2] == hf.__version__.split(".")[:2]
 
 
-def prove(kind: EngineKind, json: str) -> Proved | str:
+def prove(kind: EngineKind, json: str) -> Proved | str:  # noqa: PLR0911  # one return per reason
     """Return the engine with its gate, or the reason against the engine."""
     if kind.version is None:
         return 'not installed (pip install "mlxfp[fast]")'

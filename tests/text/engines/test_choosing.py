@@ -160,7 +160,7 @@ def test_of_a_version_that_was_not_tried_only_ascii_is_used(monkeypatch):
 
 
 def test_an_engine_without_a_trial_is_not_used():
-    assert prove(attrs.evolve(TOKIE, name="pytest"), WORDS.json) == "fuzzing has not cleared it for this kind of tokenizer"
+    assert prove(attrs.evolve(TOKIE, name="pytest"), WORDS.json) == "fuzzing has not cleared this kind of tokenizer"
 
 
 def test_auto_takes_the_first_engine_that_is_proved():

@@ -57,8 +57,8 @@ def test_equal_forests_are_equal_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model-1.skops", r"model-1\.skops cannot be read: .*Remove the file and run again"),
-        ("model-columns.skops", r"model-columns\.skops cannot be read"),
+        ("model-1.skops", r"model-1\.skops is missing or damaged: .*Save the estimator again"),
+        ("model-columns.skops", r"model-columns\.skops is missing or damaged"),
         ("model-texts.npz", r"model-texts\.npz is missing or damaged: .*Save the estimator again"),
         ("recipe.json", r"recipe\.json is damaged: .*Save the estimator again"),
     ],

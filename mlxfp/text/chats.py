@@ -2,6 +2,7 @@
 
 import json as jsons
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -15,15 +16,18 @@ from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Traits
 from mlxfp.support.arrow_types import is_list_like, is_text, value_type
 from mlxfp.support.checks import check_choice, check_columns, check_text, check_types, explain_call
-from mlxfp.support.errors import ArgumentError, DataError, SchemaError
+from mlxfp.support.errors import ArgumentError, DataError, SchemaError, listed
 from mlxfp.text.tokenizers.chat_templates import BEGIN, END, ChatTemplate, Messages, without_nulls
 from mlxfp.text.tokenizers.literal_text import unspellable
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, cannot_encode, check_tokenizer, engine, for_literal_text, special_names
+from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer, cannot_encode, check_tokenizer, engine, for_literal_text, special_names
 
 TrainOn = Literal["assistant", "last", "all"]
 
 _TRAIN_ON = ("assistant", "last", "all")
 _TOOLS = "tools"
+_ASSISTANT = "assistant"
+_ALIASES = (_ASSISTANT, "model", "gpt", "bot", "chatbot", "ai")  # roles of answers in other data sets, in any letter case
+_OTHERS = ("system", "developer", "user", "tool", "function")  # roles of conversations without an answer
 
 
 @explain_call
@@ -107,7 +111,9 @@ def _template_of(tokenizer: Tokenizer, template: ChatTemplate | None) -> ChatTem
         )
     check_types(ChatTemplate, template=chosen)
     chosen.check()
-    return chosen
+    roles = {f"{role}_token": getattr(tokenizer, f"{role}_token") for role in ROLES}
+    tokens = {name: token for name, token in roles.items() if token is not None}
+    return evolve(chosen, variables=tokens | dict(chosen.variables))
 
 
 @frozen(repr=False)
@@ -150,7 +156,10 @@ class _Chat(RowWise):
     def _row(self, chunk: RecordBatch, row: int, chat: Any, tools: Any) -> tuple[list[int], list[bool]]:
         try:
             guarded = _guard(self.tokenizer, self.template, _as_json(chat), _as_json(tools))
-            return _encode(self.tokenizer, guarded.marked(self.train_on))
+            marked = guarded.marked(self.train_on)
+            if self.train_on != "all":
+                guarded.check_answers(marked)
+            return _encode(self.tokenizer, marked)
         except DataError as error:
             raise DataError(f"chat: column {self.messages!r} of {row_at(chunk, row)}: {error}") from error
 
@@ -195,9 +204,29 @@ class _Guarded:
             last = end
         return out + whole[last:]
 
+    def check_answers(self, marked: str) -> None:
+        """Raise `DataError` for answers under another role than "assistant". Warn about answers without an end token."""
+        answers = [part.partition(END)[0] for part in marked.split(BEGIN)[1:]]
+        roles = dict.fromkeys(str(message["role"]) for message in self.given[0])
+        unknown = () if answers and self.template.marks_answers else _ALIASES
+        folded = {role: role.strip().casefold() for role in roles if role != _ASSISTANT}
+        wrong = [role for role, name in folded.items() if name in unknown or not (answers or name in _OTHERS)]
+        if wrong:
+            raise DataError(
+                f"Training needs answers with the role {_ASSISTANT!r}, got the roles {listed(map(repr, roles))}. Rename {wrong[0]!r} to "
+                f"{_ASSISTANT!r} in the messages with map before chat."
+            )
+        if answers and not any(answer.rstrip().endswith(tuple(self.words.guards)) for answer in answers):
+            warnings.warn(
+                "chat: no answer ends in a special token, so a model does not learn to stop. Let the chat template write an end token "
+                "such as {{ eos_token }} after each answer, inside {% generation %} if the template has this block.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
     def _answer_spans(self, whole: str, train_on: TrainOn) -> Iterator[tuple[int, int]]:
         """Yield the start and end of each answer: from the end of the generation prompt to the end of the closing special token."""
-        answers = [index for index, message in enumerate(self.messages) if message["role"] == "assistant"]
+        answers = [index for index, message in enumerate(self.messages) if message["role"] == _ASSISTANT]
         for index in answers[-1:] if train_on == "last" else answers:
             prompt = self._render(self.messages[:index], generation_prompt=True)
             written = self._render(self.messages[: index + 1])

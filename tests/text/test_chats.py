@@ -226,3 +226,46 @@ def test_arguments_that_cannot_be_are_refused():
         chat(chat_tokenizer(), template=ChatTemplate(CHATML), into="prompt")
     with pytest.raises(KeyError, match="No train_on is named 'first'"):
         chat(chat_tokenizer(), template=ChatTemplate(LLAMA2), train_on="first")  # type: ignore[arg-type]  # the mistake under test
+
+
+@pytest.mark.parametrize("role", ["model", "Assistant", "gpt", "answer"])
+@pytest.mark.parametrize("name", ["chatml", "marked"])
+def test_answers_under_another_role_than_assistant_are_refused_with_the_roles(role: str, name: str):
+    """Such conversations have no token to train on."""
+    messages = [{"role": "user", "content": "Hi"}, {"role": role, "content": "Ho"}]
+    with pytest.raises(DataError, match=rf"role 'assistant', got the roles 'user', '{role}'\. Rename '{role}' to 'assistant'"):
+        row_of(chat_tokenizer("bpe"), template_of(name), messages)
+
+
+def test_a_conversation_without_an_answer_has_no_token_to_train_on():
+    row = row_of(chat_tokenizer("bpe"), template_of("chatml"), [{"role": "user", "content": "Hi"}])
+    assert all(row["prompt"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+        "{% for m in messages %}{{ m.role }}{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>{% endfor %}",
+    ],
+)
+def test_a_template_without_an_end_token_in_the_answer_is_a_warning_with_the_remedy(text: str):
+    """A model that never learns the end token does not stop."""
+    with pytest.warns(RuntimeWarning, match=r"no answer ends in a special token.*write an end token such as \{\{ eos_token \}\}"):
+        row_of(chat_tokenizer("bpe"), ChatTemplate(text), chat_of([("Hi", "Ho")]))
+
+
+def test_special_tokens_of_the_tokenizer_are_variables_of_the_template():
+    tokenizer = chat_tokenizer("bpe")
+    tokenizer = attrs.evolve(tokenizer, eos_token="<|im_end|>")
+    text = "{% for m in messages %}{% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}{% endfor %}"
+    row = row_of(tokenizer, ChatTemplate(text), chat_of([("Hi", "Ho")]))
+    assert learned(tokenizer, row).endswith("Ho<|im_end|>")
+
+
+def test_pack_refuses_to_lose_the_prompt_mask():
+    """Else a model would be trained on prompts."""
+    rows = from_examples([{"input_ids": [1, 2, 3], "prompt": [True, False, False]}] * 3)
+    with pytest.raises(SchemaError, match=r"pack would lose the mask 'prompt'.*pack\(8, aligned=\['prompt'\]\)"):
+        list(pipe(rows, pack(8)))
+    assert "prompt" in next(iter(pipe(rows, pack(8, aligned=["prompt"]))))

@@ -13,9 +13,9 @@ from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.stages import Stage, Traits
-from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, read_aligned, read_tokens
+from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, prompt_masks, read_aligned, read_tokens
 from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
 Method = Literal["best_fit", "first_fit", "split"]
@@ -112,6 +112,12 @@ class _Pack(Stage):
 
     def schema(self, schema: Schema) -> Schema:
         lists = aligned_schema(schema, self.column, self.aligned, "pack")
+        masks = [name for name in prompt_masks(schema) if name not in (self.column, *self.aligned)]
+        if masks:
+            raise SchemaError(
+                f"pack would lose the mask {masks[0]!r} (lists of true and false), so a model would also be trained on masked tokens. "
+                f"Write pack({self._length}, aligned={masks!r}), or remove the column with drop_columns({masks!r}) before pack."
+            )
         return pa.schema([*map(lists.field, (self.column, *self.aligned)), *(pa.field(name, TOKENS) for name in (SEGMENTS, POSITIONS))])
 
     @property

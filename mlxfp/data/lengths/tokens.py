@@ -36,6 +36,12 @@ def aligned_schema(schema: Schema, column: str, aligned: Sequence[str], stage: s
     return set_field(schema, column, TOKENS)
 
 
+def prompt_masks(schema: Schema) -> list[str]:
+    """Return the names of the prompt masks that `chat` adds by default: `prompt`, if the column has lists of true and false."""
+    masks = (field for field in schema if field.name == "prompt" and is_list_like(field.type))
+    return [field.name for field in masks if pa.types.is_boolean(field.type.value_type)]
+
+
 def lengths_of(chunk: RecordBatch, column: str, stage: str) -> Indices:
     """Return the number of tokens of each row: int64[N]. Raises `DataError` for a row with a null list."""
     ends = read_lists(column_without_nulls(chunk, column, stage))[1]

@@ -2,14 +2,15 @@
 
 import datetime as dt
 import json as jsons
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from attrs import field, frozen
 
 from mlxfp.support.checks import check_text, check_types
-from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.errors import ArgumentError, DataError, suggest
 from mlxfp.support.optional import optional
 from mlxfp.text.tokenizers.literal_text import unspellable
 
@@ -29,8 +30,10 @@ class ChatTemplate:
 
     `load_tokenizer` reads the template of a model folder as `tokenizer.chat_template`. `variables` is a mapping of template variables
     besides the messages: special tokens such as `eos_token`, and settings of the model such as `enable_thinking`. `today`, for example
-    "2026-01-31", is the date returned by `strftime_now` in templates. Without `today`, `strftime_now` is undefined, and most templates
-    then use a fixed date.
+    "2026-01-31", is the date returned by `strftime_now` in templates. Without `today`, `strftime_now` returns the current date and time, as
+    in transformers. Set `today` to get the same ids on every day.
+
+    A name that is neither a variable nor assigned in the template raises an error if the template writes or iterates over the value.
 
     The template runs in the sandbox of Jinja (extra `chat`) with the functions and filters of transformers, and renders the same text. The
     sandbox prevents access to files and Python internals, and limits a `range` to 100,000 numbers. Time and memory are not limited: nested
@@ -75,15 +78,17 @@ class ChatTemplate:
     def render_marked(self, messages: Messages, tools: Any = None, *, generation_prompt: bool = False) -> str:
         """Render with `BEGIN` and `END` around the text inside {% generation %}."""
         given: dict[str, Any] = {"messages": without_nulls(messages), "tools": without_nulls(tools) or None, "documents": None}
-        if self.today is not None:
-            given["strftime_now"] = _as_date(self.today).strftime
+        given["strftime_now"] = (dt.datetime.now().astimezone() if self.today is None else _as_date(self.today)).strftime
         template = _compiled(self.text).template
+        known = {*dict(self.variables), *given, "add_generation_prompt"}
         try:
             text: str = template.render(**dict(self.variables) | given, add_generation_prompt=generation_prompt)
         except Exception as error:  # a template is a program and can raise any error
+            unknown = re.match(r"'(\w+)' is undefined", str(error))
+            similar = suggest(unknown[1], sorted(known)) if unknown else ""
             raise DataError(
-                f"The chat template rejects a conversation: {error}. Correct or remove the conversation. If the template needs another "
-                "variable, for example a date, use attrs.evolve(template, variables=..., today=...)."
+                f"The chat template rejects a conversation: {error}.{similar} Correct or remove the conversation. If the template "
+                "needs another variable, for example a date, use attrs.evolve(template, variables=..., today=...)."
             ) from error
         return text
 
@@ -141,10 +146,34 @@ def _compiled(text: str) -> _Compiled:
         def _mark(self, caller: Any) -> str:
             return f"{BEGIN}{caller()}{END}"
 
-    environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loops])
+    assigned: set[str] = set()
+
+    class Undefined(jinja.Undefined):  # type: ignore[misc, name-defined]  # the same
+        """Undefined value. A name that the template never assigns cannot be written or iterated over, but can be tested."""
+
+        def _check(self) -> None:
+            if self._undefined_obj is jinja.utils.missing and self._undefined_name not in assigned:
+                self._fail_with_undefined_error()
+
+        def __str__(self) -> str:
+            self._check()
+            return ""
+
+        def __len__(self) -> int:
+            self._check()
+            return 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self._check()
+            return iter(())
+
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loops], undefined=Undefined
+    )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
     try:
+        assigned.update(name.name for name in environment.parse(text).find_all(jinja.nodes.Name) if name.ctx != "load")
         return _Compiled(environment.from_string(text), frozenset(tags))
     # Deeply nested brackets raise RecursionError, 21 nested loops raise SyntaxError.
     except (jinja.TemplateError, RecursionError, SyntaxError) as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from mlxfp.app.cli.configuring import add_code, add_config, known_names, loaded
-from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx, warn
+from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn
 
 if TYPE_CHECKING:
     from mlxfp.app.config.classes import RunConfig
@@ -29,8 +29,7 @@ def add(commands: Commands) -> None:
 
 def _inspect(options: Namespace) -> int:
     """Show the input of a model without training: rows as text and tokens, token counts, batch shapes and time per step."""
-    for problem in start_mlx():
-        warn(problem)
+    start_mlx_quietly()
     config = loaded(options, known_names()).config
     fold = _prepare(config, options.code)
     for name, show in _PARTS.items():

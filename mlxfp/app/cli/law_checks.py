@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx, warn
+from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly
 from mlxfp.support.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def _laws(options: Namespace) -> int:
     module, _, name = options.part.partition(":")
     if not module or not name:
         raise ArgumentError(f"mlxfp laws needs MODULE:NAME, as in parcels:Describe, got {options.part!r}. Give a module and a name in it.")
-    for problem in start_mlx():
-        warn(problem)
+    start_mlx_quietly()
     from hypothesis import settings
 
     from mlxfp.app.runs.own_parts import import_part

@@ -4,8 +4,11 @@ import sys
 import warnings
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
+from contextlib import suppress
 from textwrap import indent
 from typing import Any
+
+from mlxfp.support.user_cache import user_cache
 
 Commands = Any  # argparse's private class _SubParsersAction
 SUBCOMMANDS: dict[str, Any] = {"metavar": "COMMAND", "required": True, "title": "commands"}
@@ -50,3 +53,20 @@ def start_mlx() -> tuple[str, ...]:
         warnings.simplefilter("always")
         use_fast_blas()
     return tuple(str(warning.message) for warning in caught)
+
+
+def start_mlx_quietly() -> None:
+    """Make MLX use a fast BLAS, and print each warning only once per machine. `mlxfp doctor` always prints the warnings."""
+    file = user_cache() / "printed_warnings.txt"
+    printed = set[str]()
+    with suppress(OSError, UnicodeDecodeError):
+        printed = set(file.read_text(encoding="utf-8").splitlines())
+    for problem in start_mlx():
+        line = " ".join(problem.split())
+        if line in printed:
+            continue
+        warn(f"{problem} This warning is printed once. `mlxfp doctor` shows the state of the machine.")
+        with suppress(OSError):  # without a writable home folder, the next command prints the warning again
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(line + "\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlxfp.app.cli.configuring import add_code, add_config, config_arguments, known_names, loaded
-from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx, warn
+from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn
 from mlxfp.app.cli.ranks import add_ranks, connected, end_well, launch, wants_ranks
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _run(options: Namespace) -> int:
     if wants_ranks(options):
         loaded(options)  # reports mistakes in the configuration once, not once per rank
         return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
-    _start()
+    start_mlx_quietly()
     from mlxfp.app.runs import run
 
     config, ranks = loaded(options, known_names()).config, connected()
@@ -79,7 +79,7 @@ def _run(options: Namespace) -> int:
 
 def _resume(options: Namespace) -> int:
     """Continue a run from the run folder, or show the result of a finished run."""
-    _start()
+    start_mlx_quietly()
     from mlxfp.app.runs import resume
 
     return _show(resume(options.folder, overrides=options.overrides, code=options.code), Path(options.folder))
@@ -87,7 +87,7 @@ def _resume(options: Namespace) -> int:
 
 def _predict(options: Namespace) -> int:
     """Predict the rows of a file with all models of a finished run."""
-    _start()
+    start_mlx_quietly()
     from mlxfp.app.run_folders.files import csv_text, write_text
     from mlxfp.app.runs import predict
 
@@ -103,7 +103,7 @@ def _predict(options: Namespace) -> int:
 
 def _export(options: Namespace) -> int:
     """Write the models of a finished run for models.load and for the Hugging Face Hub."""
-    _start()
+    start_mlx_quietly()
     from mlxfp.app.runs import export
 
     for path in export(options.folder, options.out, code=options.code):
@@ -113,7 +113,7 @@ def _export(options: Namespace) -> int:
 
 def _blend(options: Namespace) -> int:
     """Combine the out-of-fold and test predictions of finished runs, score the blend out of fold, and write a submission."""
-    _start()
+    start_mlx_quietly()
     from mlxfp.app.runs import blend
 
     wanted = _wanted_blend(options)
@@ -143,14 +143,9 @@ def _wanted_blend(options: Namespace) -> "BlendConfig":
     )
 
 
-def _start() -> None:
-    for problem in start_mlx():
-        warn(problem)
-
-
 def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
     """Print the events of a run to standard output and warnings to standard error."""
-    from mlxfp.app.runs import Began, Ended, Noted
+    from mlxfp.app.runs import Began, Ended, Noted, Summarized
 
     folds = 0
     try:
@@ -158,6 +153,8 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
             match event:
                 case Began(folder=place, folds=folds, done=done):
                     say(f"{place}: {folds} folds" + (f", {done} of them done" if done else ""))
+                case Summarized(folder=place, text=text):
+                    say(f"{place}:\n{text}")
                 case Noted(message=message):
                     warn(message)
                 case Ended(folder=place, score=total) if _is_member(place, folder):

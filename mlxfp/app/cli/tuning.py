@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from mlxfp.app.cli.configuring import add_code, add_config, known_names, loaded
-from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx, warn
+from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +39,7 @@ def add(commands: Commands) -> None:
 
 def _tune(options: Namespace) -> int:
     """Search for better option values and write the best configuration. The same command continues, also from several processes at once."""
-    for problem in start_mlx():
-        warn(problem)
+    start_mlx_quietly()
     from mlxfp.app.runs import Noted, TrialEnded, Tuned, tune
 
     config = loaded(options, known_names()).config

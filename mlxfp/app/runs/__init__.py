@@ -2,7 +2,7 @@
 
 from mlxfp.app.reports.comparing import Disagreement, Pair, RunComparison
 from mlxfp.app.runs.blending import Blended, blend
-from mlxfp.app.runs.events import Began, Ended, FoldBegan, FoldEnded, LeftOut, Noted, RunEvent, Trained, Weighed
+from mlxfp.app.runs.events import Began, Ended, FoldBegan, FoldEnded, LeftOut, Noted, RunEvent, Summarized, Trained, Weighed
 from mlxfp.app.runs.finished import export, predict
 from mlxfp.app.runs.from_config.parts import CHOICES, load_config
 from mlxfp.app.runs.from_config.planning import plan
@@ -31,6 +31,7 @@ __all__ = [
     "PreparedFold",
     "RunComparison",
     "RunEvent",
+    "Summarized",
     "Trained",
     "TrialEnded",
     "Tuned",

@@ -89,6 +89,17 @@ class Noted(RunEvent):
 
 
 @frozen
+class Summarized(RunEvent):
+    """Summary before the training: rows, columns, target, metric and folds. `text` has one fact per line.
+
+    >>> Summarized(Path("runs/titanic"), "metric: accuracy").text
+    'metric: accuracy'
+    """
+
+    text: str
+
+
+@frozen
 class LeftOut(RunEvent):
     """Exclusion of a member of a run with `model.name=auto`, because of the time limit or a failure.
 

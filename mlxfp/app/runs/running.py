@@ -14,7 +14,7 @@ from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import noted_once
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.auto.seeds import run_seeds
-from mlxfp.app.runs.events import Began, Ended, Noted, RunEvent
+from mlxfp.app.runs.events import Began, Ended, Noted, RunEvent, Summarized
 from mlxfp.app.runs.file_runs import run_files
 from mlxfp.app.runs.folding import Events, run_fold
 from mlxfp.app.runs.from_config.planning import start, start_again
@@ -23,6 +23,7 @@ from mlxfp.app.runs.joining import following, leading
 from mlxfp.app.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import FilePlan, Plan, Start
+from mlxfp.app.runs.summaries import summarize
 from mlxfp.app.runs.tracking import score_metrics, track
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.distributed import Ranks
@@ -115,6 +116,8 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         if isinstance(plan, FilePlan):
             yield from _reported(run_files(plan, ranks), plan, None, begun.code)
             return
+        if not (folder / folders.FOLDS).is_file():
+            yield Summarized(folder, summarize(plan))
         yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
         linear = LinearModel(plan.data, plan.folds)
         if plan.auto or plan.seeds > 1:

@@ -1,0 +1,73 @@
+"""Summary of a run before training: rows, columns, target, metric and folds, with the reason of each choice."""
+
+from collections.abc import Iterator
+
+from mlxfp import select_columns, to_table
+from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.runs.plans import Plan
+
+_NAMES = 4  # maximum number of column names of one type
+
+
+def summarize(plan: Plan) -> str:
+    """Return the lines of the summary."""
+    return "\n".join(f"  {line}" for line in _lines(plan))
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    spec, folds = plan.data.spec, plan.folds
+    tested = (
+        "no test file"
+        if plan.data.test is None
+        else f"{to_table(select_columns([spec.columns[0].name])(plan.data.test)).num_rows:,} for the test"
+    )
+    yield f"rows: {folds.size:,} for training, {tested}"
+    yield f"columns: {'; '.join(_columns(spec))}"
+    yield f"target: {', '.join(spec.target)}, {_kind(spec)}"
+    yield f"metric: {plan.metric.name}, {_metric_reason(plan)}"
+    yield f"folds: {_folds(plan)}"
+
+
+def _test_rows(plan: Plan) -> str:
+    if plan.data.test is None:
+        return "no test file"
+    rows = to_table(select_columns([plan.data.spec.columns[0].name])(plan.data.test)).num_rows
+    return f"{rows:,} for the test"
+
+
+def _columns(spec: DatasetSpec) -> Iterator[str]:
+    """Yield the number and the first names of the columns of each type."""
+    for kind in dict.fromkeys(column.type for column in spec.columns):
+        names = [column.name for column in spec.columns if column.type == kind]
+        more = ["..."] if len(names) > _NAMES else []
+        yield f"{len(names)} {kind} ({', '.join([*names[:_NAMES], *more])})"
+    if spec.id is not None:
+        yield f"id {spec.id}"
+
+
+def _kind(spec: DatasetSpec) -> str:
+    if not spec.classes:
+        return str(spec.kind)
+    shown = ", ".join(spec.classes[:_NAMES]) + (", ..." if len(spec.classes) > _NAMES else "")
+    return f"{spec.kind} with {len(spec.classes)} classes ({shown})"
+
+
+def _metric_reason(plan: Plan) -> str:
+    spec = plan.data.spec
+    if not plan.inferred:
+        return "from the spec or the configuration"
+    if plan.metric.name != spec.task.metrics[0] and plan.metric.needs == "probabilities":
+        return "because the sample submission has probabilities"
+    return f"the usual metric of {spec.kind} targets"
+
+
+def _folds(plan: Plan) -> str:
+    spec, folds = plan.data.spec, plan.folds
+    reason = "random"
+    if folds.forward:
+        reason = f"in the order of {spec.time}, because the test rows are later" if plan.inferred else f"in the order of {spec.time}"
+    elif folds.method == spec.task.grouped_folds:
+        reason = f"by {spec.group}" + (", because no value of the column occurs in the test rows" if plan.inferred else "")
+    elif folds.method == "stratified":
+        reason = "with equal shares of the classes" if spec.task.has_classes else "with equal distributions of the target"
+    return f"{folds.count} folds" + (f", repeated {folds.repeats} times" if folds.repeats > 1 else "") + f", {reason}"

@@ -1,0 +1,61 @@
+"""The summary before the training of a run."""
+
+from attrs import evolve
+
+import mlxfp as fp
+from tests.app.runs.competitions import competition, configured
+
+
+def summary(data, *overrides):
+    """Return the summary of a run with an inferred spec."""
+    events = fp.runs.run(configured(data, *overrides))
+    return next(event.text for event in events if isinstance(event, fp.runs.Summarized))
+
+
+def test_a_summary_names_columns_classes_metric_and_folds(tmp_path):
+    rows = [
+        {"id": index, "age": index % 50 + 0.5, "town": ["Oslo", "Rome"][index % 2], "y": ["no", "yes"][index % 3 == 0]}
+        for index in range(60)
+    ]
+    test = [{name: value for name, value in row.items() if name != "y"} | {"id": row["id"] + 60} for row in rows[:20]]
+    sample = [{"id": row["id"], "y": 0.5} for row in test]
+    assert summary(competition(tmp_path / "data", rows, test, sample)) == (
+        "  rows: 60 for training, 20 for the test\n"
+        "  columns: 1 numerical (age); 1 categorical (town); id id\n"
+        "  target: y, binary with 2 classes (no, yes)\n"
+        "  metric: roc_auc, because the sample submission has probabilities\n"
+        "  folds: 2 folds, with equal shares of the classes"
+    )
+
+
+def test_a_summary_gives_the_reason_of_folds_by_group_and_in_time(tmp_path):
+    rows = [{"storm": f"s{index // 4}", "wind": index * 7 % 31 + 0.5, "y": index * 3 % 17 + 0.25} for index in range(80)]
+    test = [{"storm": f"t{index // 4}", "wind": index * 5 % 29 + 0.5} for index in range(24)]
+    lines = summary(competition(tmp_path / "groups", rows, test)).splitlines()
+    assert lines[2:] == [
+        "  target: y, regression",
+        "  metric: rmse, the usual metric of regression targets",
+        "  folds: 2 folds, by storm, because no value of the column occurs in the test rows",
+    ]
+    rows = [
+        {"day": f"2024-{1 + index // 28:02}-{1 + index % 28:02}", "wind": index * 7 % 31 + 0.5, "y": index + 0.25} for index in range(112)
+    ]
+    test = [{"day": f"2024-06-{1 + index:02}", "wind": index * 5 % 29 + 0.5} for index in range(24)]
+    lines = summary(competition(tmp_path / "days", rows, test)).splitlines()
+    assert lines[-1] == "  folds: 2 folds, in the order of day, because the test rows are later"
+
+
+def test_a_given_spec_or_metric_is_named_as_the_reason(tmp_path):
+    rows = [{"size": index % 9 + 0.5, "y": index % 2} for index in range(40)]
+    data = competition(tmp_path / "data", rows)
+    fp.kaggle.save_spec(evolve(fp.kaggle.infer_spec(data, target="y"), metric="log_loss"), data / "spec.yaml")
+    assert "metric: log_loss, from the spec or the configuration" in summary(data)
+
+
+def test_a_finished_run_has_no_summary(tmp_path):
+    rows = [{"size": index % 9 + 0.5, "y": index % 2} for index in range(40)]
+    data = competition(tmp_path / "data", rows)
+    fp.kaggle.save_spec(fp.kaggle.infer_spec(data, target="y"), data / "spec.yaml")
+    config = configured(data, "model.name=ridge")
+    kinds = [[type(event) for event in fp.runs.run(config)] for _ in range(2)]
+    assert [run.count(fp.runs.Summarized) for run in kinds] == [1, 0]

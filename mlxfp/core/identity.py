@@ -54,7 +54,7 @@ def fingerprint(value: object) -> str:
 
 
 def comparable(value: object) -> object:
-    """Return the fingerprint of a value, or the value if the value has none. Pickled copies compare equal by fingerprint."""
+    """Return the fingerprint of a value, or the value itself if it has no fingerprint. Pickled copies have equal fingerprints."""
     try:
         return fingerprint(value)
     except FingerprintError:

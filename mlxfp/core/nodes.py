@@ -16,7 +16,7 @@ from mlxfp.support.optional import optional
 if TYPE_CHECKING:  # defaults of type variables need Python 3.13 or typing_extensions
     import typing_extensions
 
-    Item = typing_extensions.TypeVar("Item", default=Mapping[str, Any])  # the default: `Dataset(source)` has examples
+    Item = typing_extensions.TypeVar("Item", default=Mapping[str, Any])  # by default, the items of `Dataset(source)` are examples
 else:
     Item = TypeVar("Item")  # invariant, because a batch is also a mapping but must not pass as an example
 

@@ -106,7 +106,7 @@ class InTable:
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return a chunk with table indices equal to the source indices, and the epoch."""
+    """Return a chunk with the epoch and with table indices, for a table whose rows have the order of the source."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 
@@ -185,7 +185,7 @@ class Source(Part, ABC):
 
     @property
     def indexable(self) -> bool:
-        """True if `take` and `length` work without reading earlier rows. Not a trait, because the answer can depend on the files."""
+        """True if `take` and `length` work without reading earlier rows. The answer can depend on the files."""
         return False
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
@@ -239,7 +239,7 @@ def check_ends(dataset: Pipeline[Any], reader: object) -> None:
     if dataset.endless:
         raise PipelineError(
             f"{reader} needs finite data, but {_without_end(dataset)!r} is endless, in "
-            f"{dataset!r}. Put take(count) before it, or move it before the endless part. For shuffle, pass buffer=."
+            f"{dataset!r}. Put take(count) before {reader}, or move {reader} before the endless part. For shuffle, pass buffer=."
         )
 
 

@@ -36,7 +36,7 @@ _ADVICE: dict[Level, str] = {
 
 @frozen
 class Groups:
-    """Possible group sizes, and the range `least` to `most` of the token count of the longest row in a group.
+    """Possible group sizes, and limits of the token count of the longest row in a group: `least` to `most`.
 
     `most=None` means unbounded. `sizes` is empty before rows are grouped.
     """
@@ -46,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return the groups. Remove the token counts unless `column` is `input_ids`."""
+        """Return these groups for stages that read `column`. Token counts are removed unless the column is `input_ids`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -63,10 +63,12 @@ def unknown(count: int) -> None:
 class Traits:
     """Properties of a stage for the planner. All defaults are safe: a stage without traits is correct, but slower.
 
-    Token counts refer to the column `input_ids`. A grouping stage may set `columns_read` and still keep rows in the state. For a stage that
-    makes batches, `columns_read` are the input columns of the batches. `fuse(before, needed)` returns a stage that replaces `before` and
-    this stage, with the state of `before`, or None; the output needs only the columns in `needed`. `longest_row` maps the maximum token
-    count before the stage to the maximum after the stage; None means unbounded.
+    - `columns_read`: for a stage that makes batches, the input columns of the batches. A grouping stage may set this trait although its
+      state keeps rows.
+    - `fuse(before, needed)`: return one stage that does the work of the stage `before` and of this stage, or None. The fused stage has the
+      state of `before`, and its output needs only the columns in `needed`.
+    - `longest_row`: function from the maximum token count of a row before the stage to the maximum after the stage. None means unbounded.
+      Tokens are counted in the column `input_ids`.
 
     >>> import mlxfp as fp
     >>> fp.select_columns(["x"]).traits.length(5), fp.batch(2).traits.length(5), fp.filter(bool).traits.length(5)

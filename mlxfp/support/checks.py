@@ -156,7 +156,7 @@ def explain_call(function: F) -> F:
 
     @wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        __tracebackhide__ = True  # of no interest in tracebacks
+        __tracebackhide__ = True  # pytest and IPython hide this frame
         try:
             return function(*arguments, **named)
         except TypeError as error:

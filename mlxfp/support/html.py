@@ -105,7 +105,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, cards: bool 
     titles = (
         element("th", name, scope="col", class_=_classes(n=right, w=_fits(name, _HEADING)))
         if name
-        else element("td")  # headings must not be empty
+        else element("td")  # a table heading must not be empty
         for name, right in zip(head, numeric, strict=True)
     )
     return element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_=kind)

@@ -17,7 +17,7 @@ from typing import Any, Self, TextIO
 from mlxfp.support.terminal import one_line
 
 SETTING = "MLXFP_PROGRESS"  # environment variable; 0: no progress; 1: log lines if there is no terminal or notebook
-_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands, which write log lines unless the setting is 0
+_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands, which write log lines unless MLXFP_PROGRESS is 0
 
 _DELAY = 2.0  # seconds of work before a bar appears
 _LINE = 30.0  # seconds between two log lines
@@ -26,7 +26,7 @@ _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # environment variabl
 
 @contextmanager
 def lines_in_logs() -> Iterator[None]:
-    """Write progress as log lines in this block if there is no terminal or notebook, unless the setting is 0."""
+    """Write progress as log lines in this block if there is no terminal or notebook. The setting MLXFP_PROGRESS=0 turns progress off."""
     token = _LINES.set(True)
     try:
         yield
@@ -74,7 +74,7 @@ def write_line(file: TextIO, text: str) -> None:
 
 
 class Progress:
-    """A counter of finished work, used as a context manager. The bar is removed at the end. A log gets a final line."""
+    """A counter of finished work, used as a context manager. A progress bar disappears at the end; a log gets a final line."""
 
     def __init__(
         self, text: str, *, unit: str = "rows", total: Callable[[], int | None] = lambda: None, done: int = 0, lines: bool = False
@@ -120,7 +120,7 @@ class Progress:
             self.update(item.num_rows if self._facts["unit_scale"] else 1)
 
     def rename(self, text: str) -> None:
-        """Change the text."""
+        """Change the text of the progress bar."""
         self._text = one_line(text)
         if self._bar is not None:
             self._bar.set_description(self._text)
@@ -128,7 +128,7 @@ class Progress:
     def _draw(self) -> None:
         if self._bar is None:
             bar = bar_class()(desc=self._text, file=self._file, leave=False, dynamic_ncols=True, miniters=1, delay=_DELAY, **self._facts)
-            bar.start_t = bar.last_print_t = self._begin  # the delay counts from the start of the work
+            bar.start_t = bar.last_print_t = self._begin  # count the delay from the start of the work
             self._bar = bar
         self._bar.update(self._count - self._bar.n)
 

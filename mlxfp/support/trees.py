@@ -79,12 +79,12 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def paths(structure: TreeDef) -> tuple[str, ...]:
-    """Return a unique name for every leaf, in the order of `flatten`. The name is the Python expression of the leaf."""
+    """Return a unique name for every leaf, in the order of `flatten`. The name is the Python expression that accesses the leaf."""
     return tuple(name.removeprefix(".") for name in _leaf_names(structure.node, ""))
 
 
 def difference(expected: TreeDef, actual: TreeDef) -> str:
-    """Return a description of the differences between two structures, or an empty string if they are equal."""
+    """Return a description of the differences between two structures, or an empty string for equal structures."""
     if expected == actual:
         return ""
     expected_paths, actual_paths = paths(expected), paths(actual)
@@ -113,7 +113,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     else:
         keys, children = fields, [getattr(tree, name) for name in fields]
     nodes = []
-    for child in children:  # no recursive call per leaf, because calls would take half of the time
+    for child in children:  # leaves are handled inline, because a recursive call per leaf would take half of the time
         if type(child) in _LEAF_KINDS:
             leaves.append(child)
             nodes.append(_LEAF)

@@ -105,7 +105,7 @@ def _yaml(typ: str) -> Any:
 @lru_cache(maxsize=1)
 def _yaml_classes() -> tuple[Any, Any]:
     """Return a writer class and a reader class. Subclasses are necessary, because ruamel stores its rules on the class."""
-    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # imported after _yaml, which reports a missing package
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # after _yaml, which reports a missing package
     from ruamel.yaml.representer import SafeRepresenter
 
     representer: Any = type("Representer", (SafeRepresenter,), {})
@@ -174,7 +174,7 @@ def _plain_value(value: Any, where: str, lines: dict[Place, int], path: Place = 
     location = where if line is None else f"{where}:{line}"
     if len(path) > _DEEPEST:
         raise ConfigError(f"{location}: {_TOO_DEEP}")
-    tag = getattr(getattr(value, "tag", None), "value", None)  # None if the file has no tag
+    tag = getattr(getattr(value, "tag", None), "value", None)  # the value is None if the file has no tag
     if tag is not None:
         raise ConfigError(f"{location} has the tag {str(tag)!r}. {_PLAIN}")
     if isinstance(value, Mapping | list):

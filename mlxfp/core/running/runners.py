@@ -1,4 +1,4 @@
-"""The active runner of the thread that reads a dataset, if any. The runners are in `data/running/pools.py`."""
+"""The active runner of the thread that reads a dataset. Runners execute jobs in workers and are defined in `data/running/pools.py`."""
 
 from collections.abc import Generator
 from contextvars import ContextVar

@@ -9,7 +9,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
-Condition = mx.array | Literal[True]  # True: known without an array, in a step that is not compiled
+Condition = mx.array | Literal[True]  # True instead of an array: the condition is known, because the step is not compiled
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # lazy zeros would belong to the creating thread
@@ -37,7 +37,7 @@ def zero_sums(params: Any) -> dict[str, Any]:
 
 
 def weighted_sums(gradients: Any, divisor: mx.array, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
-    """Multiply the gradients of sum / divisor by the divisor, in float32. Return zeros if `counts` is False."""
+    """Convert gradients of the mean (sum / divisor) to gradients of the sum, in float32. Return zeros if `counts` is False."""
     sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * divisor, gradients), "weight": weight}
     return sums if counts is None else tree_map(lambda leaf: mx.where(counts, leaf, 0), sums)
 
@@ -68,17 +68,17 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return True for a true condition in a step that is not compiled, so that no array needs a selection."""
+    """Return True for a true condition in a step that is not compiled, so that no arrays need `mx.where`."""
     try:
         return True if not compiled and condition.item() else condition
-    except ValueError:  # the step is part of an outer trace
+    except ValueError:  # the condition has no value if the step is part of an outer trace
         return condition
 
 
 def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
     """Return the new tree if the condition is true, else the old tree. Leaves with indices outside `only` always come from the new tree.
 
-    `tied` has the indices of leaves computed together, see `ties`.
+    `tied` has the indices of leaves that are computed together, as returned by `ties`.
     """
     if condition is True:
         return new
@@ -98,11 +98,13 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
 
 
 def ties(structure: TreeDef) -> Ties:
-    """Return the leaf index of each parameter in a state, with the leaf indices of the parameter's moments and average.
+    """Return the leaf index of each parameter in a state, with the leaf indices of the moments and the average of the parameter.
 
     `mx.compile` builds one kernel for all operations that lead to one result; intermediate results become further outputs of the kernel.
     An update is therefore one kernel per parameter. Separate `mx.where` selections of the parameter and the moments would need up to five
-    kernels. `where_tree` avoids this cost: the selected parameter depends on the selected moments, through a branch that is never chosen.
+    kernels.
+
+    `where_tree` needs only one kernel: the selected parameter depends on the selected moments, through a branch that is never chosen.
     """
     indices = unflatten(structure, range(structure.size))
     opt, average = indices["opt"], indices["extra"].get("average", {}).get("params", {})
@@ -129,7 +131,7 @@ def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
 def sum_over_ranks(  # noqa: PLR0913  # everything sent in one message
     ranks: Ranks, sums: dict[str, Any], mean: mx.array, weight: mx.array, counts: mx.array | None, *, summed: Collection[int]
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
-    """Sum over all copies of the model. Return gradient sums, mean loss, weight, and a bool scalar: True if every copy's batch counts.
+    """Sum over all copies of the model. Return gradient sums, mean loss, weight, and a bool scalar: True if every batch counts.
 
     `summed` has the indices of gradients already summed over all ranks.
     """

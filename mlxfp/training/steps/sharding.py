@@ -27,7 +27,8 @@ from mlxfp.support.trees import flatten, paths
 from mlxfp.training.optimization.elementwise import check_elementwise
 from mlxfp.training.steps.segments import sizes_of
 
-# Trees of the state with the structure of the parameters: a leaf, or a dict of leaves, for each parameter.
+# Trees in the state that mirror the parameter tree: moments of the optimizer, averages, and sums of gradients. Each parameter has an
+# array, or a dict of arrays, at its path.
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
 
 # Axis along which each array of a layer is divided. Arrays without an entry are whole.
@@ -39,7 +40,7 @@ _AXES: dict[type[nn.Module], dict[str, int]] = {
 }
 
 
-ModulePaths = tuple[tuple[str | int, ...], ...]  # paths of keys from a model to its modules
+ModulePaths = tuple[tuple[str | int, ...], ...]  # paths of modules in a model; a path is a tuple of keys
 
 
 @frozen
@@ -47,8 +48,8 @@ class Shards:
     """Sharding of a model: the divided arrays. This rank holds part number `index` of `count`.
 
     `axes` has the divided axis by the checkpoint name of the array, for example `params.layers[0].weight`. `segments` has the segment sizes
-    of the whole axis, if known; MLX's own `shard_linear` does not record them. `wrapped` has the paths of `fully_shard` modules; if
-    non-empty, gradients of parts are sums over all ranks.
+    of the whole axis, if known; MLX's own `shard_linear` does not record segments. `wrapped` has the paths of `fully_shard` modules. If
+    `wrapped` is not empty, gradients of parts are sums over all ranks.
     """
 
     index: int
@@ -112,7 +113,7 @@ def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
     parameters = {}
     for name, array in arrays.items():
         path = _ALONGSIDE.sub("params", name)
-        for candidate in (path, path.rpartition(".")[0]):  # moments have their own names, one level below the parameter
+        for candidate in (path, path.rpartition(".")[0]):  # moments are one level below the path of the parameter
             if candidate in shards.axes and arrays[candidate].shape == array.shape:
                 parameters[name] = candidate
     return parameters
@@ -134,7 +135,7 @@ def parts_in(shards: Shards | None, params: Any, buffers: Any) -> Parts:
 
 
 def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, user: str) -> None:
-    """Raise `ArgumentError` if a model is divided between other ranks than `ranks`."""
+    """Raise `ArgumentError` if a model is not divided between the ranks in `ranks`."""
     if shards is None:
         return
     names = ", ".join(name or "itself" for name, layer in model.named_modules() if _part_of_layer(layer) is not None)

@@ -64,10 +64,10 @@ class TrainState:
 
 
 def with_plain_strides(array: mx.array) -> mx.array:
-    """Return an array with the strides that it has after it is saved and loaded.
+    """Return an array with the same strides as after saving and loading.
 
-    Strides of axes of length 1 are arbitrary. MLX chooses the order of sums in a matrix product by them, so a loaded state would give
-    other last digits.
+    The strides of axes of length 1 are arbitrary, but they determine the order of sums in matrix products of MLX. With other strides,
+    the last digits of results would differ after loading a state.
     """
     return array.reshape(-1).reshape(array.shape) if array.ndim > 1 and 1 in array.shape else array
 

@@ -1,7 +1,7 @@
 """Architectures and their file formats in transformers: `config.json` and the names of weights.
 
 Config fields have the names of `config.json`, so a format lists only the differences. In names of modules, `{}` stands for the block
-number. `weight` and `bias` have the same meaning in both.
+number. The last parts of weight names, `weight` and `bias`, are the same in mlxfp and transformers.
 """
 
 import re
@@ -81,7 +81,7 @@ class Format:
         return Blueprint(self, self.config(**{**settings, **self.constants}), prefix)
 
     def write(self, config: Any, kind: str | None, settings: Settings, numbers: Settings | None) -> tuple["Blueprint", dict[str, Any]]:
-        """Return the blueprint and the content of `config.json` for a model. Heads unknown to transformers get a section of their own."""
+        """Return the blueprint and the content of `config.json` for a model. Heads unknown to transformers get the section `mlxfp`."""
         suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), None)
         json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
         json |= {key: values[0] for key, values in self.allowed.items()}
@@ -133,7 +133,7 @@ class Blueprint:
         return {now: weights.get(now, weights[name]) for now, name in renamed.items()}
 
     def drops(self, name: str) -> bool:
-        """Return True for a weight without a module that may be ignored."""
+        """Return True for a weight in the files that has no module and may be ignored."""
         return any(re.search(pattern, name) for pattern in self.format.dropped)
 
 
@@ -161,7 +161,7 @@ class Architecture:
 def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: Callable[[Json], Settings]) -> dict[str, HeadFormat]:
     """Return the formats of the token and sequence classifiers of transformers.
 
-    `tokens` reads the settings of a token classifier from config.json. `rows` reads the differing settings of a sequence classifier.
+    `tokens` reads the settings of a token classifier from config.json. `rows` reads the settings in which a sequence classifier differs.
     """
 
     def read_tokens(json: Json) -> tuple[str, dict[str, Any]]:

@@ -60,7 +60,7 @@ MODERNBERT_SIZES = size_table(
 
 
 class ModernBert(Body):
-    """ModernBERT body: maps token ids to one vector per token. Depending on the block, tokens see the whole row or only nearby tokens.
+    """ModernBERT backbone: maps token ids to one vector per token. Depending on the block, tokens see the whole row or only nearby tokens.
 
     Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder", 2024. `seed` initializes the weights.
 

@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 
 
 def seal(path: Path) -> None:
-    """Write the CRC-32 of a file with the metadata `UNSEALED` into these metadata. The checksum is computed with zeros in its place."""
+    """Write the CRC-32 of a file into its metadata, which must contain `UNSEALED`. The checksum is computed with zeros in its place."""
     at, checksum = _checksum(path)
     with path.open("r+b") as file:
         file.seek(at)
@@ -40,7 +40,7 @@ def check_seal(path: Path) -> None:
 
 
 def _checksum(path: Path) -> tuple[int, bytes]:
-    """Return the position of the checksum in a file, 0 without a checksum, and the checksum of the content as hexadecimal digits."""
+    """Return the position of the checksum in a file (0 without a checksum), and the checksum of the content as hexadecimal digits."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         head = file.read(length)

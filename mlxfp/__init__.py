@@ -17,8 +17,8 @@ A pipeline is a source and stages, joined by `pipe`. Building a pipeline reads n
 Families are modules: `from mlxfp.losses import cross_entropy`. `help(fp.batch)` explains one name, `dir(fp)` lists all.
 """
 
-# Public names are imported on first use, so `import mlxfp` loads neither MLX nor Arrow. `__init__.pyi` is the only list of names
-# and their modules. Type checkers and the functions below read this list.
+# Public names are imported on first use, so that `import mlxfp` loads neither MLX nor Arrow.
+# `__init__.pyi` is the only list of public names and their modules. Type checkers and the functions below read the list.
 
 from importlib import import_module
 

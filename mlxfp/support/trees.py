@@ -14,8 +14,8 @@ import attrs
 
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
-# The structure of a node is (type, keys, structures of the children). The structure of a leaf is (). Python builds, hashes and
-# compares plain tuples in C, and every call of a compiled function splits a tree.
+# The structure of a node is the tuple (type, keys, structures of the children). The structure of a leaf is ().
+# Tuples are used because every call of a compiled function splits a tree, and Python compares tuples in C.
 _Node = tuple[Any, ...]
 _LEAF: _Node = ()
 _Build = Callable[[Iterator[Any]], Any]

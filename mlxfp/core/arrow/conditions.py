@@ -21,8 +21,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Tests of the column minimum (`_LEAST`) and the column maximum (`_GREATEST`) for each operator. If a test fails, no value of the column
-# meets the condition.
+# For each operator, the test of the column minimum (`_LEAST`) and of the column maximum (`_GREATEST`).
+# If a test of the minimum or maximum fails, no value of the column meets the condition.
 _LEAST: Mapping[str, str] = {"<": "<", "<=": "<=", "==": "<="}
 _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 

@@ -146,8 +146,8 @@ class Pieces:
 
     def __init__(self, count: int) -> None:
         """Allocate positions for `count` pieces."""
-        # A view has four int32 values: the length, a copy of the first four bytes (not read here), the buffer index, and the offset
-        # in the buffer. See https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
+        # Format: https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
+        # A view has four int32 values: length, copy of the first four bytes (not read here), buffer index, offset in the buffer.
         self._views = np.empty((count, 4), np.int32)
         self._buffers: list[pa.Buffer] = []
 

@@ -217,8 +217,8 @@ def _of_all_ranks(
             elif not other_calls:
                 other_calls.append(call)
         short = len(own_calls) * world.copies < count
-        # A rank computes an extra batch of another rank for two reasons: the other ranks need its part of the parameters,
-        # or the rank has no batch and needs one result to learn the structure.
+        # A rank also computes a batch of another rank if the other ranks need its part of the parameters for this batch.
+        # A rank without batches computes a batch of another rank as well, to learn the structure of the results.
         extra_calls = other_calls[:1] if short and (together or (structure is None and not own_calls)) else []
         with ranks.waiting() if together or world.tensor > 1 else nullcontext():
             results = list(_computed(own_calls + extra_calls))

@@ -306,8 +306,7 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    # If the run ends between two regular readings, the metrics stay unread in the checkpoint. A continued run then reads the metrics
-    # at the same steps as an uninterrupted run.
+    # Metrics read between two regular readings stay unread in the checkpoint, so a continued run reads metrics at the same steps.
     if progress.state.step % run.log_every == 0:
         running = RunningMetrics(merge([progress.running.totals, totals]), (), progress.running.batches)
         progress = evolve(progress, running=running, unread=())

@@ -24,10 +24,11 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         types = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
         raise ArgumentTypeError(f"A loss or metric returns (sum, weight), two scalars, got ({types}). See mlxfp.training.losses.")
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
-    # Workaround: mx.compile of MLX 0.32 fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph,
-    # for example if a loss multiplies its mean by an integer weight. Multiplying the sum by one is free, because the kernel of the
-    # later division includes the product. The weight is not divided, and reshaping needs no kernel. A test in
-    # tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
+    # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
+    # An example of such a result is a loss that multiplies its mean by an integer weight.
+    # Multiplying the sum by one is free, because the kernel of the later division includes the product.
+    # The weight is reshaped instead, because the weight is not divided later, and reshaping needs no kernel.
+    # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
     return total * 1, weight.reshape(1).reshape(())
 
 

@@ -27,8 +27,7 @@ from mlxfp.support.trees import flatten, paths
 from mlxfp.training.optimization.elementwise import check_elementwise
 from mlxfp.training.steps.segments import sizes_of
 
-# Trees in the state that mirror the parameter tree: moments of the optimizer, averages, and sums of gradients. Each parameter has an
-# array, or a dict of arrays, at its path.
+# Subtrees of the state with the paths of the parameters: optimizer moments, averages, and sums of gradients.
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
 
 # Axis along which each array of a layer is divided. Arrays without an entry are whole.

@@ -93,5 +93,5 @@ def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
     keep = load() if path is None else cache(path)
     rows = (None if part is None else keep(cut(part)) for part in (parts.valid, parts.test))
     tokens = Splits(keep(cut(parts.train)), *rows)
-    collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # no padding, because all rows have equal length
+    collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # rows of equal length need no padding
     return train_valid_batches(tokens, collator, size=size, seed=seed)

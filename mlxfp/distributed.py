@@ -352,7 +352,7 @@ def shard_linear(
     segment_value = segments if isinstance(segments, int) else list(segments)
     divided: nn.Module = distributed.shard_linear(layer, sharding, segments=segment_value, group=ranks.tensor_group)
     stored = segment_value if isinstance(segment_value, int) else tuple(segment_value)
-    object.__setattr__(divided, SEGMENTS, stored)  # bypasses Module.__setattr__, which would store the value as a parameter
+    object.__setattr__(divided, SEGMENTS, stored)  # `object.__setattr__`, because Module.__setattr__ would store the value as a parameter
     return divided
 
 
@@ -367,7 +367,7 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
             f"tensor={world.tensor} of {world.size} ranks needs groups of ranks, which this backend does not have: {error} Pass "
             f"tensor={world.size}, which divides one copy of the model between all ranks, or tensor=1; or start with the backend mpi."
         ) from error
-    for subgroup in groups:  # never free the groups: MLX 0.32 frees groups after MPI has ended, which aborts the process
+    for subgroup in groups:  # the groups are never freed: MLX 0.32 frees groups after MPI has ended, which aborts the process
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(subgroup))
     return groups
 

@@ -35,6 +35,6 @@ def ranks(*, limit: float = 60.0) -> Runner:
 
 
 def _connected(limit: float) -> Pool:
-    from mlxfp.distributed import connect  # imported here, because only this runner needs MLX
+    from mlxfp.distributed import connect  # the import is local, because only this runner needs MLX
 
     return RankPool(connect(limit=limit))

@@ -124,7 +124,7 @@ class _CollateCuts(Stage):
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
             batches: Iterable[Any] = repeat(None)
-            with suppress(MlxfpError):  # Ignore the error here: the run raises the error again when it reaches the invalid group.
+            with suppress(MlxfpError):  # Errors are ignored here. The run raises the error when it reaches the invalid group.
                 batches = self.collate.collator.batches(Examples(rows), ends)
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
@@ -150,7 +150,7 @@ class _CollateReferences(_CollateCuts):
 
     holder: Any
     arrays: Arrays
-    idle: list[Stack] = field(factory=list, init=False, eq=False)  # unused stacks, which own the memory for a batch
+    idle: list[Stack] = field(factory=list, init=False, eq=False)  # stacks that are not in use; a stack owns the memory for a batch
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)

@@ -36,7 +36,7 @@ class Prepared(NamedTuple):
     """Split of a collator: stages that workers can run on columns of a group, and the collator of the resulting group."""
 
     columns: tuple[str, ...]
-    stages: tuple[RowWise, ...]  # defined in modules without MLX
+    stages: tuple[RowWise, ...]  # stages for workers, defined in modules without MLX
     collator: Collator
 
 
@@ -257,7 +257,7 @@ def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
 
 
 def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
-    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # viewed as unsigned, negative ids are large and fail the test
+    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # as unsigned numbers, negative ids are larger than any vocabulary
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:

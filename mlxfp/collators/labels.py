@@ -68,7 +68,7 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
     if classes is not None:
         count = classes if isinstance(classes, int) else len(classes)
         why = f"outside the {count} classes 0 to {count - 1}. Correct the data, or set the right number of classes"
-        refuse(whole.view(np.uint32) >= count, whole, at, why)  # viewed as unsigned numbers, negative numbers also exceed the count
+        refuse(whole.view(np.uint32) >= count, whole, at, why)  # as unsigned numbers, negative labels exceed the count, too
     return whole
 
 

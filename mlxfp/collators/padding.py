@@ -91,7 +91,7 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
         return values.reshape(shape)
     if fill:
         out = np.empty(shape, values.dtype)
-        out.fill(fill)  # For small arrays, np.full takes twice the time.
+        out.fill(fill)  # np.full takes twice the time for small arrays
     else:
         out = np.zeros(shape, values.dtype)
     out[real] = values
@@ -121,7 +121,7 @@ def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> N
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any() and counts.sum() == len(values):  # No padding is missing, and the rows are in order and without gaps.
+    if not missing.any() and counts.sum() == len(values):  # no row needs padding, and the rows are in order and without gaps
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")

@@ -84,10 +84,10 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
     """Yield the items of a generator, which runs in one separate thread."""
-    import asyncio  # imported lazily: asyncio takes as long to import as mlxfp.core
+    import asyncio  # lazy import: asyncio takes as long to import as mlxfp.core
 
     loop, end = asyncio.get_running_loop(), object()
-    with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread, because lazy MLX arrays must not change threads
+    with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # a single thread, because lazy MLX arrays must not change threads
         try:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
                 yield item
@@ -104,7 +104,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # if datasets are nested, only the innermost source adds the note
+        if not children(plan.source):  # for nested datasets, only the innermost source adds the note to the error
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
@@ -300,7 +300,7 @@ def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) ->
 def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
     """Return a task that reads the rows at `indices`, int64[N], of an indexable dataset and runs all stages."""
     plan: Plan = dataset.plan
-    text = "" if children(plan.source) else plan.text  # if datasets are nested, only the innermost source adds the note
+    text = "" if children(plan.source) else plan.text  # for nested datasets, only the innermost source adds the note to an error
     return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 

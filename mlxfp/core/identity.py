@@ -163,7 +163,7 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case types.FunctionType():
             yield from _function(value, inside)
-        # A bound method of a built-in value.
+        # This case is a bound method of a built-in value.
         case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):
             yield f"method:{_name(value)}".encode()
             yield from _pieces(value.__self__, inside)
@@ -226,7 +226,7 @@ def _methods(kind: type, inside: tuple[int, ...]) -> Iterator[bytes]:
                 yield f"method:{name}".encode()
                 try:
                     yield b"".join(_pieces(function, (*inside, id(owner))))
-                except FingerprintError:  # a global without fingerprint, such as a logger
+                except FingerprintError:  # the method reads a global without fingerprint, such as a logger
                     yield from _code(function.__code__, inside)
 
 

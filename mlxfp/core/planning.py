@@ -228,7 +228,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # otherwise the inner dataset reports its columns
+    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # else, the inner dataset reports its columns
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     return source, messages + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
@@ -319,7 +319,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
     """Use late gathering if the first step supports it and the source reads from a table in memory."""
-    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has this attribute
+    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has the attribute `gathering`
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
     if table is None or stage is None:

@@ -64,7 +64,7 @@ class ChunkTask(Task):
 class IndexTask(Task):
     """Rows of an indexable source, by index."""
 
-    source: Any  # a `Source`, or an object with the same `take`
+    source: Any  # a `Source`, or an object with the same method `take`
     epoch: int
     indices: Indices
 
@@ -123,22 +123,22 @@ class SourceTraits:
     """
 
     level: Level = "examples"  # kind of the chunks
-    endless: bool = False  # an epoch is known to have no end
-    reorders: bool = False  # the order of rows changes between epochs
-    redraws: bool = False  # the set of rows changes between epochs
-    gathers: bool = False  # the source reads a whole epoch of the inner dataset before the first item
-    same_items: bool = False  # epoch 0 has the same items as the inner dataset
-    keeps_rows: bool = False  # the rows are a subset of the inner rows, chosen without reading columns
+    endless: bool = False  # True if an epoch is known to have no end
+    reorders: bool = False  # True if the order of rows changes between epochs
+    redraws: bool = False  # True if the set of rows changes between epochs
+    gathers: bool = False  # True if the source reads a whole epoch of the inner dataset before the first item
+    same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
+    keeps_rows: bool = False  # True if the rows are a subset of the inner rows, chosen without reading columns
     taken_in: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` concurrently
-    costly: Callable[[], bool] = bool  # reading is expensive enough for a worker; `bool` returns False
-    task: Callable[[int, Indices], Task] | None = None  # returns the task for random access; None: call `take`
-    exact_length: Callable[[], int | None] | None = None  # returns the exact length; may fill `load` or `cache`
-    head: Callable[[], Iterator[RecordBatch]] | None = None  # yields sample rows for schema inference; None: use `read`
+    costly: Callable[[], bool] = bool  # returns True if reading is expensive enough for a worker; the default `bool` returns False
+    task: Callable[[int, Indices], Task] | None = None  # function that returns the task for random access; None: call `take`
+    exact_length: Callable[[], int | None] | None = None  # function that returns the exact length; may fill `load` or `cache`
+    head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
-    marking: Callable[[], Any] | None = None  # returns a source that marks malformed records instead of raising an error
-    file_of: Callable[[Position], str | None] = lambda position: None  # returns the file of the chunk at a position, for messages
-    children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # inner datasets with cursors
-    read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if these are not the inner datasets
+    marking: Callable[[], Any] | None = None  # function that returns a source that marks malformed records instead of raising an error
+    file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
+    children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # returns inner datasets with their cursors
+    read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if not the inner datasets
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
     share: Share | None = None  # description of the dependence on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming

@@ -75,9 +75,9 @@ class Traits:
     (5, 3, None)
     """
 
-    row_wise: bool = False  # the stage maps each row to one row independently and keeps random access
-    reorders: bool = False  # the order of rows changes between epochs
-    draws: bool = False  # the results are random, seeded by the key of each row
+    row_wise: bool = False  # True if the results are random, seeded by the key of each row
+    reorders: bool = False  # True if the order of rows changes between epochs
+    draws: bool = False  # True if the results are random, seeded by the key of each row
     # Columns read by the stage, None for all. The other columns pass unread, and the state keeps no rows.
     columns_read: Collection[str] | None = None
     # Function that returns the selected columns, for a stage that only selects columns.
@@ -85,7 +85,7 @@ class Traits:
     predicates: tuple[Condition, ...] = ()  # conditions of the kept rows, for a stage that only filters rows
     # Function from the input count to the output count; None: unknown.
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
-    longest_row: Callable[[int | None], int | None] | None = None  # see the docstring; None: the planner measures the rows
+    longest_row: Callable[[int | None], int | None] | None = None  # see the docstring of the class; None: the planner measures the rows
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # function from the number of rows to the possible groups
     fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see the docstring
     decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
@@ -179,8 +179,8 @@ class RowWise(Stage):
 class Halves(NamedTuple):
     """Host and device parts of a `collate` stage. Both parts in order make the same batches as the stage."""
 
-    host: tuple[RowWise, ...]  # runs in workers
-    device: Stage  # runs in the thread that creates the MLX arrays
+    host: tuple[RowWise, ...]  # stages that run in workers
+    device: Stage  # stage that runs in the thread that creates the MLX arrays
 
 
 def seeded(stage: object) -> bool:

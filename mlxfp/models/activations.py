@@ -149,7 +149,7 @@ def _mish_slope(x: mx.array) -> mx.array:
 
 
 _mish = _custom(lambda x: x * _mish_share(x)[1], _mish_slope)
-_selu = _custom(  # without mx.where, which would prevent vector instructions
+_selu = _custom(  # mx.where is avoided, because it would prevent vector instructions
     lambda x: _SELU_SCALE * (mx.maximum(x, 0.0) + _SELU_LIMIT * (_exponential(x, -20.0, 0.0) - 1)),
     lambda x: _SELU_SCALE * (_SELU_LIMIT * _exponential(x, -20.0, 0.0) + (1 - _SELU_LIMIT) * (x > 0).astype(mx.float32)),
 )

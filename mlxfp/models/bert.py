@@ -171,7 +171,7 @@ _FORMAT = Format(
     },
     heads={
         "ForMaskedLM": _MASKED_LM,
-        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # this format is read without the next-sentence head, and never written
+        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # models in this format are read without the next-sentence head, and never written
         **classifier_heads(
             {"output": "classifier"},
             lambda json: {"dropout": classifier_dropout(json, json.get("hidden_dropout_prob", 0.1)), "transform": False},

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlxfp.support.errors import DataError
 
-# For each table: the word for its rows in an error message, and the remedy for an invalid number.
+# For each table, the word for its rows in an error message, and the remedy for an invalid number.
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
@@ -55,7 +55,7 @@ class Bound:
             return None
         wrong = ~((numbers >= 0) & (numbers <= 1)) if self.size is None else numbers.view(_UNSIGNED[numbers.itemsize]) >= self.size
         if self.ignored is not None:
-            wrong &= numbers.astype(np.int32) != self.ignored  # as int32, because losses compare labels as int32
+            wrong &= numbers.astype(np.int32) != self.ignored  # the comparison uses int32, because losses compare labels as int32
         if weights is not None:
             wrong &= (weights != 0).reshape(*weights.shape, *(1,) * (wrong.ndim - weights.ndim))
         first = int(wrong.argmax())
@@ -164,7 +164,7 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
         positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge, so one comparison tests both bounds
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # a traced array, bfloat16, an empty array, or probabilities
+    except (ValueError, TypeError):  # the array is traced, empty, bfloat16, or has probabilities
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above

@@ -30,7 +30,7 @@ class HeadFormat:
 
     kinds: tuple[str, ...]  # names of heads in HEADS with this format
     modules: Names  # maps module names of the head to names in transformers
-    read: Callable[[Json], tuple[str, dict[str, Any]]]  # reads from config.json the name in HEADS and the arguments of the head
+    read: Callable[[Json], tuple[str, dict[str, Any]]]  # function that reads the name in HEADS and the arguments from config.json
 
 
 @frozen(kw_only=True)
@@ -44,7 +44,7 @@ class Format:
     modules: Mapping[str, str] = {}  # maps module names of the body to names in transformers; empty if equal
     heads: Mapping[str, HeadFormat] = {}  # formats by suffix of the class name
     defaults: Mapping[str, Any] = {}  # values of keys missing in config.json, if the config class has another default or none
-    allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; the first is the value of a missing key
+    allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; a missing key has the first value
     constants: Mapping[str, Any] = {}  # config fields without a key in config.json, with one fixed value per model type
     detected: Mapping[str, str] = {}  # boolean config fields without a key in config.json: true if a weight name has this suffix
     read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # computes config fields that depend on several keys

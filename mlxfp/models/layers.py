@@ -248,7 +248,7 @@ def _copy(value: Any, instead: Callable[[Any], Any], classes: Mapping[type, type
     elif kind is set or kind is mx.array:
         new = copy(value)
     elif isinstance(value, MethodType) and id(value.__self__) in done:
-        # A bound method of a copied module, for example self.activation = self.gelu.
+        # This value is a bound method of a copied module, for example self.activation = self.gelu.
         new = MethodType(value.__func__, done[id(value.__self__)])
     else:
         new = value

@@ -54,7 +54,7 @@ class WithNumbers(nn.Module):
         self.output = nn.Linear(count + width, outputs)
         draw_weights(self, seed)
         self.output.weight = mx.zeros_like(self.output.weight)
-        self.head = head  # assigned last, because `draw_weights` must not change the head
+        self.head = head  # `head` is assigned last, because `draw_weights` must not change its weights
 
     def __call__(self, ids: mx.array, mask: Input = None, *, numbers: Input = None, token_type_ids: Input = None) -> mx.array:
         """Return the outputs of the head plus the scores of `numbers`, [B, count], with the shape and dtype of the head's outputs.

@@ -151,7 +151,7 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
         raise DataError("The weights are quantized, and mlxfp cannot read quantized weights. Use the folder of the original model.")
     format = FORMATS[str(json.get("model_type"))]
     plan = format.read_body(json, weights) if body_only else format.read(json, weights)
-    # Checked before the model is created, because a wrong number of blocks could exhaust the memory.
+    # The check comes before the creation of the model, because a wrong number of blocks could exhaust the memory.
     if plan.config.num_hidden_layers > len(weights):
         raise DataError(
             f"num_hidden_layers is {plan.config.num_hidden_layers}, but the files have only {len(weights)} weights. Correct config.json."

@@ -20,7 +20,7 @@ from pathlib import Path
 from mlxfp.support.user_cache import user_cache
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads these variables when the library is loaded
-SYSTEM_LIBRARY = "libopenblas.so.0"  # from the Debian and Ubuntu package libopenblas0; other distributions use the same file name
+SYSTEM_LIBRARY = "libopenblas.so.0"  # file of the Debian and Ubuntu package libopenblas0; other distributions use the same file name
 
 # The scipy-openblas32 wheel exports every function with the prefix scipy_. The shim exports three functions without the prefix.
 SHIM = """\
@@ -130,7 +130,7 @@ def _shim(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
-    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # not "openblas-...": threadpoolctl would treat the shim as OpenBLAS and fail
+    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # threadpoolctl would treat a file "openblas-..." as OpenBLAS and fail
     if not library.exists():
         _build(library)
     _check_ours(library)

@@ -94,7 +94,7 @@ def check_choice(choices: Collection[str], **values: object) -> None:
 
 def check_columns(needed: Collection[str], present: Collection[str], stage: str) -> None:
     """Raise `SchemaError` if a column is missing."""
-    known = frozenset(present)  # a set, because there may be thousands of columns
+    known = frozenset(present)  # a set is fast to search, and there may be thousands of columns
     missing = [name for name in needed if name not in known]
     if missing:
         plural = "columns" if len(missing) > 1 else "column"

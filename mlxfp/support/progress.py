@@ -58,10 +58,10 @@ def shows_bars() -> bool:
 def bar_class() -> Any:
     """Return the bar class of tqdm. The import is lazy, because importing tqdm takes as long as importing the core."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without ipywidgets, notebook bars are text
+        warnings.simplefilter("ignore")  # tqdm warns if ipywidgets is missing, and then draws bars as text
         from tqdm.auto import tqdm
 
-    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # disables the thread that redraws bars
+    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # interval 0 disables the thread that redraws bars
     bar.set_lock(RLock())  # the lock of tqdm belongs to multiprocessing and would fix the start method of the user's program
     return bar
 

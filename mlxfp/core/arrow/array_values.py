@@ -40,7 +40,7 @@ def as_numpy(value: Any) -> Any:
     """
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # torch: copy from the device and detach from the gradient graph
         value = value.detach().cpu()
-    if isinstance(value, pa.Array | pa.ChunkedArray):  # not via numpy, which would turn integers with nulls into floats
+    if isinstance(value, pa.Array | pa.ChunkedArray):  # Python values, because numpy turns integers with nulls into floats
         return value.to_pylist()
     if np.ma.is_masked(value) and value.ndim > 1:
         raise SchemaError(

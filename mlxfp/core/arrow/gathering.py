@@ -70,7 +70,7 @@ class Rows:
         if values is None:
             return None
         memory, take = np.empty((most, *values.shape[1:]), values.dtype), values.take
-        # Without "clip", numpy first gathers into a temporary buffer.
+        # Without mode "clip", `np.take` first gathers into a temporary buffer.
         return lambda rows: take(rows, 0, memory if len(rows) == most else memory[: len(rows)], "clip")
 
     def _gathered(self, parts: Sequence[tuple[int, At, Indices]], count: int) -> RecordBatch:
@@ -79,7 +79,7 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
-        kind = self.schema.field(column).type  # faster than `schema.types`, which lists the types of all columns
+        kind = self.schema.field(column).type  # `schema.types` is slower, because it lists the types of all columns
         has_views = _is_fixed(kind) or (self.in_memory and is_list(kind))
         views = [self._fixed(chunk, chunks[chunk], column) if has_views else None for chunk, _, _ in parts]
         if all(values is not None and values.shape[1:] == views[0].shape[1:] for values in views):  # type: ignore[union-attr]  # no view is None

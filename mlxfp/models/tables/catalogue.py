@@ -201,7 +201,7 @@ def predict_table(model: nn.Module, rows: Dataset[Any]) -> NDArray[np.float64]:
     if config is None:
         raise ArgumentTypeError(f"predict_table needs a table network, got {type(model).__name__}. Use a RealMLP or a TabM.")
     table = one_chunk(to_table(select_columns(list(config.columns.names))(rows)))
-    config.columns.schema(table.schema)  # raises an error for columns of other types
+    config.columns.schema(table.schema)  # `schema` raises an error if a column has another type
     arrays, training = config.columns.arrays(table), model.training
     model.eval()
     try:

@@ -103,7 +103,7 @@ class RealMLP(nn.Module):
         activation = mish if config.target.kind == "value" else selu
         self.activations = [MixedActivation(size, activation) for size in config.hidden_sizes]
         self.dropouts = [FadingDropout(config.dropout) for _ in config.hidden_sizes]
-        self.steps_done = mx.array(0, mx.int32)  # an integer, because integer arrays are not trained
+        self.steps_done = mx.array(0, mx.int32)  # the counter is an integer array, because integer arrays are not trained
         if examples is not None:
             self._adapt(examples, seed)
 

@@ -48,7 +48,7 @@ def head_of(path: Path) -> dict[str, Any]:
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         return dict(json.loads(loaded[1]["mlxfp"]))
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # no error here, because `load_state` later raises a detailed error
+        return {}  # the error is ignored here, because `load_state` later raises a detailed error
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:

@@ -122,7 +122,7 @@ class Stepped(Event):
     """
 
     metrics: Mapping[str, float]
-    compiled: bool = field(default=False, eq=False)  # not compared, because earlier work of the process may have compiled the step
+    compiled: bool = field(default=False, eq=False)  # `eq=False`, because earlier work of the process may have compiled the step
 
 
 @frozen

@@ -131,7 +131,7 @@ def last(events: Iterable[Event]) -> Event:
 def _with_warnings(events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Warned):
-            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # points to the caller of `last` or `best`, through `explain_call`
+            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # level of the caller of `last` or `best`, through `explain_call`
         yield event
 
 
@@ -241,7 +241,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
     first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
-    run.control.take()  # discards requests made before the run
+    run.control.take()  # this call discards requests made before the run
     settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
     yield progress.event(RunStarted, run.total(progress), history, settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
@@ -250,7 +250,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
-        with closing(_feed(run.batches, resume, epoch)) as feed:  # closes the threads that prepare batches if the run fails
+        with closing(_feed(run.batches, resume, epoch)) as feed:  # `closing` ends the threads that prepare batches if the run fails
             for batch, after in in_step(run.ranks, feed, progress.state.step, None if resume else size, run.reads):
                 if run.controlled:
                     progress = yield from _changed(run, progress)

@@ -70,7 +70,7 @@ class EventFiles:
     def log_metrics(self, values: Sequence[Number]) -> None:
         for name, value, step in values:
             self._write(step=step, summary=self.summary(value=[self.summary.Value(tag=name, simple_value=value)]))
-        self.writer.flush()  # so that a killed run keeps its numbers, and write errors are raised here
+        self.writer.flush()  # after the flush, a killed run keeps its numbers, and write errors have been raised
 
     def end(self, status: str) -> None:
         """Close the file. TensorBoard has no run status."""
@@ -104,6 +104,6 @@ def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> E
         sleep(0.05)  # wait for the next second: TensorBoard sorts files by name, and names start with the time in seconds
     writer = EventFileWriter(os.fspath(folder))
     log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    first = step + 1 if step else 0  # a checkpoint's step is already logged, so logging continues with the next step
+    first = step + 1 if step else 0  # the numbers of the checkpoint's step are already logged, so logging continues with the next step
     writer.add_event(event_pb2.Event(wall_time=time(), step=first, session_log=log))
     return EventFiles(writer, event_pb2.Event, summary_pb2.Summary, plugin_data_pb2, metadata)

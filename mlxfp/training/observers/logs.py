@@ -145,7 +145,7 @@ def _record(event: Event, seconds: float) -> dict[str, Any]:
     return head | words | ({"metrics": numbers} if numbers else {})
 
 
-@lru_cache(maxsize=64)  # cached, because `hasattr` with attrs cached properties is slow for missing attributes
+@lru_cache(maxsize=64)  # the cache is necessary, because `hasattr` with attrs cached properties is slow for missing attributes
 def _words(kind: type[Event]) -> tuple[str, ...]:
     return tuple(attribute.name for attribute in fields(kind) if attribute.name in _WORDS)
 

@@ -45,7 +45,7 @@ def _reduce_on_plateau(
     events: Iterable[Event], *, tracker: PlateauTracker, control: Control, patience: int, factor: float
 ) -> Iterator[Event]:
     reason = f"reduce_on_plateau: learning rate x {factor:g}"
-    reduced: list[float] = []  # expected learning rates of the next step
+    reduced: list[float] = []  # learning rates expected at the next step
     for event in warned_if_unused(events, "reduce_on_plateau", tracker.metric):
         for metrics in metrics_in(event):
             tracker = tracker.after(metrics)

@@ -85,7 +85,7 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
     if seconds is not None and not seconds > 0:
         raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
     check_positive(keep=keep)
-    json_text(config or {})  # checked here, because an error in the writing thread would be raised much later
+    json_text(config or {})  # this call checks the config now, because an error in the writing thread would be raised much later
     check_types((type(None), Ranks), ranks=ranks)
     due = partial(_is_due, steps=steps, seconds=seconds)
     return partial(_checkpoint, folder=folder_of(folder, ranks), due=due, keep=keep, config=config, shared=ranks is not None)
@@ -137,10 +137,10 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # excludes evaluations of the current step, because more may follow
+                yield from saver.save(event, earlier)  # the file excludes evaluations of the current step, because more may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
-                yield from saver.save(event, saver.history)  # includes evaluations of the current step, because no more follow
+                yield from saver.save(event, saver.history)  # the file includes evaluations of the current step, because no more follow
                 yield from saver.wait()
             yield event
         yield from saver.wait()
@@ -156,7 +156,7 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
             before, tracker = tracker, tracker.after_event(event)
             if isinstance(event, Evaluated) and tracker.best != before.best:
                 yield from saver.save(event, saver.history)
-                yield from saver.wait()  # wait for the file here, because a later observer may end the run at the next event
+                yield from saver.wait()  # the observer waits for the file here, because a later observer may end the run at the next event
             yield event
         yield from saver.wait()
 
@@ -215,7 +215,7 @@ class _Saver:
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
         """Wait for the previous file, then start writing a file."""
         yield from self.wait()
-        evaluate_state(event.state)  # computed here, because other threads can only read computed arrays
+        evaluate_state(event.state)  # arrays are computed here, because other threads can only read computed arrays
         mx.eval(event.running.unread)
         self._writing = event, self._pool.submit(self._write, event, {"history": history, "optimizer": self.optimizer})
 

@@ -128,5 +128,5 @@ def _is_read(event: Event) -> bool:
 
 
 def _stopped(events: Iterable[Event], event: Event, reason: str) -> Stopped:
-    getattr(events, "close", lambda: None)()  # close explicitly, because threads may still be preparing batches
+    getattr(events, "close", lambda: None)()  # events are closed explicitly, because threads may still be preparing batches
     return event.derive(Stopped, reason)

@@ -70,7 +70,7 @@ def track(
             if finite:
                 worker.log(finite)
             if isinstance(event, Stopped):
-                evaluate_state(event.state)  # computed here, because the tracking thread must not compute arrays
+                evaluate_state(event.state)  # arrays are computed here, because the tracking thread must not compute arrays
                 for job in at_end:
                     worker.submit(partial(job, state=event.state))
                 wait(worker.jobs)

@@ -184,7 +184,7 @@ def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> Non
     check_callable(schedule=schedule)
     check_positive(steps=steps)
     optional("matplotlib", extra="plots", needed_by="schedules.plot")
-    from matplotlib.figure import Figure  # not pyplot, because pyplot has global state
+    from matplotlib.figure import Figure  # pyplot is avoided, because pyplot has global state
 
     figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.subplots()

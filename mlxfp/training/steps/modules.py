@@ -58,7 +58,7 @@ def put_arrays(target: Any, tree: Any) -> None:
         if not isinstance(value, mx.array):
             put_arrays(target[key], value)
         elif value is not target[key]:
-            target[key] = copy(value)  # a new array object, for the same reason as in `split_arrays`
+            target[key] = copy(value)  # a new array object, because `model.weight += 1` changes an array object in place
 
 
 def get_arrays(source: Any, tree: Any) -> Any:

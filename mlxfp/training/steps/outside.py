@@ -19,7 +19,7 @@ _LIBRARIES = {"mlx", "mlxfp", "numpy", "attr", "attrs", "toolz", "pyarrow", *sys
 _MOST = 10_000  # maximum number of visited values
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 
-Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # a path step: function to read the value, holder of the value, key, value
+Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # step on a path: function to read the value, holder of the value, key, value
 
 
 @define
@@ -66,7 +66,7 @@ class _Visit:
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside
         self._reached: dict[int, bool] = {}  # for each visited value: True if the value leads to an array
-        self._alive: list[Any] = []  # keeps bound methods alive, because Python could give their id to a new object
+        self._alive: list[Any] = []  # list that keeps bound methods alive, because Python could give their id to a new object
 
     def reach(self, value: Any) -> bool:
         """Return True if a value leads to an array. Record the paths to the arrays."""
@@ -78,7 +78,7 @@ class _Visit:
             return True
         if id(value) in self._reached:
             return self._reached[id(value)]
-        self._reached[id(value)] = False  # set before the search of the children, to end cycles
+        self._reached[id(value)] = False  # the entry is set before the search of the children, to end cycles
         self._alive.append(value)
         if isinstance(value, nn.Module):
             self.outside.modules.append(value)

@@ -74,7 +74,7 @@ def with_plain_strides(array: mx.array) -> mx.array:
 
 def evaluate_state(state: TrainState) -> None:
     """Compute the lazy arrays of a state. Another thread cannot read lazy arrays."""
-    mx.eval(trees_of(state))  # not `mx.eval(state)`: MLX ignores values of unknown types
+    mx.eval(trees_of(state))  # `mx.eval(state)` would compute nothing, because MLX ignores values of unknown types
 
 
 def trees_of(state: TrainState) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     check_shards(model, shards, module.params, optimizer, ranks)
     check_masters(module.params, compute_dtype)
     if checkpoint_blocks:
-        blocks_of(model)  # raises an error if the model has no blocks
+        blocks_of(model)  # `blocks_of` raises an error if the model has no blocks
     options = Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
     return TrainStep(module, loss, optimizer, options)
 
@@ -152,7 +152,7 @@ class TrainStep:
         self._model = model.emptied()
         self._shared = shared_indices(model.bind(model.params, model.buffers), model.params)
         self._loss = loss
-        self.optimizer = deepcopy(optimizer)  # a copy, because tracing a new shape reads the optimizer again
+        self.optimizer = deepcopy(optimizer)  # a copy of the optimizer, because tracing a new shape reads the optimizer again
         self._options = options
         trees = {"params": model.params, "buffers": model.buffers, "opt": start(optimizer, model.params), "extra": {}}
         self._plain, _ = flatten(trees)
@@ -250,7 +250,7 @@ class TrainStep:
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        # Computed a second time, because the mean inside the gradient computation should stay in one kernel with the operations after it.
+        # The mean is computed a second time, because the first mean should stay in one kernel with the operations after it.
         mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:

@@ -271,7 +271,7 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
     structure, constants = key
     names = [
         re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
-    ]  # without the index in (args, kwargs)
+    ]  # names without the index in (args, kwargs)
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 
@@ -293,7 +293,7 @@ class _Constant:
     value: Any = field(eq=lambda value: (type(value), repr(value)))
 
 
-_Constants = tuple[_Constant | None, ...]  # one entry per leaf, None for an array; empty if all leaves are arrays
+_Constants = tuple[_Constant | None, ...]  # tuple with one entry per leaf, None for an array; the tuple is empty if all leaves are arrays
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:

@@ -35,8 +35,8 @@ def __dir__() -> list[str]:
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
 SEGMENTS = "_segments"  # name of the layer attribute for the argument `segments`, which MLX does not store
-_LIMIT = 1800.0  # seconds; other libraries have the same default timeout
-_MESSAGE = 32 * 1024**2  # bytes; smaller arrays are sent together, as in `average_gradients` of MLX
+_LIMIT = 1800.0  # default time limit in seconds, as in other libraries
+_MESSAGE = 32 * 1024**2  # maximum message size in bytes when arrays are sent together, as in `average_gradients` of MLX
 _BACKEND_PREFIXES = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # prefixes of MLX errors about failures of other ranks
 _SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 with sum_scatter; other backends abort the process
 # Environment variables required by each backend, set by `mlx.launch`.

@@ -95,7 +95,7 @@ class _Causal(Padded):
         length = cache(self._even_length)  # `cache` avoids repeated function calls, which dominate the time of a small batch.
 
         def inputs(ids: Numbers) -> Numbers:
-            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # The slice is a view, which MLX copies as fast as NumPy would.
+            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # the slice is a view, because MLX copies a view as fast as NumPy would
             return pad_even(shifted, length(shifted.shape[1]), self.pad_id, self.side)
 
         def labels(ids: Numbers) -> Numbers:

@@ -129,7 +129,7 @@ class _CollateCuts(Stage):
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # Collate the group separately, which succeeds or raises an error that names the row.
+                else:  # The group is collated separately, which succeeds or raises an error that names the row.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:
@@ -176,7 +176,7 @@ class _CollateReferences(_CollateCuts):
     def _stacked(self, stack: Stack, cuts: Iterable[Cuts]) -> Iterator[Any]:
         together = self._groups_in(_BYTES_OF_A_STACK)
         for chunk, ends in cuts:
-            indices = source_rows(chunk).copy()  # Copy the indices, because NumPy would copy a read-only array in each `take`.
+            indices = source_rows(chunk).copy()  # The indices are copied once, because NumPy would copy a read-only array in each `take`.
             for begin in range(0, len(ends) - 1, together):
                 some = ends[begin : begin + together + 1]
                 batches = stack(indices[some[0] : some[-1]], [end - some[0] for end in some])

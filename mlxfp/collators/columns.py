@@ -29,7 +29,7 @@ Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 Batch = dict[str, Any]
 Arrays = Mapping[str, tuple[str, Callable[[Numbers], Numbers]]]
-GROUP = "group"  # name of a collator's input in messages
+GROUP = "group"  # word for the input of a collator in error messages
 
 
 class Prepared(NamedTuple):

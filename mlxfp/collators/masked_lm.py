@@ -145,7 +145,7 @@ class _Masked(Padded):
         firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
         position_keys = _position_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
         within = places_within(lengths)
-        # The upper half of the random bits chooses tokens, the lower half chooses replacements.
+        # The upper half of the random bits chooses the tokens to hide, the lower half chooses their replacements.
         tokens = fold_into_rows(np.repeat(keys, lengths) ^ position_keys[within], "token")
         deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]
         chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])

@@ -134,7 +134,7 @@ def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np
     """Return the mask of the rows padded by `pad_end_to_end`, int32[sum of lengths]: 1 for values, 0 for padding."""
     if np.array_equal(counts, lengths):
         return np.ones(counts.sum(), np.int32)
-    first = counts if side == "right" else lengths - counts  # number of leading positions that have the first number of `halves`
+    first = counts if side == "right" else lengths - counts  # number of values or padding positions at the start of each row
     most = _power(lengths)
     halves, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
     pieces = Pieces(len(counts))  # Each row of the mask is a slice of `halves`.

@@ -31,10 +31,10 @@ HIDDEN = (ROW, KEY)
 EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
 
 LEAF_BITS = 44  # in joined datasets, the lowest 44 bits of `__row__` are the row index, the other bits the index of the leaf source
-CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
+CHUNK_ROWS = 4096  # default number of rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
-_WIDEST = 8  # largest size of a number in bytes
+_WIDEST = 8  # maximum number of bytes of a number
 MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
@@ -318,7 +318,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
                 "floats, and are not empty. Cast the arrays, or convert them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    order = kind.permutation or range(len(kind.shape))  # logical axis order: indices of the axes in memory
+    order = kind.permutation or range(len(kind.shape))  # axis indices in memory, in the logical order of the axes
     shape = tuple(kind.shape[axis] for axis in order)
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
     lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)

@@ -66,7 +66,7 @@ class Cursor:
 
     def __repr__(self) -> str:
         inner = self
-        while not (inner.base.rows or inner.done) and isinstance(inner.base.position, Cursor):  # show the inner cursor of prefetch
+        while not (inner.base.rows or inner.done) and isinstance(inner.base.position, Cursor):  # shows the inner cursor of prefetch
             inner = inner.base.position
         rows = f"source_rows={inner.base.rows}, " if inner.base.rows else ""
         return f"Cursor(epoch={self.epoch}, {rows}items={inner.done})"
@@ -104,7 +104,7 @@ class Cursor:
                             return Cursor(base, done)
                         case Division(shards=int(), batch_rows=int(), fingerprint=str()):
                             return Cursor(base, done, Recorded(parts, division))
-        raise CursorError("The cursor cannot be read: the bytes hold other values. Pass the bytes returned by Cursor.to_bytes().")
+        raise CursorError("The cursor cannot be read: the bytes contain another value. Pass the bytes returned by Cursor.to_bytes().")
 
 
 _KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}

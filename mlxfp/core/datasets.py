@@ -54,7 +54,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     source: Source
     stages: tuple[Stage, ...] = ()
-    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around the calls of all parts; see `with_hooks`
+    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around the functions of all stages; see `with_hooks`
     columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # projected columns; None selects all
 
     @cached_property
@@ -285,7 +285,7 @@ class Wrapper(Source):
         if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
-        object.__setattr__(less, "resolved", self.dataset.resolved)  # the schemas do not depend on the projected columns
+        object.__setattr__(less, "resolved", self.dataset.resolved)  # the schemas of the dataset do not depend on the projected columns
         return attrs.evolve(self, dataset=less)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:

@@ -38,7 +38,7 @@ class Examples(Sequence[Example]):
     """
 
     chunk: RecordBatch
-    decoders: Mapping[str, Decoder] = field(factory=dict)  # known tokenizers of columns of token ids, for notebooks
+    decoders: Mapping[str, Decoder] = field(factory=dict)  # tokenizer of each column of token ids, if known, for notebooks
 
     def __reduce__(self) -> tuple[type["Examples"], tuple[RecordBatch]]:
         """Pickle only the rows, because tokenizers can be large."""

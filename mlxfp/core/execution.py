@@ -33,7 +33,7 @@ from mlxfp.support.progress import Progress
 
 __tracebackhide__ = True  # pytest hides frames of this module; IPython hides functions with this local name
 _ROWS_BY_NUMBER = 1024  # rows per job of a source with random access
-_ROWS_AT_ONCE = 256  # rows converted to dicts at once: wastes little after an early stop, and amortises the cost of Arrow calls
+_ROWS_AT_ONCE = 256  # number of rows converted to dicts at once: wastes little after an early stop, and amortises the cost of Arrow calls
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
@@ -123,7 +123,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
     calls = [(step, hooks.step(step)) for step in steps]
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
         for fed in chunks:
-            if whole and not done:  # one chunk is one item, so the cursor holds only the position
+            if whole and not done:  # the cursor holds only the position, because one chunk is one item
                 base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states)
                 yield fed.chunks[0], Cursor(base, 0, owner)
                 continue

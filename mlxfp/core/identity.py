@@ -30,10 +30,10 @@ from mlxfp.core.chunks import one_chunk
 from mlxfp.core.nodes import Pipeline, children, flat_parts
 from mlxfp.support.errors import FingerprintError
 
-Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part, in order
+Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part of a pipeline, in order
 
 _ROWS_HASHED_AT_ONCE = 65_536
-# Prefixes of the file names of installed code, this package included; "<" covers "<frozen os>".
+# Prefixes of the file names of installed code, mlxfp included. The prefix "<" covers names such as "<frozen os>".
 _INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
 _GENERATED = ("<attrs generated", "<string>")  # file names of methods written by attrs and dataclasses
@@ -109,7 +109,7 @@ def _part(part: Any) -> bytes:
 def _digest(value: object, inside: tuple[int, ...] = ()) -> bytes:
     state = blake2b(digest_size=16)
     for piece in _pieces(value, inside):
-        state.update(len(piece).to_bytes(8, "little"))  # the lengths distinguish ("ab", "c") from ("a", "bc")
+        state.update(len(piece).to_bytes(8, "little"))  # the length of each piece distinguishes ("ab", "c") from ("a", "bc")
         state.update(piece)
     return state.digest()
 
@@ -305,7 +305,7 @@ def _column(column: pa.Array) -> Iterator[bytes]:
         values = column.to_numpy()
         yield np.where(np.isnan(values), np.nan, values).astype(values.dtype).tobytes()
     else:
-        # Copy the column, so that a slice excludes the values outside the slice.
+        # The column is copied, because a slice also holds the values outside the slice.
         plain = column.take(pa.array(range(len(column)), pa.int64()))
         yield pa.record_batch([plain], [""]).serialize().to_pybytes()
 

@@ -17,7 +17,7 @@ from mlxfp.core.stages import CACHE_ADVICE, Level
 from mlxfp.support.errors import PipelineError
 
 Position = Any
-Tasks = Generator[tuple["Task", Position], None, None]  # yields pairs of a task and the position after the task; see `Source.tasks`
+Tasks = Generator[tuple["Task", Position], None, None]  # pairs of a task and the position after the task; see `Source.tasks`
 
 
 class Task(ABC):
@@ -100,7 +100,7 @@ def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
 class InTable:
     """Mapping from source rows to rows of a table in memory, for late gathering in `collate`."""
 
-    holder: Any  # the source of the table, with `rows` (see `gathering.py`) and `take`
+    holder: Any  # source of the table, with the attribute `rows` (see `gathering.py`) and the method `take`
     places: Callable[[int, Indices], RecordBatch]  # maps (epoch, indices) to the columns `__row__` and `__epoch__` for `holder.take`
     source: Any = None  # source with equal rows and positions that reads `places` instead of columns; None: holder
 
@@ -140,7 +140,7 @@ class SourceTraits:
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # returns inner datasets with their cursors
     read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if not the inner datasets
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
-    share: Share | None = None  # description of the dependence on the number of ranks; None: independent
+    share: Share | None = None  # how the source depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time
 

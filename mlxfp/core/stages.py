@@ -22,7 +22,7 @@ from mlxfp.support.errors import PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
-Batch = dict[str, Any]  # maps names to mx.array, or to a tuple of strings for a text column; core never imports mlx
+Batch = dict[str, Any]  # mapping from names to mx.array, or to a tuple of strings for a text column; core never imports mlx
 Projection = tuple[tuple[str, str], ...]  # pairs (new name, old name), one per output column
 
 CACHE_ADVICE = "cache(path) after it saves its output for all runs, if no earlier stage is random."
@@ -75,10 +75,10 @@ class Traits:
     (5, 3, None)
     """
 
-    row_wise: bool = False  # True if the results are random, seeded by the key of each row
+    row_wise: bool = False  # True if the stage maps each row to one row independently and keeps random access
     reorders: bool = False  # True if the order of rows changes between epochs
     draws: bool = False  # True if the results are random, seeded by the key of each row
-    # Columns read by the stage, None for all. The other columns pass unread, and the state keeps no rows.
+    # Columns read by the stage, None for all. All other columns pass through unread. The state keeps no rows.
     columns_read: Collection[str] | None = None
     # Function that returns the selected columns, for a stage that only selects columns.
     projection: Callable[[Sequence[str]], Projection] | None = None
@@ -89,7 +89,7 @@ class Traits:
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # function from the number of rows to the possible groups
     fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see the docstring
     decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
-    share: Share | None = None  # description of the dependence on the number of ranks; None: independent
+    share: Share | None = None  # how the stage depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = ""  # advice in `profile` if this stage takes the most time
 

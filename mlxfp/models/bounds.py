@@ -161,7 +161,7 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
     """Return True if a quick test shows that all numbers are valid. The test runs before every step."""
     try:
         numbers = np.asarray(array)
-        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge, so one comparison tests both bounds
+        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # as unsigned numbers, negative numbers exceed the upper bound
         if positive.item(positive.argmax()) < bound.size:
             return True
     except (ValueError, TypeError):  # the array is traced, empty, bfloat16, or has probabilities

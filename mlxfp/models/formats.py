@@ -39,16 +39,16 @@ class Format:
 
     model_type: str
     classes: str  # prefix of the class names in transformers
-    prefix: str  # prefix of the names of the body's weights in a model with a head
+    prefix: str  # prefix of the names of the backbone's weights in a model with a head
     config: type
-    modules: Mapping[str, str] = {}  # maps module names of the body to names in transformers; empty if equal
+    modules: Mapping[str, str] = {}  # maps module names of the backbone to names in transformers; empty if equal
     heads: Mapping[str, HeadFormat] = {}  # formats by suffix of the class name
     defaults: Mapping[str, Any] = {}  # values of keys missing in config.json, if the config class has another default or none
     allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; a missing key has the first value
     constants: Mapping[str, Any] = {}  # config fields without a key in config.json, with one fixed value per model type
     detected: Mapping[str, str] = {}  # boolean config fields without a key in config.json: true if a weight name has this suffix
-    read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # computes config fields that depend on several keys
-    write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # computes more keys of config.json from the config
+    read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # function that computes config fields that depend on several keys
+    write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # function that computes more keys of config.json from the config
     renamed: Mapping[str, str] = {}  # replacements of patterns in weight names of older files
     dropped: tuple[str, ...] = ()  # name patterns of ignored weights: duplicates or unsupported parts
 
@@ -111,8 +111,8 @@ class Blueprint:
 
     format: Format
     config: Any  # config of the body
-    prefix: str  # prefix of the body's weight names
-    kind: str | None = None  # name of the head in HEADS; None for a body without a head
+    prefix: str  # prefix of the names of the backbone's weights
+    kind: str | None = None  # name of the head in HEADS; None for a backbone without a head
     settings: Settings = field(factory=dict)  # arguments of the head
     own_head: bool = False  # True if transformers does not have this head
     numbers: Settings | None = None  # arguments of WithNumbers, or None without numeric features

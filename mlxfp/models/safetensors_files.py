@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 _LONGEST = 100_000_000  # maximum header size in bytes, as in the reference implementation
-_DIMENSION = 2**31  # limit of a dimension: MLX counts in 32 bits
+_DIMENSION = 2**31  # limit of the length of an axis, because MLX counts in 32 bits
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4}
 _SIZES |= {"U64": 8, "I64": 8, "F64": 8, "C64": 8}
 

@@ -72,7 +72,7 @@ def load_openblas(threads: int | None = None) -> str | None:
         return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
     except subprocess.CalledProcessError as error:
         return f"The C compiler failed to build the OpenBLAS shim: {error.stderr.strip()}"
-    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+    except (OSError, RuntimeError) as error:  # Path.home raises RuntimeError if the user has no home folder
         return f"OpenBLAS is installed, but loading failed: {error}"
     return None
 
@@ -153,7 +153,7 @@ def _build(library: Path) -> None:
         raise FileNotFoundError(
             "there is no C compiler (cc, gcc or clang). Install a compiler, on Debian: apt-get install g++ (also needed by mx.compile)."
         )
-    # Build in the same file system and rename: other processes see the complete library or no library.
+    # The file is built in the same file system and renamed, so other processes see the complete library or no library.
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         draft = Path(folder, library.name)
         command = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(draft)]

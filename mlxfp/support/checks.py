@@ -160,7 +160,7 @@ def explain_call(function: F) -> F:
         try:
             return function(*arguments, **named)
         except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # the function itself raised the error
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # True if the function itself raised the error
                 raise
             problem = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
         raise ArgumentTypeError(" ".join([problem, *_data_hint(function, arguments), *_hints(function, named), _usage(function)]))

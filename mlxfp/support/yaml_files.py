@@ -20,7 +20,7 @@ Place = tuple[str | int, ...]  # path of a value in a tree: names and list indic
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
-_MOST_BYTES, _DEEPEST = 1 << 24, 100  # file size and nesting limits; a spec of 20,000 columns has 2 MB
+_MOST_BYTES, _DEEPEST = 1 << 24, 100  # limits of file size in bytes and of nesting; a spec of 20,000 columns has 2 MB
 _TOO_DEEP = f"values are nested more than {_DEEPEST} deep. Write a file with fewer levels."
 
 
@@ -118,7 +118,7 @@ def _yaml_classes() -> tuple[Any, Any]:
     representer.add_representer(str, write_text)
     representer.add_representer(type(None), lambda writer, _: writer.represent_scalar(f"{_TAG}null", "null"))
     constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # ruamel returns an int for a boolean with an anchor
-    constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times stay text
+    constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times stay text, as in YAML 1.2
     return representer, constructor
 
 

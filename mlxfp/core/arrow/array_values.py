@@ -38,9 +38,9 @@ def as_numpy(value: Any) -> Any:
     >>> as_numpy(np.ma.array([1, 2], mask=[False, True])), as_numpy(np.array([1, 2], ">i4")).dtype.isnative
     ([1, None], True)
     """
-    if hasattr(value, "detach") and hasattr(value, "cpu"):  # torch: copy from the device and detach from the gradient graph
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # a torch tensor is copied from the device and detached from the gradient graph
         value = value.detach().cpu()
-    if isinstance(value, pa.Array | pa.ChunkedArray):  # Python values, because numpy turns integers with nulls into floats
+    if isinstance(value, pa.Array | pa.ChunkedArray):  # converted to Python values, because numpy turns integers with nulls into floats
         return value.to_pylist()
     if np.ma.is_masked(value) and value.ndim > 1:
         raise SchemaError(
@@ -116,7 +116,7 @@ def unboxed(value: Any) -> Any:
     if value.dtype.kind not in _PLAIN and value.dtype != _DAYS:
         return np.asarray(value)[()]
     plain = value.item()
-    return np.asarray(value)[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # Arrow rejects larger Python integers
+    return np.asarray(value)[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # Arrow rejects Python integers above _LARGEST
 
 
 def without_arrays(value: Any) -> Any:

@@ -42,7 +42,7 @@ class Condition:
             column = column.dictionary_decode()
         if self.operator != "in":
             return _compare(self.operator, column, self.value)
-        if pa.types.is_floating(column.type):  # compare each value with ==, because `pc.is_in` matches nan and distinguishes 0.0 from -0.0
+        if pa.types.is_floating(column.type):  # values are compared with ==, because `pc.is_in` matches nan and distinguishes 0.0 from -0.0
             return reduce(pc.or_, [_compare("==", column, value) for value in self.value])
         return pc.is_in(column, pa.array(self.value, column.type))
 

@@ -21,7 +21,7 @@ from mlxfp.support.errors import DataError
 
 Positions = NDArray[np.integer[Any]]
 At = Indices | slice  # positions in the result
-Parts = list[tuple[pa.Array, At, Indices]]  # of one column: chunk array, positions in the result, row indices in the chunk
+Parts = list[tuple[pa.Array, At, Indices]]  # parts of one column: chunk array, positions in the result, row indices in the chunk
 
 LARGE = 64 << 20  # chunk size in bytes; 4,096 random rows out of 20 million take 1.5 times as long as from a single chunk
 LAST_BYTE = 2**31 - 1  # largest buffer offset in a view
@@ -34,9 +34,9 @@ class Rows:
     """Table chunks with random access to rows."""
 
     schema: pa.Schema
-    starts: Indices  # index of the first row of each chunk, then the number of rows
+    starts: Indices  # row index of the start of each chunk, and at the end the number of rows
     chunks: tuple[Callable[[], RecordBatch], ...]
-    in_memory: bool = True  # chunks are in memory, so reading a chunk is free
+    in_memory: bool = True  # True if the chunks are in memory, so that reading a chunk is free
     _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # cache of `_fixed`
 
     def take(self, rows: Indices) -> RecordBatch:

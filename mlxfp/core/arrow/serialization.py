@@ -158,7 +158,9 @@ def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         chunk = reader.read_next_batch()
     if chunk.num_rows > max(_ROWS_WITHOUT_BYTES, 8 * len(data)):
-        raise CursorError(f"The cursor has {chunk.num_rows} rows in {len(data)} bytes. Pass the bytes returned by Cursor.to_bytes().")
+        raise CursorError(
+            f"The cursor declares {chunk.num_rows} rows, but only {len(data)} bytes for them. Pass the bytes returned by Cursor.to_bytes()."
+        )
     chunk.validate(full=True)  # offsets in forged bytes could point outside their buffers
     with_text_names(chunk.schema)
     return chunk

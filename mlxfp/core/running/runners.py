@@ -23,7 +23,7 @@ class Runner(Protocol):
         ...
 
 
-RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # the active runner; None: the reading thread runs all jobs
+RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # active runner; None: the reading thread runs all jobs
 
 
 def read_now(task: Task) -> RecordBatch:

@@ -27,13 +27,13 @@ from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
 MISSING_FLAG = 2  # number of categories of a flag column for missing numbers
-CLIP = 3.0  # bound of scaled numbers, as in the paper
+CLIP = 3.0  # bound of scaled numbers: scaled numbers lie between -3 and 3, as in the paper
 _LARGEST = 1e60  # larger and infinite numbers are clipped, so that squares are finite
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
 _COMPONENTS = 16  # number of components of word counts, and of counts of word parts, as for tree models
-_NGRAMS = 2048  # maximum n-grams of a text column, most frequent first; limits the size of the saved config
+_NGRAMS = 2048  # maximum number of n-grams of a text column, most frequent first; limits the size of the saved config
 _DIGITS = 6  # decimal digits of weights and components
-_CATEGORIES = 1000  # maximum categories of a column, most frequent first; others count as unseen
+_CATEGORIES = 1000  # maximum number of categories of a column, most frequent first; other categories count as unseen
 
 
 @frozen

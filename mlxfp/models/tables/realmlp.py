@@ -85,7 +85,7 @@ class RealMLP(nn.Module):
         numbers, kinds = len(config.columns.numbers), config.columns.kinds
         self._few = tuple(index for index, count in enumerate(kinds) if count <= config.one_hot)
         self._many = tuple(index for index, count in enumerate(kinds) if count > config.one_hot)
-        # Names with a leading underscore, because MLX does not train arrays in such attributes.
+        # These names have a leading underscore, because MLX does not train arrays in such attributes.
         scales = [one_hot_scales(config.columns.counts[index]) for index in self._few]
         self._scales = [tuple(map(mx.array, zip(*pairs, strict=True))) for pairs in scales]
         width = sum(1 if kinds[index] == 2 else kinds[index] for index in self._few) + len(self._many) * config.embedding_size

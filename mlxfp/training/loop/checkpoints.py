@@ -304,7 +304,7 @@ def _common_step(ranks: Ranks, saved_steps: Collection[int], folder: str | os.Pa
     if not common and any(seen):
         counts = ", ".join(f"rank {rank}: {max(steps, default='none')}" for rank, steps in enumerate(seen))
         raise CheckpointError(
-            f"The ranks have no checkpoint of the same step in {os.fspath(folder)} (last step of each rank: {counts}). Start as many ranks "
-            "as wrote the checkpoints, each on the machine with the folder of that rank. To begin a new run, use another folder."
+            f"The ranks have no checkpoint of the same step in {os.fspath(folder)} (last step of each rank: {counts}). Start the same "
+            "number of ranks as in the earlier run, each on the machine with its folder. To begin a new run, use another folder."
         )
     return max(common, default=None)

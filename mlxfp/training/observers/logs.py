@@ -126,7 +126,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
                 file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
             if not isinstance(event, Stepped) or event.metrics:
                 file.write(kind.write(_record(event, monotonic() - began)))
-                file.flush()  # flush, so that a killed run leaves a complete log
+                file.flush()  # the flush writes the lines now, so that a killed run leaves a complete log
             yield event
 
 

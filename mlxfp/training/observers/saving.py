@@ -163,7 +163,7 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
 
 def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Event]:
     for event in write(events):
-        if isinstance(event, RunStarted) and event.state.shards is not None:  # raise the error on all ranks, before the first step
+        if isinstance(event, RunStarted) and event.state.shards is not None:  # the error is raised on all ranks, before the first step
             raise ArgumentError(
                 f"checkpoint_best writes one file, but the model is divided between {event.state.shards.count} ranks. Use "
                 "checkpoint(folder, ranks=ranks), which writes one file per rank."

@@ -86,7 +86,7 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
         check_callable(where=where)
         _check(optimizer)
     _check(rest)
-    # Copies, because two groups may share one optimizer, but each group needs its own object.
+    # The optimizers are copied, because two groups may share one optimizer, but each group needs its own object.
     copies = [copy.deepcopy(optimizer) for optimizer in (*(optimizer for _, optimizer in groups), rest)]
     return optimizers.MultiOptimizer(copies, [where for where, _ in groups])
 

@@ -165,7 +165,7 @@ def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer
     ]
     if normalised:
         raise ArgumentError(
-            f"Batch normalisation in a module of fully_shard never updates its running statistics, because MLX divides them too; got "
+            f"Batch normalisation in a module of fully_shard never updates its running statistics, because MLX divides them; got "
             f"{', '.join(name or 'the model' for name in normalised):.200}. Call fully_shard on the surrounding layers instead."
         )
     adapted = sorted(name for name, layer in model.named_modules() if "lora_a" in layer and isinstance(layer.get("linear"), tuple(_AXES)))

@@ -159,7 +159,7 @@ class TrainStep:
         self._structure, _ = flatten({**trees, "extra": options.kept(model.params)})
         self._has_option_values = self._structure != self._plain
         self._ties = ties(self._structure)
-        self._copy = None if options.ranks is None else options.ranks.world.copy  # index of the model copy, for different random numbers
+        self._copy = None if options.ranks is None else options.ranks.world.copy  # index of the model copy, for random numbers
         self._parts = parts_in(options.shards, model.params, model.buffers)
         self._bytes_sent = 0
         self._compiler = Compiler("The loss", loss, 64, lambda key: paths(key[0]))

@@ -59,7 +59,7 @@ def functional(model: nn.Module) -> "Functional":
     params, buffers = split_arrays(model)
     skeleton = copy_module(model)
     for tree in (params, buffers):
-        put_arrays(skeleton, tree_map(_nothing, tree))  # replaces the arrays, so that the skeleton does not keep the weights in memory
+        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton gets empty arrays, so that it does not keep the weights in memory
     return Functional(params, buffers, skeleton)
 
 
@@ -253,7 +253,7 @@ def _checked(
     """Call a compiled function and check the bounds of the arrays in its last argument. Tracing may add entries to `bounds`."""
     check_outside()
     if not holds(bounds, args[-1], names):
-        return function(*args)  # inside an outer trace, run the function uncompiled
+        return function(*args)  # inside an outer trace, the function runs uncompiled
     known = len(bounds)
     try:
         result = traced(*args)

@@ -239,7 +239,7 @@ class Wrapper(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the inner dataset, with the methods of this class."""
+        """Traits of the inner dataset, with the functions that this class defines."""
         return attrs.evolve(
             super().traits,
             level=self.dataset.level,

@@ -255,7 +255,7 @@ def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) ->
 
 
 def _on_device(calls: Calls, result: Result) -> list[Any]:
-    """Finish the steps that workers cannot run. Return an empty list if this thread or the worker failed."""
+    """Run the steps that workers cannot run, and return the items. Return an empty list if this thread or the worker failed."""
     try:
         return list(push(calls, defaultdict(tuple), result.chunks))  # type: ignore[arg-type]  # read by index
     except Exception:  # noqa: BLE001  # all steps run again, and raise the error

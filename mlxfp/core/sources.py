@@ -202,7 +202,7 @@ class Source(Part, ABC):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties for the planner. By default derived from the inner datasets."""
+        """Properties of the source for the planner. The default is derived from the inner datasets."""
         datasets = children(self)
         return SourceTraits(
             endless=any(dataset.endless for dataset in datasets),

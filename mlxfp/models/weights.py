@@ -160,7 +160,7 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
 
 
 def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> nn.Module:
-    """Return the model. MLX is lazy, so unused weights are never initialized."""
+    """Create the model. MLX is lazy, so initial weights that the file replaces are never computed."""
     body = _BODIES[type(config)](config)
     model: nn.Module = body if kind is None else HEADS[kind](body, **settings)
     return model if numbers is None else WithNumbers(model, **numbers)

@@ -138,7 +138,7 @@ class HitCounts(Measured):
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Return the mean over the classes that occur."""
+        """Return the mean of F1 over the classes that occur."""
         rows = self.predicted + self.labelled
         if not (rows != 0).any():
             raise DataError(f"The metric {name!r} is undefined: no label and no prediction belongs to a counted class. Check the labels.")

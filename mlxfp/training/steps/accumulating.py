@@ -118,7 +118,7 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield the index of each parameter with the leaves at the same path of another tree."""
+    """Yield the leaf index of each parameter, with the leaf indices at the same path of another tree."""
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):

@@ -56,7 +56,7 @@ class TrainState:
     shards: Shards | None = field(default=None, repr=False)
 
     def _repr_html_(self) -> str:
-        """Show the size of each tree in a notebook. Nothing is computed."""
+        """Show the size of each tree in a notebook, without computing lazy arrays."""
         trees = [(name, flatten(tree)[1]) for name, tree in trees_of(self).items()]
         rows = [(name, len(leaves), sum(leaf.size for leaf in leaves), sum(leaf.nbytes for leaf in leaves)) for name, leaves in trees]
         title = element("p", f"TrainState: step {self.step:,}, seed {self.seed}")

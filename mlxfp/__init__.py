@@ -17,8 +17,8 @@ A pipeline is a source and stages, joined by `pipe`. Building a pipeline reads n
 Families are modules: `from mlxfp.losses import cross_entropy`. `help(fp.batch)` explains one name, `dir(fp)` lists all.
 """
 
-# Public names are imported on first use, so `import mlxfp` loads neither MLX nor Arrow. `__init__.pyi` is the only list of names
-# and their modules. Type checkers and the functions below read this list.
+# Public names are imported on first use, so that `import mlxfp` loads neither MLX nor Arrow.
+# `__init__.pyi` is the only list of public names and their modules. Type checkers and the functions below read the list.
 
 from importlib import import_module
 
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> object:
         ours = names.moved_name(name) or names.name_hint(name)
         message = f"module 'mlxfp' has no attribute {name!r}{ours and f'. Write {ours}.'}"
         raise AttributeError(message, name=name, obj=import_module(__name__))
-    globals()[name] = value  # cached, so this function is called once per name
+    globals()[name] = value  # the name is stored in the module, so Python calls this function only once per name
     return value
 
 

@@ -28,9 +28,11 @@ def train_valid_batches(  # noqa: PLR0913  # each argument is a plain word
 ) -> Splits:
     """Return batches of dataset splits. Training batches are shuffled in each epoch; validation and test batches keep their order.
 
-    `encode` is a stage, or a `compose` of stages, applied first to every split, such as `tokenize(...)`. Training batches have
-    exactly `size` rows. An epoch skips the remaining training rows, and the skipped rows change between epochs. The other splits lose
-    no rows. `prefetched` is the number of training batches prepared in advance. The result has a dataset of batches for each split.
+    `encode` is a stage, or a `compose` of stages, such as `tokenize(...)`. The stage is applied to every split before batching.
+
+    Training batches have exactly `size` rows. An epoch skips the remaining training rows, and the skipped rows change between epochs. The
+    other splits lose no rows. `prefetched` is the number of training batches prepared in advance. The result has a dataset of batches for
+    each split.
 
     >>> import mlxfp as fp
     >>> parts = fp.train_valid_test(fp.from_examples([{"x": i, "label": i % 2} for i in range(50)]), seed=0)
@@ -65,8 +67,10 @@ def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
 
     All texts of a split form one token stream, with `eos_id` after each text (`sep_id` if the tokenizer has no eos token). The stream
     is cut into rows of `length` predictions. The label at each position is the next token, and each token is predicted once. Tokens
-    after the last full row are dropped. Tokens are kept in memory or, with `path`, in files in this folder for the next run. Raises
-    `ArgumentError` if the tokenizer has neither token.
+    after the last full row are dropped.
+
+    Tokens are kept in memory or, with `path`, in files in this folder for the next run. Raises `ArgumentError` if the tokenizer has neither
+    an eos nor a sep token.
 
     >>> import mlxfp as fp
     >>> texts = fp.from_examples([{"text": f"number {i} of many short texts"} for i in range(100)])
@@ -89,5 +93,5 @@ def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
     keep = load() if path is None else cache(path)
     rows = (None if part is None else keep(cut(part)) for part in (parts.valid, parts.test))
     tokens = Splits(keep(cut(parts.train)), *rows)
-    collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # no row is padded
+    collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # rows of equal length need no padding
     return train_valid_batches(tokens, collator, size=size, seed=seed)

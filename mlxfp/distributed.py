@@ -34,10 +34,10 @@ def __dir__() -> list[str]:
 
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
-SEGMENTS = "_segments"  # layer attribute for the segments, which MLX does not store
-_LIMIT = 1800.0  # seconds, the usual timeout of other libraries
-_MESSAGE = 32 * 1024**2  # bytes: arrays are joined up to this size, as in `average_gradients` of MLX
-_BACKEND_PREFIXES = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # prefixes of MLX errors about other ranks
+SEGMENTS = "_segments"  # name of the layer attribute for the argument `segments`, which MLX does not store
+_LIMIT = 1800.0  # default time limit in seconds, as in other libraries
+_MESSAGE = 32 * 1024**2  # maximum message size in bytes when arrays are sent together, as in `average_gradients` of MLX
+_BACKEND_PREFIXES = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # prefixes of MLX errors about failures of other ranks
 _SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 with sum_scatter; other backends abort the process
 # Environment variables required by each backend, set by `mlx.launch`.
 _NEEDED = {
@@ -49,9 +49,10 @@ _NEEDED = {
 
 @frozen(eq=False)
 class Ranks:
-    """The processes of a run, returned by `connect`. `world` has the index of this rank: `shard(world.copy, world.copies)`.
+    """The processes of a run, returned by `connect`.
 
-    `backend` is the communication backend: "ring", "nccl", "jaccl" or "mpi". None: this process is the only rank.
+    `world` has the index of this rank, and the arguments of `shard`: `shard(world.copy, world.copies)`. `backend` is the communication
+    backend: "ring", "nccl", "jaccl" or "mpi". If this process is the only rank, `backend` is None.
 
     >>> connect()
     Ranks(world=World(rank=0, size=1, tensor=1, pipeline=1), backend=None)
@@ -62,14 +63,14 @@ class Ranks:
     _group: mx.distributed.Group = field(repr=False)
     _watch: "_Watch" = field(factory=lambda: _Watch(_LIMIT), repr=False, kw_only=True)
     _within: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # ranks sharing a model copy
-    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # ranks with the same shard in each copy
+    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # ranks with the same shard of other copies
     _sent: list[int] = field(factory=lambda: [0], repr=False, kw_only=True)
 
     @property
     def tensor_group(self) -> mx.distributed.Group:
-        """Ranks sharing the model copy of this rank. `shard_linear` divides layers between the ranks of this group.
+        """Group of the ranks that share the model copy of this rank. `shard_linear` divides layers between these ranks.
 
-        Raises `ArgumentError` if each rank has a complete copy: see `connect(tensor=)`.
+        Raises `ArgumentError` if each rank has a complete copy. Use `connect(tensor=n)` to divide a copy between n ranks.
 
         >>> connect().tensor_group.size()
         1
@@ -83,9 +84,9 @@ class Ranks:
 
     @property
     def bytes_sent(self) -> int:
-        """Number of bytes sent by this rank. A compiled function counts once for each trace.
+        """Number of bytes sent by this rank. Calls of a compiled function are counted only when the function is traced.
 
-        The count assumes the ring algorithm: 2 (n - 1) / n of the array size for a sum over n ranks, half as much for a scattered sum.
+        The count assumes the ring algorithm: a sum over n ranks sends 2 (n - 1) / n of the array size. A scattered sum sends half as much.
 
         >>> connect().bytes_sent
         0
@@ -124,7 +125,8 @@ class Ranks:
     def add_up(self, tree: Any) -> Any:
         """Sum the arrays of a tree over all copies of the model. The sums are bit-identical on all ranks. Call this method on all ranks.
 
-        Arrays of one dtype share messages of up to 32 MiB. Ranks sharing a model copy have equal arrays, counted once.
+        Arrays of one dtype are sent together, in messages of up to 32 MiB. Ranks that share a model copy must pass equal arrays, which are
+        counted once.
 
         >>> connect().add_up({"loss": (mx.array(0.5), [])})
         {'loss': (array(0.5, dtype=float32), [])}
@@ -171,7 +173,7 @@ class Ranks:
         """
         table = np.zeros((self.world.size, 1 + len(numbers)))
         table[self.world.rank] = 1.0, *numbers
-        if self.world.size > 1:  # MLX cannot send float64: sum the bits as integers, with zeros from all other ranks
+        if self.world.size > 1:  # MLX cannot send float64, so sum the bits as integers: all other ranks send zeros
             bits = mx.array(table.view(np.uint32))
             table = self._received(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
             if not (table[:, 0] == 1.0).all():  # a ring may omit the numbers of a dead rank without an error
@@ -230,7 +232,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _messages(arrays: Sequence[mx.array]) -> Iterator[list[int]]:
-    """Yield the indices of the arrays of each message: one dtype, and at least `_MESSAGE` bytes except in the last messages."""
+    """Yield the indices of the arrays in each message. A message has one dtype, and at least `_MESSAGE` bytes except the last message."""
     pending: dict[mx.Dtype, list[int]] = {}
     sizes: dict[mx.Dtype, int] = {}
     for index, array in enumerate(arrays):
@@ -244,7 +246,7 @@ def _messages(arrays: Sequence[mx.array]) -> Iterator[list[int]]:
 
 @define(eq=False)
 class _Watch:
-    """A thread that ends the process at a deadline. Without a deadline the thread stops; a new deadline starts a new thread."""
+    """Thread that ends the process at a deadline. The thread stops if the deadline is cleared; a new deadline starts a new thread."""
 
     limit: float  # seconds
     _deadline: float | None = None
@@ -253,7 +255,7 @@ class _Watch:
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
-        """Set or clear the deadline for a `with` block. Afterwards the outer block gets the full limit again."""
+        """Set or clear the deadline for a `with` block. After the block, the enclosing block gets its full limit again."""
         before = self._deadline is not None
         self._begin(watching=watching)
         try:
@@ -289,15 +291,16 @@ class _Watch:
 def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1) -> Ranks:
     """Connect the processes started by `mlx.launch`. Without `mlx.launch`, this process is the only rank.
 
-    With `tensor=n`, `shard_linear` divides each copy of the model between n adjacent ranks with the same rows. `tensor` is 1 or
-    the number of ranks. The backend "mpi" also supports a divisor of the number of ranks.
+    `tensor` is the number of ranks that share one copy of the model. These ranks read the same rows, and `shard_linear` divides layers
+    between them. The default, 1, gives every rank a complete copy; the total number of ranks gives a single copy for all. The backend "mpi"
+    also supports values between, if they divide the number of ranks.
 
     If a rank waits longer than `limit` seconds for a dead or hanging rank, its process ends with a message. MLX itself would wait
     forever.
 
-    Pass the result to `train_step(..., ranks=...)`, and read different rows on each rank. Raises `ArgumentError` if the backend cannot
-    start, if the environment declares other processes but "any" reaches none, and for an impossible `tensor`. Raises `UnknownNameError`
-    for an unknown backend.
+    Pass the result to `train_step(..., ranks=...)`, and read different rows for each copy of the model. Raises `ArgumentError` for an
+    impossible `tensor`, and if the backend cannot start. Also raises `ArgumentError` if the environment variables declare several
+    processes, but "any" finds no backend to reach the other processes. Raises `UnknownNameError` for an unknown backend.
 
     >>> connect().world
     World(rank=0, size=1, tensor=1, pipeline=1)
@@ -316,7 +319,7 @@ def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1)
     }
     if group.size() == 1 and others:
         raise ArgumentError(
-            "This process would be the only rank, got "
+            "MLX found no other ranks, got "
             f"{', '.join(f'{name}={value}' for name, value in others.items())} in the environment, which declares other ranks. "
             f"Start all ranks with mlx.launch, which sets the missing variables. {_all_lack()}"
         )
@@ -332,11 +335,12 @@ def shard_linear(
     ranks: Ranks,
     segments: "int | Sequence[int] | Sequence[float]" = 1,
 ) -> "nn.Module":
-    """Divide a linear layer between the ranks sharing a model copy, and record the division in checkpoints.
+    """Divide a linear layer between the ranks that share a model copy, and record the division for checkpoints.
 
-    Returns a layer of `mlx.nn.layers.distributed.shard_linear` with the attribute `segments`. `load_latest` can combine the shards for
-    another number of ranks. `segments` is a count (3 if queries, keys and values are one matrix), or the start indices or fractions of
-    all segments except the first.
+    Returns a layer of `mlx.nn.layers.distributed.shard_linear` that also stores `segments`, so that `load_latest` can combine the
+    parts for another number of ranks. If the layer joins several matrices, each matrix is a segment and is divided separately.
+    `segments` is their number (3 for queries, keys and values), or the starts of all segments except the first, as indices or
+    fractions.
 
     >>> from mlx import nn
     >>> shard_linear(nn.Linear(4, 12), "all-to-sharded", ranks=connect(), segments=3)
@@ -348,12 +352,12 @@ def shard_linear(
     segment_value = segments if isinstance(segments, int) else list(segments)
     divided: nn.Module = distributed.shard_linear(layer, sharding, segments=segment_value, group=ranks.tensor_group)
     stored = segment_value if isinstance(segment_value, int) else tuple(segment_value)
-    object.__setattr__(divided, SEGMENTS, stored)  # bypass Module.__setattr__, which would store the value as a parameter
+    object.__setattr__(divided, SEGMENTS, stored)  # `object.__setattr__`, because Module.__setattr__ would store the value as a parameter
     return divided
 
 
 def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.Group | None, mx.distributed.Group | None]:
-    """Return the group of ranks with this model copy, and the group with the same shard of each copy. None means all ranks."""
+    """Return two groups of ranks: the ranks with this model copy, and the ranks with the same shard of each copy. None means all ranks."""
     if world.tensor in (1, world.size):
         return None, None
     try:
@@ -363,13 +367,13 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
             f"tensor={world.tensor} of {world.size} ranks needs groups of ranks, which this backend does not have: {error} Pass "
             f"tensor={world.size}, which divides one copy of the model between all ranks, or tensor=1; or start with the backend mpi."
         ) from error
-    for subgroup in groups:  # never free the groups: MLX 0.32 frees groups after MPI has ended, which aborts the process
+    for subgroup in groups:  # the groups are never freed: MLX 0.32 frees groups after MPI has ended, which aborts the process
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(subgroup))
     return groups
 
 
 def _answered(backend: str, size: int) -> str | None:
-    """Return the communication backend. MLX does not report the choice for "any": the first backend with a complete environment."""
+    """Return the communication backend in use. For "any", MLX takes the first backend with a complete environment."""
     if size == 1 or backend != "any":
         return None if size == 1 else backend
     return next((name for name in _NEEDED if not _unset(name)), "mpi")
@@ -385,7 +389,7 @@ def _all_lack() -> str:
 
 
 def _lacks(backend: str) -> str:
-    """Return the missing environment of a backend as text with a final space, or an empty string."""
+    """Return the missing environment variables of a backend as text with a final space, or an empty string."""
     unset = _unset(backend)
     hosts = os.environ.get("MLX_HOSTFILE")
     missing_file = f"MLX_HOSTFILE is {hosts!r}, but this file does not exist. " if hosts and not Path(hosts).is_file() else ""

@@ -1,7 +1,7 @@
 """Backend and device of MLX, and a fast BLAS for MLX on Linux without a GPU.
 
 The MLX wheel for Linux CPU multiplies matrices with the reference BLAS, on one core and without vector instructions. OpenBLAS is
-twenty to thirty times faster if loaded before MLX. `use_fast_blas` loads OpenBLAS. `python -m mlxfp.runtime` calls
+twenty to thirty times faster, but must be loaded before MLX. `use_fast_blas` loads OpenBLAS. `python -m mlxfp.runtime` calls
 `use_fast_blas` and prints backend, BLAS and speed.
 """
 
@@ -29,7 +29,7 @@ def __dir__() -> list[str]:
 
 @frozen
 class Runtime:
-    """Version, backend and device of MLX, the BLAS library for the CPU, and `slow=True` for the reference BLAS.
+    """Version, backend and device of MLX, and the BLAS library for the CPU. `slow` is True for the slow reference BLAS.
 
     `memory` is the memory limit of MLX in bytes. At the limit, MLX waits or frees cached buffers.
 
@@ -58,16 +58,17 @@ class Runtime:
 def use_fast_blas(*, threads: int | None = None) -> None:
     """Load OpenBLAS for matrix products of MLX on Linux CPU, with `threads` threads.
 
-    Call this function before any import of `mlx.core`. The function loads the OpenBLAS of the system (`libopenblas0` on Debian),
-    otherwise the wheel scipy-openblas32 from the extra `cpu`. The wheel renames its functions, so three C functions are compiled once
-    into the cache folder of the user (`$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`). A second call has no effect. Calls on
-    macOS or with CUDA have no effect either. If the call is too late or OpenBLAS is missing, a `RuntimeWarning` names the remedy, and
-    MLX stays slow.
+    Call this function before any import of `mlx.core`. A second call has no effect. On macOS and with CUDA, the function does nothing.
+    If the call is too late or OpenBLAS is missing, a `RuntimeWarning` names the remedy, and MLX stays slow.
+
+    The function loads the OpenBLAS of the system (`libopenblas0` on Debian), otherwise the wheel scipy-openblas32 from the extra `cpu`.
+    The functions in the wheel have other names, so three C functions with the names that MLX needs are compiled once into the cache
+    folder of the user (`$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`).
 
     Without `threads`, the environment variable `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` sets the number of threads. Without these
-    variables, OpenBLAS uses the cores that other programs leave idle. Its threads wait by spinning, so more threads than idle cores
-    are slower by an order of magnitude. If the number is below the number of cores, a `RuntimeWarning` shows the number, because the
-    last digits of results may depend on it.
+    variables, OpenBLAS uses the cores that other programs leave idle. Waiting threads of OpenBLAS keep their core busy, so more threads
+    than idle cores are slower by an order of magnitude. If the number is below the number of cores, a `RuntimeWarning` shows the
+    number, because the last digits of results may depend on it.
 
     >>> use_fast_blas(threads=1)
 
@@ -89,7 +90,7 @@ def use_fast_blas(*, threads: int | None = None) -> None:
 
 
 def _by_load() -> tuple[int | None, str | None]:
-    """Return the number of OpenBLAS threads for the current load and a warning, or (None, None) if all cores are idle."""
+    """Return the number of OpenBLAS threads for the idle cores and a warning, or (None, None) if all cores are idle."""
     free, cores = free_cores()
     if free == cores:
         return None, None
@@ -158,9 +159,9 @@ def warn_if_slow() -> None:
 def show_progress(mode: Literal["auto", "always", "never"]) -> None:
     """Set when progress is shown on standard error: reading, `load`, `cache`, `write`, tokenizers, folds, trials, uploads and training.
 
-    - `"auto"` (default): a bar on terminals and in notebooks for work longer than two seconds. Commands and `observers.progress` also
-      write lines to logs.
-    - `"always"`: also lines to logs, after two seconds and then every thirty seconds.
+    - `"auto"` (default): a progress bar on terminals and in notebooks, for work longer than two seconds. Commands and `observers.progress`
+      also write lines to log files.
+    - `"always"`: also write lines to log files, after two seconds and then every thirty seconds.
     - `"never"`: no progress.
 
     The function sets the environment variable `MLXFP_PROGRESS` (`1`: always, `0`: never), which child processes inherit. Only the

@@ -13,7 +13,10 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 @frozen(kw_only=True)
 class Setting:
-    """Input of `for_task` to a collator factory: a `TaskSpec` with the column of every role, the tokenizer and the data columns."""
+    """Input of `for_task` to a function that creates a collator.
+
+    Contains a `TaskSpec` with the column of every role, the tokenizer and the data columns.
+    """
 
     modality: str
     kind: str
@@ -27,9 +30,11 @@ class Setting:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Tokenizer. Raises `ArgumentError` if there is none."""
+        """Tokenizer of the task. Raises `ArgumentError` if no tokenizer was given."""
         if self.given_tokenizer is None:
-            raise ArgumentError(f"A {self.kind} task of {self.modality} needs tokenizer= for the pad id and the vocabulary size.")
+            raise ArgumentError(
+                f"A {self.kind} task of {self.modality} needs the argument tokenizer, which gives the padding id and the vocabulary size."
+            )
         return self.given_tokenizer
 
     def label_arguments(self) -> dict[str, Any]:
@@ -43,7 +48,7 @@ class Setting:
 
 @frozen
 class BuiltIn:
-    """Description of a built-in collator. Each collator file ends with a description; `task_specs` lists all descriptions."""
+    """Description of a built-in collator. Each file of a collator ends with its description; `task_specs` lists all descriptions."""
 
     name: str
     make: Callable[..., Collator]
@@ -54,5 +59,5 @@ class BuiltIn:
 
 
 def labelled(modality: str) -> tuple[tuple[str, str], ...]:
-    """Return the tasks of a modality with a label."""
+    """Return the tasks with a label for a modality, such as text."""
     return (modality, "classification"), (modality, "regression")

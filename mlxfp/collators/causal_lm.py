@@ -34,11 +34,11 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
     """Return the collator for causal language models, for token ids in `input_ids`.
 
     A row of n tokens gives n - 1 predictions. `input_ids` int32[B, L] contains all tokens except the last; `labels` int32[B, L] contains
-    all tokens except the first, so each label is the next token. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding. Labels are
-    `ignore_index` on padding and on prompt tokens. `prompt_mask` names a column of lists, true (or not 0) on the tokens of the prompt.
+    all tokens except the first, so each label is the next token. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding.
 
-    `packed=True` is for rows from `pack`: the batch also contains `segment_ids` and `positions` int32[B, L] (0 on padding), and no token is
-    predicted from another document. Columns in `carry` are added to the batch, as in `text`.
+    Labels are `ignore_index` on padding and on prompt tokens. `prompt_mask` names a column of lists, true (or not 0) on the tokens of the
+    prompt. `packed=True` is for rows from `pack`: the batch also contains `segment_ids` and `positions` int32[B, L] (0 on padding), and no
+    token is predicted from another document. Columns in `carry` are added to the batch, as in `text`.
 
     L is `length` if given, else the smallest sufficient length in `lengths`, else the largest number of predictions, rounded up to
     `pad_multiple`. Rows may have up to `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly. Raises
@@ -77,7 +77,7 @@ class _Causal(Padded):
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        labels = np.roll(ids, -1)  # The label of each token is the next token. The last label of a row is meaningless and is removed later.
+        labels = np.roll(ids, -1)  # The label of each token is the next token. The meaningless last label of a row is removed later.
         ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
             np.putmask(labels[:-1], aligned_values(examples, self.prompt_mask, ends, _NAME)[1:] != 0, self.ignore_index)
@@ -92,10 +92,10 @@ class _Causal(Padded):
         alone = not (self.packed or self.prompt_mask or self.carry)
         if not alone or not integer_lists(schema.field("input_ids").type):
             return None
-        length = cache(self._even_length)  # The cache saves function calls, which dominate the time of a small batch.
+        length = cache(self._even_length)  # `cache` avoids repeated function calls, which dominate the time of a small batch.
 
         def inputs(ids: Numbers) -> Numbers:
-            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # This is a view: MLX copies it as fast as NumPy would.
+            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # the slice is a view, because MLX copies a view as fast as NumPy would
             return pad_even(shifted, length(shifted.shape[1]), self.pad_id, self.side)
 
         def labels(ids: Numbers) -> Numbers:
@@ -111,7 +111,7 @@ class _Causal(Padded):
     def _even_length(self, size: int) -> int:
         length = self.fit(size)
         if length is None:
-            raise DataError("The rows are too long.")  # `collate` then collates each group separately, and that error names the row.
+            raise DataError("The rows are too long.")  # `collate` then collates each group separately, with an error that names the row.
         return length
 
     def too_long(self, examples: Examples, row: int, count: int) -> DataError:

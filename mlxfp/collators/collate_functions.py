@@ -1,4 +1,4 @@
-"""Collator for the collate functions of other libraries."""
+"""Collator `foreign` for collate functions of other libraries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,13 +21,15 @@ from mlxfp.support.errors import ArgumentError, DataError
 def foreign(function: Callable[[list[dict[str, Any]]], Any], *, names: Sequence[str] = ()) -> Collator:
     """Return a collator for a collate function of another library, for example of transformers or of torch's `DataLoader`.
 
-    `function` gets a list of dicts, one per example, with lists for list columns and NumPy arrays for tensors. It returns a mapping of
-    arrays and lists of texts. For a tuple or a single array, `names` gives a name per part. Arrays of NumPy, torch, JAX or MLX on any
-    device become `mx.array`: int64 becomes int32, float64 becomes float32, other dtypes stay. Nested names are joined by dots. All
-    columns are read.
+    `function` gets a list of dicts, one per example, with lists for list columns and NumPy arrays for tensors. The function gets all
+    columns and returns a mapping of arrays and lists of texts. If the function returns a tuple or a single array, `names` gives a name
+    to each part.
 
-    `function` must be pure. Saved cursors need a fingerprint of `function`. An object with a tokenizer of transformers has none: call the
-    object inside a function `collate` and set a version, as in `collate.__fingerprint__ = "v1"`.
+    Arrays of NumPy, torch, JAX or MLX on any device become `mx.array`: int64 becomes int32, float64 becomes float32, other dtypes stay.
+    Nested names are joined by dots.
+
+    `function` must be pure. Saved cursors need a fingerprint of `function`. An object with a tokenizer of transformers has no fingerprint:
+    call the object inside a function `collate` and set a version, as in `collate.__fingerprint__ = "v1"`.
 
     Raises `ArgumentTypeError` for other results, `ArgumentError` for `names` of another length, and `DataError` for a number beyond 32 bits
     and for arrays of other values than numbers.
@@ -60,7 +62,7 @@ class _Foreign(Part):
         return {name: self._converted(name, part) for name, part in named_arrays(self._named(batch)).items()}
 
     def _named(self, batch: Any) -> Any:
-        """Return a mapping with the names of a tuple's parts."""
+        """Return the arrays as a mapping. The parts of a tuple get the names in `names`."""
         parts = (batch,) if is_array(type(batch)) else batch
         if not isinstance(parts, tuple | list):
             if self.names:

@@ -42,7 +42,7 @@ def collate(
 
 
 _BYTES_AT_ONCE = 1 << 20  # Size of the rows gathered before their batches are created. 1 MB fits into the cache of a core.
-_BYTES_OF_A_STACK = 1 << 17  # The same for rows of equal size. The time hardly changes between 64 KB and 256 KB.
+_BYTES_OF_A_STACK = 1 << 17  # Size of the gathered rows if all rows have equal size. The time hardly changes between 64 KB and 256 KB.
 _ROWS_OF_EACH = 64  # Minimum number of rows gathered per chunk of a table. With fewer rows, the cost per chunk dominates.
 
 
@@ -88,7 +88,7 @@ class _Collate(Stage):
         return to_batch(row)
 
     def halves(self, schema: Schema) -> Halves | None:
-        """Return the host and device parts for groups of this schema, or None if the host part is not worth a worker."""
+        """Return the host and device parts for groups of this schema, or None if the host part is too cheap for a worker."""
         prepared = self.collator.prepared(schema) if isinstance(self.collator, Choosing) else None
         return None if prepared is None else Halves(prepared.stages, _Collate(prepared.collator))
 
@@ -98,7 +98,7 @@ class _Collate(Stage):
 
 @frozen(repr=False)
 class _CollateCuts(Stage):
-    """Fusion of a grouping stage and `collate`. Columns of many groups are read at once, and batches are cut from them."""
+    """A grouping stage and `collate` as one stage. Columns of many groups are read at once, and batches are cut from these columns."""
 
     grouping: Grouping
     collate: _Collate
@@ -124,12 +124,12 @@ class _CollateCuts(Stage):
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
             batches: Iterable[Any] = repeat(None)
-            with suppress(MlxfpError):  # Ignore the error of an invalid group here. It is raised again when the run reaches this group.
+            with suppress(MlxfpError):  # Errors are ignored here. The run raises the error when it reaches the invalid group.
                 batches = self.collate.collator.batches(Examples(rows), ends)
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # Collating the group separately either succeeds or raises an error that names the row.
+                else:  # The group is collated separately, which succeeds or raises an error that names the row.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:
@@ -145,12 +145,12 @@ class _CollateCuts(Stage):
 class _CollateReferences(_CollateCuts):
     """Variant of `_CollateCuts` for references to rows of an in-memory table.
 
-    The state contains rows, as the state of the unfused stages.
+    The state contains the rows themselves, so cursors are the same as without fusion.
     """
 
     holder: Any
     arrays: Arrays
-    idle: list[Stack] = field(factory=list, init=False, eq=False)  # unused stacks, which own the memory for a batch
+    idle: list[Stack] = field(factory=list, init=False, eq=False)  # stacks that are not in use; a stack owns the memory for a batch
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)
@@ -176,7 +176,7 @@ class _CollateReferences(_CollateCuts):
     def _stacked(self, stack: Stack, cuts: Iterable[Cuts]) -> Iterator[Any]:
         together = self._groups_in(_BYTES_OF_A_STACK)
         for chunk, ends in cuts:
-            indices = source_rows(chunk).copy()  # Copy the indices, because NumPy would copy a read-only array in each `take`.
+            indices = source_rows(chunk).copy()  # The indices are copied once, because NumPy would copy a read-only array in each `take`.
             for begin in range(0, len(ends) - 1, together):
                 some = ends[begin : begin + together + 1]
                 batches = stack(indices[some[0] : some[-1]], [end - some[0] for end in some])
@@ -199,7 +199,7 @@ class _CollateReferences(_CollateCuts):
         return self.grouping.missing(None) or 1
 
     def _groups_in(self, size: int) -> int:
-        """Return the number of groups with a total of `size` bytes, at least 1."""
+        """Return the number of groups that together have about `size` bytes, at least 1."""
         first = self.holder.rows.chunks[0]()
         fitting: int = size * first.num_rows // (1 + first.nbytes) // self._size
         return max(1, fitting)
@@ -219,5 +219,5 @@ def _check(batch: object, collator: object) -> None:
         if not isinstance(value, mx.array | tuple):
             raise ArgumentTypeError(
                 f"A collator must return mx.array values, got {type(value).__name__} for {name!r} from {brief(collator)}. "
-                f"Wrap it: mx.array(...). {_FOREIGN}"
+                f"Convert the value with mx.array(...). {_FOREIGN}"
             )

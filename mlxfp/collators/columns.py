@@ -29,14 +29,14 @@ Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 Batch = dict[str, Any]
 Arrays = Mapping[str, tuple[str, Callable[[Numbers], Numbers]]]
-GROUP = "group"  # name of a collator's input in messages
+GROUP = "group"  # word for the input of a collator in error messages
 
 
 class Prepared(NamedTuple):
     """Split of a collator: stages that workers can run on columns of a group, and the collator of the resulting group."""
 
     columns: tuple[str, ...]
-    stages: tuple[RowWise, ...]  # defined in modules without MLX
+    stages: tuple[RowWise, ...]  # stages for workers, defined in modules without MLX
     collator: Collator
 
 
@@ -57,7 +57,7 @@ class Choosing(Part):
         return f"collators.{type(self).__name__.lstrip('_').lower()}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise `SchemaError` for a missing column, before any row is read."""
+        """Raise `SchemaError` if the schema lacks a column of the collator, before any row is read."""
         check_columns([name for name in self.uses or () if name not in self.optional_columns], schema.names, self.name)
 
     def prepared(self, schema: pa.Schema) -> Prepared | None:
@@ -75,10 +75,10 @@ class Cutting(Choosing):
         """Yield the batch between each pair of adjacent `ends`, or None for a group that must be collated separately."""
 
     def arrays(self, schema: pa.Schema) -> Arrays | None:
-        """Return the source column and a function for each array of a batch, or None if this is impossible.
+        """Return the source column and a function for each array of a batch. Return None if the schema does not allow this.
 
-        The function converts the values of `Rows.reader` (rows of equal size) to the array. If it raises an error of mlxfp, the group is
-        collated separately to name the row.
+        The function converts the values of `Rows.reader` (rows of equal size) to the array. If the function raises an error of mlxfp,
+        the group is collated separately, so that the error names the row.
         """
         return None
 
@@ -129,9 +129,9 @@ def at_row(examples: Examples, name: str, row: int, wanted_by: str) -> str:
 
 
 def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
-    """Return a column of number lists, or of tensors with one axis, as (concatenated values, row bounds int64[B + 1]).
+    """Return a column of number lists, or of tensors with one axis, as a pair (concatenated values, row bounds).
 
-    The values are int32, float32 or bool.
+    The values are int32, float32 or bool; the row bounds are int64[B + 1].
     """
     column = column_of(examples, name, wanted_by)
     if not (is_list_like(column.type) or is_tensor(column.type, axes=1)):
@@ -139,7 +139,7 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
         cure = cure if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.{cure}")
     values, ends = read_lists(column)
-    if pa.types.is_null(values.type):  # In a list of mappings, a column of only empty lists has the type null.
+    if pa.types.is_null(values.type):  # If a list of mappings has only empty lists in a column, the type of the column is null.
         values = values.cast(pa.int32())
     check_values((values, ends), examples.chunk, name, wanted_by, of=GROUP)
     if not is_number_or_bool(values.type):
@@ -215,7 +215,7 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
 
 
 def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
-    """Return the key of each example, uint64[B]. Examples from outside a pipeline get a key from their values, the same in each epoch."""
+    """Return the random key of each example, uint64[B]. Outside a pipeline, keys depend on the values and are equal in each epoch."""
     index = examples.chunk.schema.get_field_index(KEY)
     column = None if index < 0 else examples.chunk.column(index)
     if column is not None and not column.null_count:
@@ -249,21 +249,21 @@ def integer_lists(kind: pa.DataType) -> bool:
 
 
 def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
-    """Return token ids of equally long rows, int32[N, length], as `ids_of` does. Its `DataError` does not contain the position."""
+    """Check and return token ids of equally long rows, int32[N, length], like `ids_of`. The `DataError` does not name the position."""
     small = ids if ids.dtype == np.int32 else _to_32_bits(ids, unnamed)
     if vocab_size is not None and not _in_vocabulary(small, vocab_size):
-        raise DataError(f"An id is outside the vocabulary of {vocab_size}.")
+        raise DataError(f"An id is outside the vocabulary of {vocab_size} tokens.")
     return small
 
 
 def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
-    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # viewed as unsigned, negative ids are large as well
+    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # as unsigned numbers, negative ids are larger than any vocabulary
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     """Convert 64-bit numbers to 32 bits, the precision of MLX.
 
-    Raises `DataError` for a number out of range. `at` returns the start of a message about the value with a flat index.
+    Raises `DataError` for a number out of range. `at(index)` returns the start of the message for the number with this flat index.
     """
     if plain.dtype == np.float64:
         with np.errstate(over="ignore"):
@@ -276,7 +276,7 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
     """Return a function that converts rows of equal size to the array of `numbers_of`, or None if rows of this type can differ in size.
 
-    Unlike `numbers_of`, errors of the function do not name the row.
+    Unlike errors of `numbers_of`, errors of the returned function do not name the row.
     """
     if is_tensor(kind):
         in_order = list(kind.permutation or ()) == sorted(kind.permutation or ())

@@ -56,7 +56,7 @@ class _Multimodal(Choosing):
         prepared_parts: list[Prepared | None] = [part.prepared(schema) if isinstance(part, Choosing) else None for part in parts]
         columns = tuple(concat(part.columns for part in prepared_parts if part is not None))
         readers = [getattr(collator, "uses", None) or schema.names for collator in self.collators]
-        # A column read by two collators must stay unchanged.
+        # If two collators read a column, the column must stay unchanged, so no collator may prepare the column in a worker.
         if not columns or any(sum(name in names for names in readers) > 1 for name in columns):
             return None
         rest = [collator if part is None else part.collator for collator, part in zip(self.collators, prepared_parts, strict=True)]
@@ -72,7 +72,7 @@ class _Multimodal(Choosing):
             if duplicate is not None:
                 raise ArgumentError(
                     f"Two collators of multimodal create {duplicate!r}: {brief(sources[duplicate])} and {brief(collator)}. "
-                    "Remove it from one of them, or rename it in a wrapper function."
+                    "Remove the array from one of them, or rename the array in a wrapper function."
                 )
             sources |= dict.fromkeys(arrays, collator)
             batch |= arrays

@@ -1,4 +1,4 @@
-"""Collators of ragged rows: columns are read once for many rows, and batches are cut from them."""
+"""Collators of rows with different lengths: columns are read once for many rows, and batches are cut from these columns."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +23,8 @@ PaddedColumn = tuple[NDArray[Any], float]  # concatenated values of all rows, an
 Cut = tuple[int, int, int]  # batch: first row, end row (exclusive), padded length
 
 MASK = "attention_mask"
-_view: Any = memoryview  # MLX copies from a buffer in two thirds of the time of an array.
-_CELLS = 1 << 19  # Number of values per column padded at once. Smaller blocks are slower (measured on rows of 45 tokens).
+_view: Any = memoryview  # MLX copies a buffer in two thirds of the time of a NumPy array.
+_CELLS = 1 << 19  # Number of values per column padded at once. Smaller numbers are slower (measured on rows of 45 tokens).
 
 
 @frozen(eq=False)
@@ -33,7 +33,7 @@ class Columns:
 
     collator: "Padded"
     examples: Examples
-    ends: Ends  # Row bounds int64[N + 1]. With `spare`, the last value of each row is dropped.
+    ends: Ends  # Row bounds int64[N + 1]. If `spare` is 1, batches leave out the last value of each row.
     ragged: Mapping[str, PaddedColumn]
     single: Mapping[str, Any]  # columns with one value per row: arrays [N, ...], or Arrow columns of text
 
@@ -46,7 +46,7 @@ class Columns:
     def batch(self, start: int, stop: int) -> dict[str, Any]:
         """Return the batch of the rows from `start` to `stop`: ragged columns as [B, L], single values as [B, ...], text as a tuple.
 
-        The batch gets a mask int32[B, L], 1 on values and 0 on padding, unless there is a column of this name.
+        If no column has the name of the mask, the batch gets a mask int32[B, L], 1 on values and 0 on padding.
         """
         counts = self.counts[start:stop, 0]
         length = self.collator.fit(int(counts.max()))
@@ -58,7 +58,7 @@ class Columns:
         """Yield the batch between each pair of adjacent `ends`, or None for a batch with a row that is too long."""
         longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
         fits = {most: self.collator.fit(most) for most in set(longest)}
-        together: list[Cut] = []  # small batches that are padded at once
+        together: list[Cut] = []  # small batches, which are padded together
         cells = 0
         for start, stop, most in zip(ends[:-1], ends[1:], longest, strict=True):
             length = fits[most]
@@ -74,7 +74,7 @@ class Columns:
         yield from self._small_batches(together)
 
     def _small_batches(self, cuts: list[Cut]) -> Iterator[dict[str, Any]]:
-        """Yield the result of `_batch` for adjacent small batches."""
+        """Yield the results of `_batch` for adjacent small batches, padded together."""
         if len(cuts) < 2:
             yield from (self._batch(*cut) for cut in cuts)
             return
@@ -105,7 +105,10 @@ class Columns:
         return batch
 
     def _kept(self, start: int, stop: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return a function that selects the values of the rows from `start` to `stop`, without values dropped by `spare`."""
+        """Return a function that selects the values of the rows from `start` to `stop`.
+
+        If `spare` is 1, the function leaves out the last value of each row.
+        """
         selected, ends = slice(self.ends[start], self.ends[stop]), self.ends[start : stop + 1] - self.ends[start]
         if not self.collator.spare:
             return lambda values: values[selected]
@@ -146,7 +149,7 @@ class Padded(Cutting):
     lengths: tuple[int, ...]
     pad_multiple: int
     side: Side
-    spare = 0  # 1 if the last token of a row is only a label
+    spare = 0  # 1 if the last token of a row is only used as a label
 
     @property
     def mask(self) -> str:
@@ -155,7 +158,7 @@ class Padded(Cutting):
 
     @abstractmethod
     def read(self, examples: Examples) -> Columns:
-        """Read and check all columns. Raises the same errors as a batch with an invalid row."""
+        """Read and check all columns. The errors are the same as for a batch with the invalid row."""
 
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
         """Read all columns and cut batches."""

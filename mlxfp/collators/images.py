@@ -91,7 +91,7 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
 
     MLX scales uint8 pixels to 0 to 1 after the copy; floats stay unchanged. `normalization` then subtracts the mean and divides by the
     standard deviation of each channel. `mode` converts all images to RGB or grey, as `images.decode` does. `size`, (height, width), resizes
-    all images, as `images.resize` does. Workers of `prefetch` can do both earlier, as stages.
+    all images, as `images.resize` does. To convert and resize in the workers of `prefetch`, use these stages instead of `mode` and `size`.
 
     Raises `DataError` with the row and the file for a file that cannot be decoded or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels, and
     for images of different sizes or channels.
@@ -188,7 +188,7 @@ class _Vision(Stacking):
         return self._stacked.pixels(view.chunk)
 
     def _checked(self, images: Pixels) -> Pixels:
-        """Return the images. Raises `DataError` if the normalization has another number of channels."""
+        """Return the images. Raises `DataError` if the number of channels differs from the normalization."""
         if self.normalization is not None and len(self.normalization.mean) != images.shape[3]:
             raise DataError(
                 f"{_NAME}: the images in column {self.image!r} have {images.shape[3]} channels, but {self.normalization} is for "
@@ -198,11 +198,11 @@ class _Vision(Stacking):
         return images
 
     def finished(self, batch: Batch) -> Batch:
-        """Convert pixels to floats on the device, because uint8 pixels have a quarter of the bytes to copy."""
+        """Convert pixels to floats on the device. uint8 pixels are copied to the device, because they have a quarter of the bytes."""
         images = batch["images"]
         count, height, width, channels = images.shape
         full = 255 if images.dtype == mx.uint8 else 1
-        # MLX is slow for arrays with a short last axis, such as 3.
+        # A row of pixels becomes one axis, because MLX is slow for arrays with a short last axis, such as 3 channels.
         rows = images.reshape(count * height, width * channels).astype(mx.float32)
         if self.normalization is None:
             rows = rows / full

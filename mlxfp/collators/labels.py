@@ -29,7 +29,7 @@ def check_classes(classes: int | Sequence[str] | None) -> Classes:
 
 
 def check_label(label: str | None, label_kind: str, classes: int | Sequence[str] | None) -> Classes:
-    """Check the label arguments, common to several collators. Return the classes as `check_classes` does."""
+    """Check the label arguments of a collator. Return the classes like `check_classes`."""
     check_text(**({} if label is None else {"label": label}))
     check_choice(("class", "value"), label_kind=label_kind)
     checked = check_classes(classes)
@@ -58,7 +58,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
 
 
 def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
-    """Convert numbers to labels, as `labels_of` does. `at` returns the start of a message about the number with a flat index."""
+    """Convert numbers to labels, like `labels_of`. `at(index)` returns the start of the message for the number with this flat index."""
     if kind == "value":
         return plain.astype(np.float32, copy=False)
     if plain.dtype.kind == "f":
@@ -68,7 +68,7 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
     if classes is not None:
         count = classes if isinstance(classes, int) else len(classes)
         why = f"outside the {count} classes 0 to {count - 1}. Correct the data, or set the right number of classes"
-        refuse(whole.view(np.uint32) >= count, whole, at, why)  # viewed as unsigned, negative numbers exceed the count as well
+        refuse(whole.view(np.uint32) >= count, whole, at, why)  # as unsigned numbers, negative labels exceed the count, too
     return whole
 
 

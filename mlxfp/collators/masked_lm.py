@@ -41,7 +41,7 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     type_ids: bool = False,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Return the collator for masked language models. It hides tokens of `input_ids`, and the labels are the hidden tokens.
+    """Return the collator for masked language models. The collator hides tokens of `input_ids`, and the labels are the hidden tokens.
 
     Each token is chosen with probability `rate`, except `special_ids`, `pad_id` and `mask_id`. Of the chosen tokens, 80 % are replaced by
     `mask_id`, 10 % by a random non-special token, and 10 % stay unchanged (Devlin et al., "BERT", 2019, section 3.1). With `continuations`,
@@ -70,7 +70,9 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
         for number in ids:
             check_integer(**{f"an id of {name}": number})
             if not 0 <= number < vocab_size:
-                raise ArgumentError(f"{name} holds {number}, outside the vocabulary of {vocab_size}. Take both from the same tokenizer.")
+                raise ArgumentError(
+                    f"{name} holds {number}, outside the vocabulary of {vocab_size} tokens. Take both from the same tokenizer."
+                )
     if len({*special_ids, pad_id, mask_id} & set(range(vocab_size))) == vocab_size:
         raise ArgumentError(f"All {vocab_size} ids of the vocabulary are special, so there is nothing to mask.")
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
@@ -84,8 +86,9 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
 def continuations(tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids of tokens that continue the word of the previous token, for `masked(continuations=...)`.
 
-    In a WordPiece vocabulary, these tokens have the prefix `##`. In byte-level and SentencePiece vocabularies, they do not begin with a
-    space, so punctuation belongs to the adjacent word, as in RoBERTa. Raises `ArgumentError` if the vocabulary does not mark word starts.
+    In a WordPiece vocabulary, these tokens have the prefix `##`. In byte-level and SentencePiece vocabularies, tokens that do not begin
+    with a space continue a word, so punctuation belongs to the adjacent word, as in RoBERTa. Raises `ArgumentError` if the vocabulary
+    does not mark word starts.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a hat, a cat"}]), kind="wordpiece", vocab_size=20)
@@ -142,7 +145,7 @@ class _Masked(Padded):
         firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
         position_keys = _position_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
         within = places_within(lengths)
-        # The upper half of the random bits chooses tokens, the lower half chooses replacements.
+        # The upper half of the random bits chooses the tokens to hide, the lower half chooses their replacements.
         tokens = fold_into_rows(np.repeat(keys, lengths) ^ position_keys[within], "token")
         deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]
         chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
@@ -155,7 +158,7 @@ class _Masked(Padded):
         return shown, labels
 
     def _word_starts(self, ids: Ids, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position of the first token of each token's word. A word ends at the end of its row and before a special token."""
+        """Return the position where the word of each token starts. A word ends at the end of its row and before a special token."""
         special = ~self._ordinary[ids]
         begins = special | ~self._continuing[ids]
         begins[1:] |= special[:-1]

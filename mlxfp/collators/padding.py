@@ -19,11 +19,13 @@ Side = Literal["left", "right"]
 
 
 def check_padding(*, length: int | None, pad_multiple: int, side: str = "right", lengths: Sequence[int] = ()) -> tuple[int, ...]:
-    """Check the common padding arguments of collators. Return the allowed padded lengths; empty means the longest row."""
+    """Check the common padding arguments of collators. Return the allowed padded lengths. Empty means the longest row."""
     check_positive(pad_multiple=pad_multiple, **({} if length is None else {"length": length}))
     check_choice(("left", "right"), side=side)
     if length is not None and pad_multiple != 1:
-        raise ArgumentError(f"A fixed length needs no pad_multiple, got length={length} and pad_multiple={pad_multiple}. Give only one.")
+        raise ArgumentError(
+            f"A fixed length needs no pad_multiple, got length={length} and pad_multiple={pad_multiple}. Remove one of them."
+        )
     if not len(lengths):
         return () if length is None else (length,)
     check_lengths(lengths)
@@ -35,9 +37,9 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
 def padded_mask(
     ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int, cut: str | None = None
 ) -> NDArray[np.bool_]:
-    """Return the mask of values for a group at its padded length, as `real_mask` does. Raises `DataError` if a row is too long.
+    """Return the mask of values for a group at its padded length, like `real_mask`. Raises `DataError` if a row is too long.
 
-    `at` returns the location of a row for the message. `cut` names a function that shortens rows, for the message.
+    For the message, `at` returns the location of a row, and `cut` is the name of a function that shortens rows.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
@@ -53,7 +55,7 @@ def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) ->
 
 
 def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataError:
-    """Return the error for a row of `count` values. `cut` names a function that shortens rows."""
+    """Return the error for a row of `count` values. The message recommends `cut`, the name of a function that shortens rows."""
     return DataError(
         f"{at} has {count} values, more than the padded length of {most}. "
         f"Cut the rows before batch with {cut or f'tokenize(max_length={most})'}, or pad to a larger length."
@@ -61,7 +63,7 @@ def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataErro
 
 
 def padded_length(longest: int, multiple: int) -> int:
-    """Round the longest length up to a multiple, at least one multiple to avoid empty arrays."""
+    """Round the longest length up to a multiple. The result is at least one multiple, because batches need non-empty arrays."""
     return max(1, -(-longest // multiple)) * multiple
 
 
@@ -89,7 +91,7 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
         return values.reshape(shape)
     if fill:
         out = np.empty(shape, values.dtype)
-        out.fill(fill)  # For small arrays, np.full takes twice the time.
+        out.fill(fill)  # np.full takes twice the time for small arrays
     else:
         out = np.zeros(shape, values.dtype)
     out[real] = values
@@ -97,7 +99,7 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
 
 
 def pad_even(values: NDArray[Any], length: int, fill: float, side: Side) -> NDArray[Any]:
-    """Pad equally long rows [B, N] to [B, length]. Rows of this length stay unchanged and may be a view."""
+    """Pad equally long rows [B, N] to [B, length]. If no padding is needed, return the rows unchanged, possibly as a view."""
     rows, size = values.shape
     if size == length:
         return values
@@ -108,7 +110,7 @@ def pad_even(values: NDArray[Any], length: int, fill: float, side: Side) -> NDAr
 
 @lru_cache(maxsize=64)
 def mask_even(rows: int, size: int, length: int, side: Side) -> NDArray[np.int32]:
-    """Return the mask of `pad_even`, int32[rows, length]: 1 for values, 0 for padding."""
+    """Return the mask of the rows padded by `pad_even`, int32[rows, length]: 1 for values, 0 for padding."""
     return pad_even(np.ones((rows, size), np.int32), length, 0, side)
 
 
@@ -119,7 +121,7 @@ def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> N
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any() and counts.sum() == len(values):  # The rows are in order and without gaps.
+    if not missing.any() and counts.sum() == len(values):  # no row needs padding, and the rows are in order and without gaps
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")
@@ -129,10 +131,10 @@ def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> N
 
 
 def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np.int32]:
-    """Return the mask of `pad_end_to_end`, int32[sum of lengths]: 1 for values, 0 for padding."""
+    """Return the mask of the rows padded by `pad_end_to_end`, int32[sum of lengths]: 1 for values, 0 for padding."""
     if np.array_equal(counts, lengths):
         return np.ones(counts.sum(), np.int32)
-    first = counts if side == "right" else lengths - counts  # number of leading positions with the first value
+    first = counts if side == "right" else lengths - counts  # number of values or padding positions at the start of each row
     most = _power(lengths)
     halves, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
     pieces = Pieces(len(counts))  # Each row of the mask is a slice of `halves`.
@@ -141,7 +143,7 @@ def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np
 
 
 def _power(numbers: NDArray[np.int64]) -> int:
-    """Return a power of two of at least the largest number."""
+    """Return a power of two that is at least the largest number."""
     return 1 << max(0, int(numbers.max()) - 1).bit_length()
 
 

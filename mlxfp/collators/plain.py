@@ -33,11 +33,14 @@ from mlxfp.support.errors import SchemaError
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
     """Return a collator that puts every column into the batch: numbers and tensors are stacked, lists are padded.
 
-    Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L] and lists of vectors [B, L, F], with `pad_id` on
-    padding, and a second array `<column>_mask` int32[B, L] with 1 on values and 0 on padding. L is the length of the longest row, rounded
-    up to `pad_multiple`.
-    In a column of integer lists named `labels`, a label per token, padding is -100, which the losses ignore; a padding of 0 would be
-    trained as class 0. Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings.
+    Numbers become [B] and fixed-shape tensors [B, ...]. Integers become int32, floats float32; tensors keep smaller types. Text becomes a
+    tuple of B strings.
+
+    Lists of numbers become [B, L] and lists of vectors [B, L, F], with `pad_id` on padding. A second array `<column>_mask` int32[B, L] is 1
+    on values and 0 on padding. L is the length of the longest row, rounded up to `pad_multiple`.
+
+    A column of integer lists named `labels` has a label per token. Its padding is -100, which the losses ignore, because a padding of 0
+    would be trained as class 0.
 
     The arrays depend only on the column types, so all batches have the same arrays. Raises `SchemaError` for columns of other types, and
     for examples without columns.
@@ -88,7 +91,7 @@ class _Default(Stacking):
         view = as_view(examples)
         names = dict.fromkeys(view.names)
         if not names:
-            raise SchemaError(f"{_NAME} needs at least one column, got examples without any.")
+            raise SchemaError(f"{_NAME} needs at least one column, got examples without columns.")
         batch: dict[str, Any] = {}
         for name in names:
             arrays = self._column(view, name)
@@ -107,7 +110,7 @@ class _Default(Stacking):
         if not is_list_like(kind):
             raise SchemaError(
                 f"{_NAME} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
-                f"Turn it into one of these before batch, or remove it with drop_columns([{name!r}])."
+                f"Convert the column to one of these types before batch, or remove it with drop_columns([{name!r}])."
             )
         values, ends = vectors_of(view, name, _NAME) if is_list_like(kind.value_type) else ragged_of(view, name, _NAME)
         real = real_mask(ends, padded_length(int(np.diff(ends).max()), self.pad_multiple), "right")
@@ -115,5 +118,5 @@ class _Default(Stacking):
 
 
 _NAME = "collators.default"
-_IGNORED = -100  # label without weight in losses and metrics
+_IGNORED = -100  # label of positions that losses and metrics ignore
 DEFAULT = BuiltIn("default", default)

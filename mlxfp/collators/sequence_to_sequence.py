@@ -34,9 +34,10 @@ def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
 ) -> Collator:
     """Return the collator for encoder-decoder models, for token ids in `input_ids` and in the column `target`.
 
-    The batch contains `input_ids` and `attention_mask` int32[B, L] of the source. For the target, it contains `labels`, `decoder_input_ids`
-    and `decoder_attention_mask` int32[B, T]. `labels` are the tokens of the target, with `ignore_index` on padding. `decoder_input_ids` are
-    the same tokens, shifted right by `start_id`, so the decoder sees only the tokens before each label (Sutskever et al., 2014).
+    The batch contains `input_ids` and `attention_mask` int32[B, L] of the source. For the target, the batch contains `labels`,
+    `decoder_input_ids` and `decoder_attention_mask` int32[B, T]. `labels` are the tokens of the target, with `ignore_index` on padding.
+    `decoder_input_ids` are the same tokens after `start_id`, shifted right by one position, so the decoder sees only the tokens before each
+    label (Sutskever et al., 2014).
 
     L and T are `length` and `target_length` if given, else the longest row lengths, rounded up to `pad_multiple`. Raises `DataError` with
     the row for a longer row, and for an id outside `vocab_size`.

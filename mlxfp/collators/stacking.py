@@ -1,7 +1,7 @@
 """Collators for columns with rows of equal size, and storage of batches in Arrow tables.
 
-Values of many rows are contiguous in memory and become arrays at once. A stored batch is a row, with a column of tensors of any shape per
-array.
+Values of many rows are contiguous in memory and become arrays at once. A stored batch is a row of a table. Each array of the batch is a
+column of tensors of any shape.
 """
 
 from abc import abstractmethod
@@ -20,8 +20,8 @@ from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.examples import Examples
 from mlxfp.support.errors import ArgumentError, MlxfpError
 
-Values = Callable[[Any], Numbers]  # returns the values of a column, for a slice of rows or for row indices
-_view: Any = memoryview  # MLX copies from a buffer in two thirds of the time of an array.
+Values = Callable[[Any], Numbers]  # function that returns the values of a column, for a slice of rows or for row indices
+_view: Any = memoryview  # MLX copies a buffer in two thirds of the time of a NumPy array.
 
 
 class Stacking(Cutting):
@@ -54,7 +54,7 @@ class Stack:
         try:
             values = {column: read(rows) for column, read in self.columns.items()}
             arrays = [(name, make(values[column])) for name, column, make in self.arrays]
-        except MlxfpError:  # The error belongs to a single group, so each group is tried separately.
+        except MlxfpError:  # The error belongs to a single group, so collate each group separately.
             for first, stop in pairwise(ends):
                 yield from (None,) if len(ends) == 2 else self(rows[first:stop], (0, stop - first))
             return
@@ -92,7 +92,7 @@ _SCALAR = pa.array([[]], pa.list_(pa.int32(), 0))  # shape of an array without a
 def to_chunk(batch: Batch, schema: Schema | None) -> RecordBatch:
     """Return a batch as a row: a tensor per array, in the Arrow layout `variable_shape_tensor`, and a list of strings per tuple.
 
-    Raises `ArgumentError` if the schema differs from `schema`, the schema of earlier batches.
+    Raises `ArgumentError` if the batch has another schema than `schema`, the schema of earlier batches.
     """
     fields, columns = zip(*(_column(name, value) for name, value in batch.items()), strict=True) if batch else ((), ())
     batch_schema = pa.schema(fields)
@@ -107,7 +107,7 @@ def to_chunk(batch: Batch, schema: Schema | None) -> RecordBatch:
 def to_batch(chunk: RecordBatch) -> Batch:
     """Return the batch stored in a row."""
     batch = {field.name: _value(field, getattr(chunk[at], "storage", chunk[at])) for at, field in enumerate(chunk.schema)}
-    mx.eval(batch)  # Lazy arrays belong to their thread, so they are evaluated here.
+    mx.eval(batch)  # Other threads may not evaluate lazy arrays, so the arrays are evaluated here.
     return batch
 
 

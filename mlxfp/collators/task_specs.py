@@ -28,7 +28,7 @@ from mlxfp.support.errors import ArgumentError, SchemaError, unknown_name
 from mlxfp.support.registries import Registry
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
-# A new collator needs a new file and an entry here.
+# To add a collator, write a new file and add an entry here.
 BUILT_IN = (
     waveforms.AUDIO,
     causal_lm.CAUSAL,
@@ -47,7 +47,7 @@ TASK_COLLATORS = {task: collator for collator in BUILT_IN for task in collator.t
 
 
 def _pairs(columns: Any) -> tuple[tuple[str, str], ...]:
-    if isinstance(columns, tuple):  # The value comes from `attrs.evolve`, or is the default.
+    if isinstance(columns, tuple):  # `columns` is already a tuple if the value comes from `attrs.evolve` or is the default.
         return columns
     check_types(Mapping, columns=columns)
     return tuple(sorted(columns.items()))
@@ -58,10 +58,13 @@ class TaskSpec:
     """Description of a task, for `collators.for_task`.
 
     `modality` is "text", "vision", "audio" or "multimodal" (text and image). `kind` is "classification" or "regression", and for text
-    also "causal", "masked" or "seq2seq". `columns` maps roles to column names that differ from the usual names. The roles are `label`,
-    `image` and `waveform` (usual column: the same name), `target` (usual column: `labels`) and `prompt_mask` (no usual column). `classes`
-    is the number of classes, or the names of the classes. `length` is the maximum row length in tokens, samples or frames; images have no
-    length.
+    also "causal", "masked" or "seq2seq".
+
+    `columns` maps roles to column names that differ from the usual names. The roles `label`, `image` and `waveform` usually have a
+    column of the same name, the role `target` has the column `labels`, and the role `prompt_mask` has no column.
+
+    `classes` is the number of classes, or the names of the classes. `length` is the maximum row length in tokens, samples or frames; images
+    have no length.
 
     >>> TaskSpec("text", "classification", columns={"label": "Survived"}, classes=2).column("label")
     'Survived'
@@ -83,7 +86,9 @@ class TaskSpec:
         check_choice(sorted({kind for _, kind in TASK_COLLATORS}), kind=self.kind)
         if (self.modality, self.kind) not in TASK_COLLATORS:
             known = ", ".join(kind for modality, kind in TASK_COLLATORS if modality == self.modality)
-            raise ArgumentError(f"There is no {self.kind} task of {self.modality}, got kind={self.kind!r}. Its kinds: {known}.")
+            raise ArgumentError(
+                f"There is no {self.kind} task of {self.modality}, got kind={self.kind!r}. Kinds of {self.modality} tasks: {known}."
+            )
         for role, column in self.columns:
             self._usual_column(role)
             check_text(**{role: column})
@@ -95,11 +100,11 @@ class TaskSpec:
                 raise ArgumentError(f"Images have no length, got length={self.length}. vision(size=(height, width)) resizes images.")
 
     def column(self, role: str) -> str | None:
-        """Return the column of a role, or None if the role has no column. Raises `UnknownNameError` for a role outside the task."""
+        """Return the column of a role, or None if the role has no column. Raises `UnknownNameError` if the task lacks the role."""
         return dict(self.columns).get(role, self._usual_column(role))
 
     def _usual_column(self, role: str) -> str | None:
-        """Return the usual column of a role. Raises `UnknownNameError` for a role outside the task."""
+        """Return the usual column of a role. Raises `UnknownNameError` if the task lacks the role."""
         known = TASK_COLLATORS[self.modality, self.kind].roles
         if role not in known:
             raise unknown_name(f"role of a column in a {self.kind} task of {self.modality}", role, known)
@@ -128,10 +133,14 @@ def for_task(
     """Return the collator for a task.
 
     Causal, masked and seq2seq tasks get the collator of the same name. Other tasks get the collator named like their modality. Columns,
-    classes and length come from the task. Token ids and the vocabulary size come from `tokenizer`, required for tasks with text. `schema`
-    is the schema of the rows to collate; it shows if rows have token types or are packed. `seed` is the seed of masks. Other arguments keep
-    their defaults; change them with `attrs.evolve`, as in `evolve(for_task(task), normalization=NORMALIZATIONS["cifar10"])`. To use your
-    own collator, pass `collators=COLLATORS | {"vision": mine}`: `mine` is called with the arguments of the built-in collator.
+    classes and length come from the task. Token ids and the vocabulary size come from `tokenizer`, required for tasks with text. `seed` is
+    the seed of masks.
+
+    `schema` is the schema of the rows to collate. The schema shows whether rows have token types or are packed.
+
+    All other arguments of the collator keep their defaults. Change arguments with `attrs.evolve`, as in
+    `evolve(for_task(task), normalization=NORMALIZATIONS["cifar10"])`. To use your own collator, pass
+    `collators=COLLATORS | {"vision": mine}`: `mine` is called with the arguments of the built-in collator.
 
     Raises `ArgumentError` if a required tokenizer is missing. With `schema`, raises `SchemaError` for a missing column and for text labels.
 

@@ -34,18 +34,20 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
 ) -> Collator:
     """Return the collator for tokenized text: columns from `tokenize` become a padded batch.
 
-    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L], 1 on tokens and 0 on padding (after `pad`, the values of
-    the column `attention_mask`). With `type_ids`, it contains `token_type_ids` int32[B, L], 0 on padding. With `label`, it contains
-    `labels`: int32[B] for `label_kind="class"`, float32[B] for "value". Labels may also be tensors or equally long lists, for example
-    several labels per example. Columns in `carry` keep their names: numbers become arrays [B], tensors and equally long lists arrays [B,
-    ...], and text a tuple of B strings.
+    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L], 1 on tokens and 0 on padding (after `pad`, the values
+    of the column `attention_mask`). With `type_ids`, the batch contains `token_type_ids` int32[B, L], 0 on padding. With `label`, the
+    batch contains `labels`: int32[B] for `label_kind="class"`, float32[B] for "value". Labels may also be tensors or equally long
+    lists, for example several labels per example.
 
-    `column` names another column of ids, as from `tokenize(into=)`, and `prefix` is put before the names of the padded arrays. `multimodal`
-    can thus join two texts of a row, such as the pairs of `losses.contrastive`. The columns `attention_mask` and `token_type_ids` belong to
-    `input_ids`; another `column` gets the mask of its own ids, and no token types.
+    Columns in `carry` keep their names: numbers become arrays [B], tensors and equally long lists become arrays [B, ...], and text becomes
+    a tuple of B strings.
 
-    `classes` is the number of classes, or the names of all classes in a fixed order, and then text labels become the indices of the names.
-    `Classifier(classes=...)` saves the names with the model.
+    `column` names another column of ids, as from `tokenize(into=)`. `prefix` is put before the names of the padded arrays. With a prefix,
+    `multimodal` can join two texts of a row, such as the pairs of `losses.contrastive`. The columns `attention_mask` and `token_type_ids`
+    belong to `input_ids`; another `column` gets the mask of its own ids, and no token types.
+
+    `classes` is the number of classes, or the names of all classes in a fixed order. With names, text labels become the indices of the
+    names. `Classifier(classes=...)` saves the names with the model.
 
     L is `length` if given, else the smallest of `lengths` that is sufficient for the group, else the length of the longest row, rounded
     up to `pad_multiple`. MLX compiles a step per shape, so fewer shapes are faster. Raises `DataError` with the row for a longer row, a
@@ -69,7 +71,7 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     check_text(column=column)
     check_types(str, prefix=prefix)
     if type_ids and column != _IDS:
-        raise ArgumentError(f"token_type_ids belong to {_IDS!r}, got type_ids=True and column={column!r}. Remove one of them.")
+        raise ArgumentError(f"token_type_ids belong to {_IDS!r}, got type_ids=True and column={column!r}. Remove type_ids or column.")
     named = check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
@@ -113,7 +115,7 @@ _IDS = "input_ids"
 
 
 def text_arguments(setting: Setting) -> dict[str, Any]:
-    """Return the arguments of `text` for a task."""
+    """Return the arguments that the collator `text` gets for a task."""
     return {**setting.token_arguments(), **setting.label_arguments(), "type_ids": "token_type_ids" in setting.columns}
 
 

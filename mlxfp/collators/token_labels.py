@@ -102,8 +102,8 @@ def character_spans(
     """Return the character spans, `{"start": 6, "end": 11, "label": 1}`, in order, for the token labels of a text.
 
     `labels` are the labels of a row, predicted by a model or created by `tokens(spans=..., scheme=...)`. `starts` and `ends` are the
-    columns `token_starts` and `token_ends` of the row. All lists need the same length; remove padding with `labels[:
-    len(row["token_starts"])]`.
+    columns `token_starts` and `token_ends` of the row. All three need the same length; remove padding with
+    `labels[: len(row["token_starts"])]`.
 
     Special tokens without text are ignored. White space at the ends of a span is removed, because some tokenizers include the space
     before a word in its token. With "bio", an entity without a begin tag starts where the kind changes. Raises `ArgumentError` for lists
@@ -125,7 +125,7 @@ def character_spans(
     kinds = np.maximum(0, (tags + 1) // 2 if scheme == "bio" else tags)
     begins = np.diff(kinds, prepend=0) != 0
     if scheme == "bio":
-        # A single character can span several tokens, which must not begin several entities.
+        # If several tokens share one character, only the first of these tokens may begin an entity.
         begins |= (tags % 2 == 1) & (firsts >= np.append(0, lasts)[:-1])
     bounds = np.flatnonzero(begins | (kinds == 0))
     spans = []

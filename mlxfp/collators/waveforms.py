@@ -57,8 +57,8 @@ def audio(  # noqa: PLR0913  # keyword-only, with defaults
     is the number of samples or frames of each row. `mask` int32[B, T] is 1 on samples or frames and 0 on padding. `labels` and `carry` are
     the same as for `text`.
 
-    `features` names a column of frames, lists [T] of lists [mels], to use instead of waveforms. Create the column with `log_mel` before
-    `batch`, so that `prefetch(workers=)` can distribute the work. The batch is the same as with `spectrogram`.
+    `features` names a column of spectrograms, lists [T] of lists [mels], to use instead of waveforms. Create the column with `log_mel`
+    before `batch`, so that `prefetch(workers=)` can distribute the work. The batch is the same as with `spectrogram`.
 
     T is `length` if given, else the smallest of `lengths` that is sufficient for the group, else the length of the longest row, rounded
     up to `pad_multiple`. The unit is samples or, with `spectrogram` or `features`, frames. Raises `DataError` with the row for a longer
@@ -136,7 +136,7 @@ class _Audio(Choosing):
         return self.waveform if self.features is None else self.features
 
     def _cut(self) -> str | None:
-        """Return the call of `crop_waveforms` for the maximum length, in samples: n samples have 1 + n // hop frames."""
+        """Return the call of `crop_waveforms` for the maximum length, as text for messages. n samples have 1 + n // hop frames."""
         if not self.lengths:
             return None
         if self.features is not None:

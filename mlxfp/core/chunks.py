@@ -30,23 +30,23 @@ KEY = "__key__"
 HIDDEN = (ROW, KEY)
 EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
 
-LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` are the row and the high bits the leaf source
-CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
+LEAF_BITS = 44  # in joined datasets, the lowest 44 bits of `__row__` are the row index, the other bits the index of the leaf source
+CHUNK_ROWS = 4096  # default number of rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
-_WIDEST = 8  # bytes of a number
+_WIDEST = 8  # maximum number of bytes of a number
 MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
-    """Append the hidden columns, with source rows counted from `first`. Return a chunk with hidden columns unchanged."""
+    """Append the hidden columns, with source rows counted from `first`. A chunk that already has hidden columns is returned unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     return number_as(chunk, epoch, np.arange(first, first + chunk.num_rows))
 
 
 def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
-    """Append the hidden columns for source rows int64[N]. Return a chunk with hidden columns unchanged."""
+    """Append the hidden columns for source rows int64[N]. A chunk that already has hidden columns is returned unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     keys = fold_in_rows(fold_in(0, epoch), rows)
@@ -155,8 +155,8 @@ def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
 def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> RecordBatch:
     """Return rows as a chunk, with `schema` or an inferred schema.
 
-    `numbers` are the source rows for error messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for
-    a column that the schema lacks.
+    `numbers` are the source row numbers for error messages. Missing columns are null. Raises `SchemaError` if a value does not fit the
+    schema, or if a row has a column that the schema lacks.
     """
     names = schema.names if schema is not None else list(dict.fromkeys(chain.from_iterable(rows)))
     _check_names(names)
@@ -318,7 +318,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
                 "floats, and are not empty. Cast the arrays, or convert them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    order = kind.permutation or range(len(kind.shape))  # logical axis order: indices of the axes in memory
+    order = kind.permutation or range(len(kind.shape))  # axis indices in memory, in the logical order of the axes
     shape = tuple(kind.shape[axis] for axis in order)
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
     lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)

@@ -23,7 +23,7 @@ class Snapshot:
 
 @frozen
 class Recorded:
-    """Identity and division of the pipeline of a cursor read from bytes."""
+    """Identity of a pipeline and its division between ranks, read from the bytes of a cursor."""
 
     identity: Identity
     division: Division
@@ -66,7 +66,7 @@ class Cursor:
 
     def __repr__(self) -> str:
         inner = self
-        while not (inner.base.rows or inner.done) and isinstance(inner.base.position, Cursor):  # prefetch and other wrappers
+        while not (inner.base.rows or inner.done) and isinstance(inner.base.position, Cursor):  # shows the inner cursor of prefetch
             inner = inner.base.position
         rows = f"source_rows={inner.base.rows}, " if inner.base.rows else ""
         return f"Cursor(epoch={self.epoch}, {rows}items={inner.done})"
@@ -104,17 +104,18 @@ class Cursor:
                             return Cursor(base, done)
                         case Division(shards=int(), batch_rows=int(), fingerprint=str()):
                             return Cursor(base, done, Recorded(parts, division))
-        raise CursorError("The cursor cannot be read: the bytes hold other values. Pass the bytes returned by Cursor.to_bytes().")
+        raise CursorError("The cursor cannot be read: the bytes contain another value. Pass the bytes returned by Cursor.to_bytes().")
 
 
 _KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}
 
 
 def resharded(dataset: Pipeline[Any], cursor: Cursor, batches: int | None) -> Cursor:
-    """Return the cursor after the same global batches for the same pipeline on a different number of ranks.
+    """Convert a cursor to another number of ranks. The new cursor continues after the same global batch of the same pipeline.
 
-    `batches` is the number of batches of the cursor's run in the epoch of the cursor. A cursor of any other pipeline is returned
-    unchanged. Raises `ArgumentError` if global batches would have another number of rows. The next run reads the epoch up to the cursor.
+    `batches` is the number of batches done by the run of the cursor in the current epoch. A cursor of another pipeline is returned
+    unchanged. Raises `ArgumentError` if global batches would have another number of rows. The next run reads the epoch again up to the
+    cursor.
     """
     before, now = cursor.division, dataset.division
     if before is None or before.fingerprint != now.fingerprint or before.shards == now.shards or not before.batch_rows:

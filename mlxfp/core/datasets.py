@@ -54,7 +54,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     source: Source
     stages: tuple[Stage, ...] = ()
-    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around the calls of all parts; see `with_hooks`
+    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around the functions of all stages; see `with_hooks`
     columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # projected columns; None selects all
 
     @cached_property
@@ -94,8 +94,8 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def resolved(self) -> Resolved:
-        """Stages with declared schemas, and the schemas. Cached; reads at most the first rows."""
-        __tracebackhide__ = True  # as in `execution`
+        """Stages with declared schemas, and the schema after each stage. Cached. Reads at most the first rows."""
+        __tracebackhide__ = True  # pytest and IPython hide frames with this local name
         return resolve(self)
 
     @cached_property
@@ -106,7 +106,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def calls(self) -> SourceCalls:
-        """Functions of the source. Cached, because random access calls the functions for single rows."""
+        """Functions that read the source. Cached, because random access calls these functions for single rows."""
         return self.hooks.source(self.source)
 
     @cached_property
@@ -165,7 +165,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         reader = rows_reader(self, "An Arrow stream")
         if "\0" in reader.schema.to_string(show_field_metadata=False, show_schema_metadata=False):
             raise SchemaError(
-                f"The name of a column holds a zero byte, at which an Arrow stream cuts it: got {reader.schema.names} from {self!r}. "
+                f"A column name contains a zero byte, where an Arrow stream would cut the name: got {reader.schema.names} from {self!r}. "
                 "Rename it with rename_columns, or use to_table."
             )
         return reader.__arrow_c_stream__(requested_schema)
@@ -185,7 +185,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         if isinstance(index, str):
             raise ArgumentTypeError(
                 f"A dataset is indexed by the number of a row, got [{index!r}] on {self!r}. For the values of a column write "
-                f"[row[{index!r}] for row in rows], for a dataset of it fp.pipe(rows, fp.select_columns([{index!r}]))."
+                f"[row[{index!r}] for row in rows], for a dataset of this column fp.pipe(rows, fp.select_columns([{index!r}]))."
             )
         check_types((int, np.integer, slice), index=index)
         check_indexable(self, f"dataset[{index}]")
@@ -239,7 +239,7 @@ class Wrapper(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the inner dataset, with the methods of this class."""
+        """Traits of the inner dataset, with the functions that this class defines."""
         return attrs.evolve(
             super().traits,
             level=self.dataset.level,
@@ -281,11 +281,11 @@ class Wrapper(Source):
         return ()
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        """Return a wrapper with fewer columns if the wrapper keeps all rows."""
+        """Return a copy of the wrapper that reads only `columns`. Return the wrapper itself if its rows depend on other columns."""
         if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
-        object.__setattr__(less, "resolved", self.dataset.resolved)  # the schemas do not depend on the projected columns
+        object.__setattr__(less, "resolved", self.dataset.resolved)  # the schemas of the dataset do not depend on the projected columns
         return attrs.evolve(self, dataset=less)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
@@ -347,7 +347,7 @@ def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) ->
 
 
 def unoptimized(dataset: Dataset[Any]) -> Dataset[Any]:
-    """Return a copy of a dataset without optimizations, also in its inner datasets: the reference for every plan."""
+    """Return a copy of a dataset that runs without optimizations, inner datasets included. Tests compare optimized runs with this copy."""
     return with_hooks(dataset, lambda inner: AsWritten(inner.hooks))
 
 
@@ -373,7 +373,9 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
     Worker threads end when the reader is closed or garbage collected.
     """
     if dataset.level != "examples":
-        raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
+        raise PipelineError(
+            f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Pass only the pipeline before batch."
+        )
     check_ends(dataset, reader)
     return pa.RecordBatchReader.from_batches(schema(dataset), (visible(chunk) for chunk in read_all(dataset, reader=reader)))
 
@@ -381,7 +383,7 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 def check_indexable(dataset: Dataset[Any], stage: object) -> None:
     """Raise `PipelineError` unless the dataset consists of examples with random access."""
     if dataset.level != "examples":
-        raise PipelineError(f"{stage} takes examples by number, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
+        raise PipelineError(f"{stage} takes examples by number, got {dataset.level} from {dataset.parts[-1]!r}. Use {stage} before batch.")
     check_ends(dataset, stage)
     if not dataset.indexable:
         barrier: Part = next((part for part in dataset.stages if not part.traits.row_wise), dataset.source)

@@ -33,7 +33,7 @@ from mlxfp.support.progress import Progress
 
 __tracebackhide__ = True  # pytest hides frames of this module; IPython hides functions with this local name
 _ROWS_BY_NUMBER = 1024  # rows per job of a source with random access
-_ROWS_AT_ONCE = 256  # rows converted to dicts at once: wastes little after an early stop, and amortises the cost of Arrow calls
+_ROWS_AT_ONCE = 256  # number of rows converted to dicts at once: wastes little after an early stop, and amortises the cost of Arrow calls
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
@@ -84,10 +84,10 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
     """Yield the items of a generator, which runs in one separate thread."""
-    import asyncio  # imported lazily: asyncio takes as long to import as mlxfp.core
+    import asyncio  # lazy import: asyncio takes as long to import as mlxfp.core
 
     loop, end = asyncio.get_running_loop(), object()
-    with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread, because lazy MLX arrays must not change threads
+    with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # a single thread, because lazy MLX arrays must not change threads
         try:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
                 yield item
@@ -104,7 +104,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # only the innermost source adds the note
+        if not children(plan.source):  # for nested datasets, only the innermost source adds the note to the error
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
@@ -123,7 +123,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
     calls = [(step, hooks.step(step)) for step in steps]
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
         for fed in chunks:
-            if whole and not done:  # one chunk is one item, so the cursor holds only the position
+            if whole and not done:  # the cursor holds only the position, because one chunk is one item
                 base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states)
                 yield fed.chunks[0], Cursor(base, 0, owner)
                 continue
@@ -164,7 +164,7 @@ class _Fed(NamedTuple):
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
-    """Yield source chunks with all steps, or chunks from workers with the steps after the segment."""
+    """Yield source chunks that need all steps, or chunks from workers that need only the steps after the segment."""
     __tracebackhide__ = True
     runner, source, arrow = RUNNER.get(), run.plan.source, run.plan.source.traits.level != "batches"
     costly = are_costly(run.plan.segment) or (source.traits.costly() and type(source).tasks is not Source.tasks)
@@ -180,7 +180,7 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
 
 
 def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, None, None]:
-    """Run the source tasks and the segment of the plan in a runner.
+    """Run the leading stateless steps of the plan (the segment) in workers.
 
     An incomplete job runs again in this process, so errors are the same as without workers. After a step has kept rows of a chunk, every
     job runs in this process.
@@ -240,7 +240,7 @@ def _sliced(job: Job, first: int, stop: int) -> Job:
 
 
 def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
-    """Run the host steps on groups in a runner, and all other steps in this process."""
+    """Run the steps that create no MLX arrays in workers, one group at a time. Run all other steps in this process."""
     __tracebackhide__ = True
     device, whole = ([(step, hooks.step(step)) for step in steps] for steps in (plan.device, plan.groups))
     segment = Segment(plan.host, hooks)
@@ -255,7 +255,7 @@ def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) ->
 
 
 def _on_device(calls: Calls, result: Result) -> list[Any]:
-    """Finish the steps that workers cannot run. Return an empty list if this thread or the worker failed."""
+    """Run the steps that workers cannot run, and return the items. Return an empty list if this thread or the worker failed."""
     try:
         return list(push(calls, defaultdict(tuple), result.chunks))  # type: ignore[arg-type]  # read by index
     except Exception:  # noqa: BLE001  # all steps run again, and raise the error
@@ -263,7 +263,7 @@ def _on_device(calls: Calls, result: Result) -> list[Any]:
 
 
 def start(epoch: int, position: Cursor | None) -> Cursor:
-    """Return the start cursor of a child dataset: the position, or the start of the epoch."""
+    """Return the cursor at which a wrapper starts to read its inner dataset: `position`, or the start of the epoch for None."""
     return Cursor(Snapshot(epoch), 0) if position is None else position
 
 
@@ -300,7 +300,7 @@ def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) ->
 def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
     """Return a task that reads the rows at `indices`, int64[N], of an indexable dataset and runs all stages."""
     plan: Plan = dataset.plan
-    text = "" if children(plan.source) else plan.text  # only the innermost source adds the note
+    text = "" if children(plan.source) else plan.text  # for nested datasets, only the innermost source adds the note to an error
     return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 

@@ -30,10 +30,10 @@ from mlxfp.core.chunks import one_chunk
 from mlxfp.core.nodes import Pipeline, children, flat_parts
 from mlxfp.support.errors import FingerprintError
 
-Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part, in order
+Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part of a pipeline, in order
 
 _ROWS_HASHED_AT_ONCE = 65_536
-# Prefixes of the file names of installed code, this package included; "<" covers "<frozen os>".
+# Prefixes of the file names of installed code, mlxfp included. The prefix "<" covers names such as "<frozen os>".
 _INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
 _GENERATED = ("<attrs generated", "<string>")  # file names of methods written by attrs and dataclasses
@@ -54,7 +54,7 @@ def fingerprint(value: object) -> str:
 
 
 def comparable(value: object) -> object:
-    """Return the fingerprint of a value, or the value if the value has none. Pickled copies compare equal by fingerprint."""
+    """Return the fingerprint of a value, or the value itself if it has no fingerprint. Pickled copies have equal fingerprints."""
     try:
         return fingerprint(value)
     except FingerprintError:
@@ -109,7 +109,7 @@ def _part(part: Any) -> bytes:
 def _digest(value: object, inside: tuple[int, ...] = ()) -> bytes:
     state = blake2b(digest_size=16)
     for piece in _pieces(value, inside):
-        state.update(len(piece).to_bytes(8, "little"))  # the lengths distinguish ("ab", "c") from ("a", "bc")
+        state.update(len(piece).to_bytes(8, "little"))  # the length of each piece distinguishes ("ab", "c") from ("a", "bc")
         state.update(piece)
     return state.digest()
 
@@ -163,7 +163,7 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case types.FunctionType():
             yield from _function(value, inside)
-        # A bound method of a built-in value.
+        # This case is a bound method of a built-in value.
         case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):
             yield f"method:{_name(value)}".encode()
             yield from _pieces(value.__self__, inside)
@@ -226,7 +226,7 @@ def _methods(kind: type, inside: tuple[int, ...]) -> Iterator[bytes]:
                 yield f"method:{name}".encode()
                 try:
                     yield b"".join(_pieces(function, (*inside, id(owner))))
-                except FingerprintError:  # a global without fingerprint, such as a logger
+                except FingerprintError:  # the method reads a global without fingerprint, such as a logger
                     yield from _code(function.__code__, inside)
 
 
@@ -305,7 +305,7 @@ def _column(column: pa.Array) -> Iterator[bytes]:
         values = column.to_numpy()
         yield np.where(np.isnan(values), np.nan, values).astype(values.dtype).tobytes()
     else:
-        # Copy the column, so that a slice excludes the values outside the slice.
+        # The column is copied, because a slice also holds the values outside the slice.
         plain = column.take(pa.array(range(len(column)), pa.int64()))
         yield pa.record_batch([plain], [""]).serialize().to_pybytes()
 

@@ -13,12 +13,12 @@ import attrs
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.optional import optional
 
-if TYPE_CHECKING:  # defaults of type variables need Python 3.13 or typing_extensions
+if TYPE_CHECKING:  # before Python 3.13, defaults of type variables need typing_extensions
     import typing_extensions
 
-    Item = typing_extensions.TypeVar("Item", default=Mapping[str, Any])  # the default: `Dataset(source)` has examples
+    Item = typing_extensions.TypeVar("Item", default=Mapping[str, Any])  # by default, the items of `Dataset(source)` are examples
 else:
-    Item = TypeVar("Item")  # invariant, because a batch is also a mapping but must not pass as an example
+    Item = TypeVar("Item")  # the type variable is invariant: a batch is a mapping, too, but must not pass as an example
 
 
 class Share(NamedTuple):

@@ -34,7 +34,7 @@ SAMPLE_ROWS = 128  # number of sample rows for schema inference
 
 @frozen
 class Resolved:
-    """Stages with declared schemas, and the schemas of the source and after each stage."""
+    """Stages with declared schemas, the schema of the source, and the schema after each stage."""
 
     stages: tuple[Stage, ...]
     schemas: tuple[Schema, ...]
@@ -68,7 +68,7 @@ def head(dataset: Pipeline[Any]) -> Iterator[RecordBatch]:
 def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     """Return the plan of a pipeline for the given columns (None: all). The plan may return more columns.
 
-    The hooks of the pipeline limit the optimizations.
+    Some hooks of the pipeline switch off optimizations.
     """
     __tracebackhide__ = True
     written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.changes.as_written, len(dataset.stages))
@@ -112,7 +112,10 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return the plan of these steps: leading and trailing steps for workers, other steps between. `as_written` stages are not split."""
+    """Return the plan of these steps. Workers run the leading and trailing steps; the reading thread runs the steps between.
+
+    The first `as_written` stages are not divided into host and device parts.
+    """
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
     groups = _on_groups(steps[first:]) if level != "examples" else ()
@@ -193,7 +196,7 @@ class _Head(Hooks):
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
     """Yield the first chunks after the resolved stages, starting with stage `first`."""
     __tracebackhide__ = True
-    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # the level keeps chunks unchanged, except empty chunks
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # the level `examples` drops empty chunks and changes no other chunk
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
@@ -225,7 +228,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # a source that keeps rows leaves this report to the inner dataset
+    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # else, the inner dataset reports its columns
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     return source, messages + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
@@ -294,7 +297,7 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not earlier.text for earlier in out)
-            # The original drop_columns needs columns that an earlier step has dropped.
+            # If earlier steps dropped columns, a projection replaces this stage, because drop_columns would miss the dropped columns.
             choose = step.stage.traits.projection if narrowed else None
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
@@ -316,7 +319,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
     """Use late gathering if the first step supports it and the source reads from a table in memory."""
-    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has this attribute
+    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has the attribute `gathering`
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
     if table is None or stage is None:
@@ -363,7 +366,7 @@ class Project(RowWise):
 class Fused(RowWise):
     """Several row-wise stages as one step. Used only in plans."""
 
-    stages: tuple[Any, ...]  # `RowWise` each
+    stages: tuple[Any, ...]  # row-wise stages, in order
     texts: tuple[str, ...]  # text of each stage
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:

@@ -17,7 +17,7 @@ from mlxfp.core.stages import CACHE_ADVICE, Level
 from mlxfp.support.errors import PipelineError
 
 Position = Any
-Tasks = Generator[tuple["Task", Position], None, None]  # yields pairs of a task and the position after the task; see `Source.tasks`
+Tasks = Generator[tuple["Task", Position], None, None]  # pairs of a task and the position after the task; see `Source.tasks`
 
 
 class Task(ABC):
@@ -64,7 +64,7 @@ class ChunkTask(Task):
 class IndexTask(Task):
     """Rows of an indexable source, by index."""
 
-    source: Any  # a `Source`, or an object with the same `take`
+    source: Any  # a `Source`, or an object with the same method `take`
     epoch: int
     indices: Indices
 
@@ -100,13 +100,13 @@ def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
 class InTable:
     """Mapping from source rows to rows of a table in memory, for late gathering in `collate`."""
 
-    holder: Any  # the source of the table, with `rows` (see `gathering.py`) and `take`
+    holder: Any  # source of the table, with the attribute `rows` (see `gathering.py`) and the method `take`
     places: Callable[[int, Indices], RecordBatch]  # maps (epoch, indices) to the columns `__row__` and `__epoch__` for `holder.take`
     source: Any = None  # source with equal rows and positions that reads `places` instead of columns; None: holder
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return a chunk with table indices equal to the source indices, and the epoch."""
+    """Return a chunk with the epoch and with table indices, for a table whose rows have the order of the source."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 
@@ -123,24 +123,24 @@ class SourceTraits:
     """
 
     level: Level = "examples"  # kind of the chunks
-    endless: bool = False  # an epoch is known to have no end
-    reorders: bool = False  # the order of rows changes between epochs
-    redraws: bool = False  # the set of rows changes between epochs
-    gathers: bool = False  # the source reads a whole epoch of the inner dataset before the first item
-    same_items: bool = False  # epoch 0 has the same items as the inner dataset
-    keeps_rows: bool = False  # the rows are a subset of the inner rows, chosen without reading columns
+    endless: bool = False  # True if an epoch is known to have no end
+    reorders: bool = False  # True if the order of rows changes between epochs
+    redraws: bool = False  # True if the set of rows changes between epochs
+    gathers: bool = False  # True if the source reads a whole epoch of the inner dataset before the first item
+    same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
+    keeps_rows: bool = False  # True if the rows are a subset of the inner rows, chosen without reading columns
     taken_in: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` concurrently
-    costly: Callable[[], bool] = bool  # reading is expensive enough for a worker; `bool` returns False
-    task: Callable[[int, Indices], Task] | None = None  # returns the task for random access; None: call `take`
-    exact_length: Callable[[], int | None] | None = None  # returns the exact length; may fill `load` or `cache`
-    head: Callable[[], Iterator[RecordBatch]] | None = None  # yields sample rows for schema inference; None: use `read`
+    costly: Callable[[], bool] = bool  # returns True if reading is expensive enough for a worker; the default `bool` returns False
+    task: Callable[[int, Indices], Task] | None = None  # function that returns the task for random access; None: call `take`
+    exact_length: Callable[[], int | None] | None = None  # function that returns the exact length; may fill `load` or `cache`
+    head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
-    marking: Callable[[], Any] | None = None  # returns a source that marks malformed records instead of raising an error
-    file_of: Callable[[Position], str | None] = lambda position: None  # returns the file of the chunk at a position, for messages
-    children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # inner datasets with cursors
-    read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if these are not the inner datasets
+    marking: Callable[[], Any] | None = None  # function that returns a source that marks malformed records instead of raising an error
+    file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
+    children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # returns inner datasets with their cursors
+    read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if not the inner datasets
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
-    share: Share | None = None  # description of the dependence on the number of ranks; None: independent
+    share: Share | None = None  # how the source depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time
 
@@ -185,7 +185,7 @@ class Source(Part, ABC):
 
     @property
     def indexable(self) -> bool:
-        """True if `take` and `length` work without reading earlier rows. Not a trait, because the answer can depend on the files."""
+        """True if `take` and `length` work without reading earlier rows. The answer can depend on the files."""
         return False
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
@@ -202,7 +202,7 @@ class Source(Part, ABC):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties for the planner. By default derived from the inner datasets."""
+        """Properties of the source for the planner. The default is derived from the inner datasets."""
         datasets = children(self)
         return SourceTraits(
             endless=any(dataset.endless for dataset in datasets),
@@ -239,7 +239,7 @@ def check_ends(dataset: Pipeline[Any], reader: object) -> None:
     if dataset.endless:
         raise PipelineError(
             f"{reader} needs finite data, but {_without_end(dataset)!r} is endless, in "
-            f"{dataset!r}. Put take(count) before it, or move it before the endless part. For shuffle, pass buffer=."
+            f"{dataset!r}. Put take(count) before {reader}, or move {reader} before the endless part. For shuffle, pass buffer=."
         )
 
 

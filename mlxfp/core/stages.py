@@ -22,7 +22,7 @@ from mlxfp.support.errors import PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
-Batch = dict[str, Any]  # maps names to mx.array, or to a tuple of strings for a text column; core never imports mlx
+Batch = dict[str, Any]  # mapping from names to mx.array, or to a tuple of strings for a text column; core never imports mlx
 Projection = tuple[tuple[str, str], ...]  # pairs (new name, old name), one per output column
 
 CACHE_ADVICE = "cache(path) after it saves its output for all runs, if no earlier stage is random."
@@ -36,7 +36,7 @@ _ADVICE: dict[Level, str] = {
 
 @frozen
 class Groups:
-    """Possible group sizes, and the range `least` to `most` of the token count of the longest row in a group.
+    """Possible group sizes, and limits of the token count of the longest row in a group: `least` to `most`.
 
     `most=None` means unbounded. `sizes` is empty before rows are grouped.
     """
@@ -46,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return the groups. Remove the token counts unless `column` is `input_ids`."""
+        """Return these groups for stages that read `column`. Token counts are removed unless the column is `input_ids`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -63,31 +63,33 @@ def unknown(count: int) -> None:
 class Traits:
     """Properties of a stage for the planner. All defaults are safe: a stage without traits is correct, but slower.
 
-    Token counts refer to the column `input_ids`. A grouping stage may set `columns_read` and still keep rows in the state. For a stage that
-    makes batches, `columns_read` are the input columns of the batches. `fuse(before, needed)` returns a stage that replaces `before` and
-    this stage, with the state of `before`, or None; the output needs only the columns in `needed`. `longest_row` maps the maximum token
-    count before the stage to the maximum after the stage; None means unbounded.
+    - `columns_read`: for a stage that makes batches, the input columns of the batches. A grouping stage may set this trait although its
+      state keeps rows.
+    - `fuse(before, needed)`: return one stage that does the work of the stage `before` and of this stage, or None. The fused stage has the
+      state of `before`, and its output needs only the columns in `needed`.
+    - `longest_row`: function from the maximum token count of a row before the stage to the maximum after the stage. None means unbounded.
+      Tokens are counted in the column `input_ids`.
 
     >>> import mlxfp as fp
     >>> fp.select_columns(["x"]).traits.length(5), fp.batch(2).traits.length(5), fp.filter(bool).traits.length(5)
     (5, 3, None)
     """
 
-    row_wise: bool = False  # the stage maps each row to one row independently and keeps random access
-    reorders: bool = False  # the order of rows changes between epochs
-    draws: bool = False  # the results are random, seeded by the key of each row
-    # Columns read by the stage, None for all. The other columns pass unread, and the state keeps no rows.
+    row_wise: bool = False  # True if the stage maps each row to one row independently and keeps random access
+    reorders: bool = False  # True if the order of rows changes between epochs
+    draws: bool = False  # True if the results are random, seeded by the key of each row
+    # Columns read by the stage, None for all. All other columns pass through unread. The state keeps no rows.
     columns_read: Collection[str] | None = None
     # Function that returns the selected columns, for a stage that only selects columns.
     projection: Callable[[Sequence[str]], Projection] | None = None
     predicates: tuple[Condition, ...] = ()  # conditions of the kept rows, for a stage that only filters rows
     # Function from the input count to the output count; None: unknown.
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
-    longest_row: Callable[[int | None], int | None] | None = None  # see the docstring; None: the planner measures the rows
+    longest_row: Callable[[int | None], int | None] | None = None  # see the docstring of the class; None: the planner measures the rows
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # function from the number of rows to the possible groups
     fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see the docstring
     decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
-    share: Share | None = None  # description of the dependence on the number of ranks; None: independent
+    share: Share | None = None  # how the stage depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = ""  # advice in `profile` if this stage takes the most time
 
@@ -177,8 +179,8 @@ class RowWise(Stage):
 class Halves(NamedTuple):
     """Host and device parts of a `collate` stage. Both parts in order make the same batches as the stage."""
 
-    host: tuple[RowWise, ...]  # runs in workers
-    device: Stage  # runs in the thread that creates the MLX arrays
+    host: tuple[RowWise, ...]  # stages that run in workers
+    device: Stage  # stage that runs in the thread that creates the MLX arrays
 
 
 def seeded(stage: object) -> bool:

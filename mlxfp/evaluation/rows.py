@@ -22,13 +22,13 @@ def class_labels(  # noqa: PLR0913  # common arguments of classification losses
         raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for numeric targets.")
     weights = broadcast_weights(function, example_weights, labels.shape)
     checked(labels, Bound("classes", logits.shape[-1] if classes is None else classes, ignore_index), weights=example_weights)
-    labels = labels.astype(mx.int32)  # An unsigned type would wrap -100 around to a class.
+    labels = labels.astype(mx.int32)  # int32, because an unsigned type would turn the label -100 into a large class number
     counts = mx.where(labels == ignore_index, 0, weights)
     return mx.where(counts == 0, 0, labels), counts
 
 
 def check_same_shape(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
-    """Return both arrays as float32. Raise `ArgumentError` for different shapes: [B, 1] and [B] would broadcast to [B, B]."""
+    """Return both arrays as float32. Raise `ArgumentError` for different shapes, because [B, 1] and [B] would broadcast to [B, B]."""
     if predictions.shape != targets.shape:
         raise ArgumentError(
             f"{function} needs predictions and targets of one shape, got {predictions.shape} and {targets.shape}. "
@@ -38,7 +38,7 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
 
 
 def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
-    """Return the example weight of each value of an array of this shape, float32. The default weight is 1.
+    """Return the example weight of each value of an array with the given shape, float32. The default weight is 1.
 
     `example_weights` are [B], or have the leading axes of the values.
     """
@@ -61,7 +61,7 @@ def add(values: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
 def at_labels(table: mx.array, labels: mx.array) -> mx.array:
     """Return the value at each label along the last axis, or NaN if a label is not a class. `table` is [C] or [..., C].
 
-    A compiled function cannot raise an error for computed labels. NaN makes the error visible, see `models.bounds`.
+    A compiled function cannot raise an error for labels computed inside the function, so NaN shows the error (see `models.bounds`).
     """
     known = (labels >= 0) & (labels < table.shape[-1])
     indices = mx.where(known, labels, 0)

@@ -67,9 +67,9 @@ def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
     return value
 
 
-# Phi(x) and sigmoid(x) are approximated by 1/2 + x P(x^2) / Q(x^2) with an error below 1e-8, up to the limit in the last number. Beyond the
-# limit, the functions are 0 or 1 within 5e-8. P and Q were fitted with Lawson's method (iteratively reweighted least squares) at 200
-# Chebyshev points, in 60 digits.
+# Phi(x) and sigmoid(x) are approximated by 1/2 + x P(x^2) / Q(x^2), with coefficients of P and Q and an error below 1e-8.
+# The last number of each tuple is a limit of |x|. Beyond the limit, the functions are 0 or 1 within 5e-8.
+# P and Q were fitted with Lawson's method (iteratively reweighted least squares) at 200 Chebyshev points, in 60 digits.
 _PHI = (
     (2.2749278697666975e-08, 6.351439843782624e-06, 0.00016878949876415305, 0.004677042073893999, 0.03384956777374926, 0.3989422350361531),
     (1.1974501840083355e-06, 7.36335355020565e-05, 0.0018842455925433272, 0.028644030262675955, 0.25151420746498143, 1.0),
@@ -99,7 +99,7 @@ def _normal_density(x: mx.array) -> mx.array:
 
 
 def _gated(share: Callable[[mx.array], mx.array], slope: Callable[[mx.array, mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Return the function x * share(x), computed in float32, with a gradient. `slope` is x times the derivative of `share`."""
+    """Return the function x * share(x), computed in float32, with its gradient. `slope` computes x times the derivative of `share`."""
     gated = mx.custom_function(lambda x: x * share(x))
 
     @gated.vjp
@@ -149,7 +149,7 @@ def _mish_slope(x: mx.array) -> mx.array:
 
 
 _mish = _custom(lambda x: x * _mish_share(x)[1], _mish_slope)
-_selu = _custom(  # no mx.where, which would prevent vector instructions
+_selu = _custom(  # mx.where is avoided, because it would prevent vector instructions
     lambda x: _SELU_SCALE * (mx.maximum(x, 0.0) + _SELU_LIMIT * (_exponential(x, -20.0, 0.0) - 1)),
     lambda x: _SELU_SCALE * (_SELU_LIMIT * _exponential(x, -20.0, 0.0) + (1 - _SELU_LIMIT) * (x > 0).astype(mx.float32)),
 )

@@ -62,15 +62,16 @@ def lora(  # noqa: PLR0913
 
     An adapted layer computes `linear(x) + scale * (x @ lora_a @ lora_b)`. Only the factors, float32[inputs, rank] and float32[rank,
     outputs], are trained. `lora_b` starts at zero, so the copy initially computes the same outputs as the model. `scale` is defined as in
-    mlx-lm; other libraries write alpha / rank. The model may be any `mlx.nn` module, also with quantized layers. The model is not
-    changed, and the copy shares its weights.
+    mlx-lm; other libraries write alpha / rank.
+
+    The model may be any `mlx.nn` module, also with quantized layers. The model is not changed, and the copy shares its weights.
 
     `layers` are name patterns, as in `["*.q_proj", "*.v_proj"]`. By default, all linear layers inside lists are adapted: the blocks of a
     transformer, but not the output layer. A new head must be trained completely: call `unfreeze()` on the head of the copy. `seed`
     initializes `lora_a`.
 
     Raises `ArgumentError` for a pattern that matches no linear layer, for a model with adapters, and for a model that is sharded over
-    ranks: call `lora` first, then `fully_shard` on the copy.
+    ranks. For a sharded model, call `lora` first, then `fully_shard` on the copy.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=50)
@@ -100,8 +101,8 @@ def lora(  # noqa: PLR0913
 def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
     """Return a copy of a model with the adapters in a folder written by `save_adapters` or mlx-lm.
 
-    The copy has the structure of a copy by `lora`. Raises `MissingFileError` for missing files. Raises `DataError` for adapters other than
-    LoRA of linear layers, and for adapters that do not fit the model, with the name of a layer.
+    The copy has the same layers as a copy made by `lora`. Raises `MissingFileError` for missing files. Raises `DataError` with the name
+    of a layer for adapters that do not fit the model, and for adapters other than LoRA of linear layers.
 
     >>> from tempfile import TemporaryDirectory
     >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -175,12 +176,13 @@ def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
     """Write the adapters of a model to a folder for `load_adapters` and `mlx_lm.load(..., adapter_path=folder)`.
 
     Adapters come from `lora` or, in models of mlx-lm, from `mlx_lm.tuner.utils.linear_to_lora_layers` (LoRA or DoRA). After training,
-    first copy the trained arrays into the model: `model.update(state.params)`. `adapters.safetensors` receives only the arrays of the
-    adapters. `adapter_config.json` receives rank, scale, dropout rate and the names of the adapted layers, which mlx-lm needs to rebuild
-    the adapters. Files of older adapters in the folder are replaced.
+    first copy the trained arrays into the model: `model.update(state.params)`.
 
-    Raises `ArgumentError` for a model without adapters, for adapters with different rank, scale or dropout, because the file stores one
-    value of each, and for other trainable arrays, which would be lost.
+    `adapters.safetensors` receives only the arrays of the adapters. `adapter_config.json` receives rank, scale, dropout rate and the
+    names of the adapted layers, which mlx-lm needs to rebuild the adapters. Files of older adapters in the folder are replaced.
+
+    Raises `ArgumentError` for a model without adapters, and for other trainable arrays, which would be lost. Also raises `ArgumentError` if
+    adapters differ in rank, scale or dropout, because the file stores one value of each.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

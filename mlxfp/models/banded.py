@@ -20,7 +20,9 @@ HIDDEN = -1e4
 
 @frozen
 class Blocks:
-    """Blocks of `size` tokens in rows of `length` tokens. Queries also see `before` key blocks before and `after` key blocks after.
+    """Blocks of `size` tokens in rows of `length` tokens.
+
+    Each block of queries sees its own block of keys, `before` earlier blocks and `after` later blocks.
 
     >>> Blocks(length=8, size=2, before=1, after=0).join(Blocks(8, 2, 1, 0).cut(mx.ones((3, 5, 8, 4)))).shape
     (3, 5, 8, 4)
@@ -48,7 +50,7 @@ class Blocks:
         return padded.reshape(rows, heads, self.count, self.size, width).swapaxes(1, 2).reshape(-1, heads, self.size, width)
 
     def spread(self, keys: mx.array) -> mx.array:
-        """Return the keys of each block of queries, [B * count, heads, span, D], of keys or values [B, heads, length, D]."""
+        """Return the keys (or values) visible to each block of queries: [B, heads, length, D] becomes [B * count, heads, span, D]."""
         rows, heads, _, width = keys.shape
         ends = self.before * self.size, (self.count + self.after) * self.size - self.length
         blocks = mx.pad(keys, [(0, 0), (0, 0), ends, (0, 0)]).reshape(rows, heads, -1, self.size, width)
@@ -102,9 +104,10 @@ def blocks_within(length: int, reach: int, *, causal: bool) -> Blocks | None:
 def band_of(  # noqa: PLR0913  # the parts of a mask
     dtype: mx.Dtype, length: int, mask: mx.array | None, segment_ids: mx.array | None, *, reach: int, causal: bool
 ) -> Band | None:
-    """Return the mask of real tokens of the same segment, at most `reach` positions away. `causal=True` hides later tokens.
+    """Return the attention mask, in blocks, of real tokens of the same segment at most `reach` positions away.
 
-    `mask` and `segment_ids`, [B, length], are as in `visible`. None means attention to whole rows is cheaper.
+    `causal=True` hides later tokens. `mask` and `segment_ids`, [B, length], are as in `visible`. Returns None if attention to whole rows is
+    cheaper.
     """
     blocks = blocks_within(length, reach, causal=causal)
     if blocks is None:
@@ -155,7 +158,9 @@ def call_packed(model: Any, batch: Mapping[str, Any], *, longest: int | None = N
     ids, segments = batch["input_ids"], batch["segment_ids"]
     length = ids.shape[1]
     zeros = mx.zeros((*ids.shape, 1))
-    invalid = zeros if longest is None else check_documents(zeros, segments, batch["positions"], longest)  # NaN on invalid tokens
+    invalid = (
+        zeros if longest is None else check_documents(zeros, segments, batch["positions"], longest)
+    )  # NaN at invalid tokens, else zeros
     reach = length if longest is None else longest - 1
     documents = _Documents(blocks_within(length, reach, causal=True) or Blocks(length, length, 0, 0), segments, reach)
     blocks = documents.blocks
@@ -165,7 +170,7 @@ def call_packed(model: Any, batch: Mapping[str, Any], *, longest: int | None = N
 
 @frozen(eq=False)
 class _Documents:
-    """Cache for models of mlx-lm that stores nothing. Its mask separates documents, and its keys are the keys of each block."""
+    """Cache for models of mlx-lm that stores nothing. The cache supplies the keys of each block, and a mask that separates documents."""
 
     blocks: Blocks
     segments: mx.array
@@ -177,7 +182,7 @@ class _Documents:
         return mx.tile(mx.arange(self.blocks.count) * self.blocks.size, len(self.segments))
 
     def make_mask(self, length: int, *, return_array: bool = False, window_size: int | None = None) -> mx.array:
-        """Return the visible keys of each query, bool[B * count, 1, size, span]. `mlx_lm` also asks for the mask of sliding windows."""
+        """Return the visible keys of each query, bool[B * count, 1, size, span]. mlx-lm also calls this method for sliding windows."""
         reach = self.reach if window_size is None else min(self.reach, window_size - 1)
         return self.blocks.seen(None, self.segments, reach=reach, causal=True).flatten(0, 1)[:, None]
 

@@ -53,10 +53,10 @@ BERT_SIZES = size_table(
 
 
 class Bert(Body):
-    """BERT body: maps token ids to one vector per token. Each token sees all real tokens of the row.
+    """BERT backbone: maps token ids to one vector per token. Each token sees all real tokens of the row.
 
     Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2019. `seed` initializes the weights.
-    Combine the body with a head of `mlxfp.models` or with your own head.
+    Combine the backbone with a head of `mlxfp.models` or with your own head.
 
     >>> config = BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     >>> bert = Bert(config, seed=0).eval()
@@ -102,7 +102,7 @@ class Bert(Body):
             raise ArgumentError(
                 "BERT has learned positions, so segment_ids need positions, got None. Pass both arrays from the output of pack."
             )
-        # Positions and types computed here need no check: they are always inside their tables.
+        # Positions and token types computed here need no check, because they are always inside their embedding tables.
         position_vectors = self.positions.weight[positions_of(mask, length)] if positions is None else self.positions(positions)
         types = self.types.weight[mx.zeros((1, 1), mx.int32)] if token_type_ids is None else self.types(token_type_ids)
         hidden = self.dropout(self.norm(self.tokens(ids) + types + position_vectors))
@@ -114,7 +114,7 @@ class Bert(Body):
         return hidden
 
     def pool(self, hidden: mx.array) -> mx.array:
-        """Apply BERT's pooler to the vectors of first tokens, float[B, hidden_size]. The shape is unchanged."""
+        """Apply BERT's pooler to the vectors of first tokens, float[B, hidden_size]. The result has the same shape."""
         if not self.config.pooler:
             raise ArgumentError(
                 'This BERT has no pooler. Create the model with BertConfig(pooler=True), or choose another pooling, such as "mean".'
@@ -171,7 +171,7 @@ _FORMAT = Format(
     },
     heads={
         "ForMaskedLM": _MASKED_LM,
-        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # this format is read without the next-sentence head, and never written
+        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # models in this format are read without the next-sentence head, and never written
         **classifier_heads(
             {"output": "classifier"},
             lambda json: {"dropout": classifier_dropout(json, json.get("hidden_dropout_prob", 0.1)), "transform": False},

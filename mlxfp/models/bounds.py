@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlxfp.support.errors import DataError
 
-# Rows of each table in the words of an error message, and the remedy for invalid numbers.
+# For each table, the word for its rows in an error message, and the remedy for an invalid number.
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
@@ -55,7 +55,7 @@ class Bound:
             return None
         wrong = ~((numbers >= 0) & (numbers <= 1)) if self.size is None else numbers.view(_UNSIGNED[numbers.itemsize]) >= self.size
         if self.ignored is not None:
-            wrong &= numbers.astype(np.int32) != self.ignored  # losses compare as int32
+            wrong &= numbers.astype(np.int32) != self.ignored  # the comparison uses int32, because losses compare labels as int32
         if weights is not None:
             wrong &= (weights != 0).reshape(*weights.shape, *(1,) * (wrong.ndim - weights.ndim))
         first = int(wrong.argmax())
@@ -65,7 +65,8 @@ class Bound:
 class BoundError(DataError):
     """Error for an id or label outside a table.
 
-    `place` is the index in the array, `rows` the number of rows of the array, and `source` the data row, if known.
+    `place` is the index of the value in the array, and `rows` the number of rows of the array. `source` describes the source row in the
+    data, if known.
 
     >>> print(BoundError("input_ids", 5216, (3, 7), 32, Bound("tokens", 5000)))
     input_ids holds 5216 at row 3, position 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer of the model, ...
@@ -95,7 +96,7 @@ class BoundError(DataError):
         )
 
     def made_of(self, source: str) -> "BoundError":
-        """Return the same error with the data row in the message."""
+        """Return the same error with the source row in the message."""
         return BoundError(self.name, self.value, self.place, self.rows, self.bound, source)
 
 
@@ -143,7 +144,7 @@ def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
 
 
 def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
-    """Return True if the arguments of a call satisfy their bounds. Return False if the call is part of another trace, without values.
+    """Return True if the arguments of a call satisfy their bounds. Return False inside another trace, where arguments have no values.
 
     Raises `BoundError` with the name of the invalid argument.
     """
@@ -160,10 +161,10 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
     """Return True if a quick test shows that all numbers are valid. The test runs before every step."""
     try:
         numbers = np.asarray(array)
-        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge, so one comparison tests both bounds
+        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # as unsigned numbers, negative numbers exceed the upper bound
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # a traced array, bfloat16, an empty array, or probabilities
+    except (ValueError, TypeError):  # the array is traced, empty, bfloat16, or has probabilities
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above

@@ -37,10 +37,11 @@ def configure(
     max_position_embeddings: int | None = None,
     models: Mapping[str, Architecture] = MODELS,
 ) -> Any:
-    """Return the config of a body for the names of an architecture and a size. Change fields of the frozen config with `attrs.evolve`.
+    """Return the config of a model without its head, by the names of an architecture and a size.
 
-    `vocab_size` is usually `tokenizer.vocab_size`. The default is the vocabulary size of the architecture's best known tokenizer.
-    `max_position_embeddings` is the maximum number of tokens per row. Raises `UnknownNameError` for unknown names.
+    Change fields of the frozen config with `attrs.evolve`. `vocab_size` is usually `tokenizer.vocab_size`; the default is the
+    vocabulary size of the architecture's best known tokenizer. `max_position_embeddings` is the maximum number of tokens per row.
+    Raises `UnknownNameError` for unknown names.
 
     >>> configure("bert", size="tiny", vocab_size=600).hidden_size
     128
@@ -72,11 +73,13 @@ def create(  # noqa: PLR0913
 ) -> nn.Module:
     """Create a model with a head by name, with weights initialized from `seed`.
 
-    `name` is a key of `MODELS`. `models=MODELS | {"mine": Architecture(...)}` adds architectures. `head` is a key of `HEADS`.
+    `name` is a key of `MODELS`. `models=MODELS | {"mine": Architecture(...)}` adds architectures. `head` is a key of `HEADS`:
     "classifier" and "multi_label" classify rows, "token_classifier" classifies tokens; all three have one output per label. "regressor"
-    predicts one number or `labels` numbers per row. "masked_lm" and "causal_lm" predict tokens. `numbers` is the count of additional
-    numeric features per row: the head of a row model is then wrapped in `WithNumbers`. `dropout` replaces all dropout rates of body and
-    head. See `configure` for the other arguments. Raises `UnknownNameError` for unknown names.
+    predicts one number or `labels` numbers per row. "masked_lm" and "causal_lm" predict tokens.
+
+    `numbers` is the count of additional numeric features per row. With `numbers`, the head is wrapped in `WithNumbers`, which does not
+    support heads for tokens. `dropout` replaces all dropout rates of the model. See `configure` for the other arguments. Raises
+    `UnknownNameError` for unknown names.
 
     >>> import mlx.core as mx
     >>> model = create("modernbert", size="tiny", labels=2, vocab_size=600)

@@ -1,4 +1,4 @@
-"""A causal transformer: rotary positions, grouped-query attention, gated layers, and a cache of keys and values to generate with."""
+"""Causal transformer: rotary positions, grouped-query attention, gated layers, and a key-value cache for text generation."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ class Cache:
 
 
 class Decoder(Body):
-    """Causal transformer body: maps token ids to one vector per token. Each token sees itself and earlier tokens.
+    """Causal transformer backbone: maps token ids to one vector per token. Each token sees itself and earlier tokens.
 
     Architecture of Touvron et al., "LLaMA", 2023, with grouped-query attention of Ainslie et al., "GQA", 2023. `seed` initializes the
     weights. The head `CausalLM` predicts the next token.

@@ -15,8 +15,8 @@ from mlxfp.support.checks import check_types
 def describe(model: nn.Module) -> str:
     """Return a table of the layers of any module: array shapes and parameter counts.
 
-    Consecutive equal layers in a list share their lines. Frozen arrays are marked. Arrays of a module that occurs several times have a line
-    for each occurrence, but count once in the totals at the end.
+    Consecutive equal layers in a list share a line, as in `blocks[0-2]`. Frozen arrays are marked. A module that occurs several times has
+    lines for each occurrence, but counts once in the totals at the end.
 
     >>> import mlxfp as fp
     >>> body = fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=3))
@@ -50,7 +50,7 @@ def _once(arrays: Iterable[mx.array]) -> list[mx.array]:
 
 
 def _rows(value: Any) -> Iterator[tuple[str, str, str, int]]:
-    """Yield (name, kind, arrays, parameters) for each module with own arrays. Names begin with a dot or bracket."""
+    """Yield (name, kind, arrays, parameters) for each module that directly contains arrays. Names begin with a dot or bracket."""
     if isinstance(value, nn.Module):
         arrays_of_module = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
         if arrays_of_module:

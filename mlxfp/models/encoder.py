@@ -36,10 +36,11 @@ ENCODER_SIZES = size_table(
 
 
 class Encoder(Body):
-    """Bidirectional transformer body: maps token ids to one vector per token. Each token sees all real tokens of the row.
+    """Bidirectional transformer backbone: maps token ids to one vector per token. Each token sees all real tokens of the row.
 
-    Pre-norm blocks (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020) with attention and ReLU layers of four
-    times the width, on token embeddings plus learned position embeddings. `seed` initializes the weights.
+    The blocks normalize their input (pre-norm: Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020). Their ReLU
+    layers have four times the width of the hidden states. The inputs are token embeddings plus learned position embeddings. `seed`
+    initializes the weights.
 
     >>> encoder = Encoder(EncoderConfig(vocab_size=100, hidden_size=16), seed=0)
     >>> encoder(mx.array([[5, 6, 7]])).shape

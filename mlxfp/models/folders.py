@@ -72,10 +72,10 @@ def write_arrays(path: Path, arrays: Mapping[str, mx.array]) -> None:
     """Write a safetensors file atomically."""
     try:
         with written_whole(path) as file:
-            # transformers requires the name of a framework. The array layout is the layout of PyTorch.
+            # The metadata contain "pt", because transformers requires the name of a framework. Arrays have the layout of PyTorch.
             mx.save_safetensors(str(file), dict(arrays), {"format": "pt", **UNSEALED})
             seal(file)
-    except RuntimeError as error:  # raised by MLX
+    except RuntimeError as error:  # MLX raises RuntimeError for write errors
         hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 

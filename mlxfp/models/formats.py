@@ -1,7 +1,7 @@
 """Architectures and their file formats in transformers: `config.json` and the names of weights.
 
 Config fields have the names of `config.json`, so a format lists only the differences. In names of modules, `{}` stands for the block
-number. `weight` and `bias` have the same meaning in both.
+number. The last parts of weight names, `weight` and `bias`, are the same in mlxfp and transformers.
 """
 
 import re
@@ -30,7 +30,7 @@ class HeadFormat:
 
     kinds: tuple[str, ...]  # names of heads in HEADS with this format
     modules: Names  # maps module names of the head to names in transformers
-    read: Callable[[Json], tuple[str, dict[str, Any]]]  # reads from config.json the name in HEADS and the arguments of the head
+    read: Callable[[Json], tuple[str, dict[str, Any]]]  # function that reads the name in HEADS and the arguments from config.json
 
 
 @frozen(kw_only=True)
@@ -39,16 +39,16 @@ class Format:
 
     model_type: str
     classes: str  # prefix of the class names in transformers
-    prefix: str  # prefix of the names of the body's weights in a model with a head
+    prefix: str  # prefix of the names of the backbone's weights in a model with a head
     config: type
-    modules: Mapping[str, str] = {}  # maps module names of the body to names in transformers; empty if equal
+    modules: Mapping[str, str] = {}  # maps module names of the backbone to names in transformers; empty if equal
     heads: Mapping[str, HeadFormat] = {}  # formats by suffix of the class name
     defaults: Mapping[str, Any] = {}  # values of keys missing in config.json, if the config class has another default or none
-    allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; the first is the value of a missing key
+    allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; a missing key has the first value
     constants: Mapping[str, Any] = {}  # config fields without a key in config.json, with one fixed value per model type
     detected: Mapping[str, str] = {}  # boolean config fields without a key in config.json: true if a weight name has this suffix
-    read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # computes config fields that depend on several keys
-    write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # computes more keys of config.json from the config
+    read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # function that computes config fields that depend on several keys
+    write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # function that computes more keys of config.json from the config
     renamed: Mapping[str, str] = {}  # replacements of patterns in weight names of older files
     dropped: tuple[str, ...] = ()  # name patterns of ignored weights: duplicates or unsupported parts
 
@@ -81,7 +81,7 @@ class Format:
         return Blueprint(self, self.config(**{**settings, **self.constants}), prefix)
 
     def write(self, config: Any, kind: str | None, settings: Settings, numbers: Settings | None) -> tuple["Blueprint", dict[str, Any]]:
-        """Return the blueprint and the content of `config.json` for a model. Heads unknown to transformers get a section of their own."""
+        """Return the blueprint and the content of `config.json` for a model. Heads unknown to transformers get the section `mlxfp`."""
         suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), None)
         json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
         json |= {key: values[0] for key, values in self.allowed.items()}
@@ -111,8 +111,8 @@ class Blueprint:
 
     format: Format
     config: Any  # config of the body
-    prefix: str  # prefix of the body's weight names
-    kind: str | None = None  # name of the head in HEADS; None for a body without a head
+    prefix: str  # prefix of the names of the backbone's weights
+    kind: str | None = None  # name of the head in HEADS; None for a backbone without a head
     settings: Settings = field(factory=dict)  # arguments of the head
     own_head: bool = False  # True if transformers does not have this head
     numbers: Settings | None = None  # arguments of WithNumbers, or None without numeric features
@@ -133,7 +133,7 @@ class Blueprint:
         return {now: weights.get(now, weights[name]) for now, name in renamed.items()}
 
     def drops(self, name: str) -> bool:
-        """Return True for a weight without a module that may be ignored."""
+        """Return True for a weight in the files that has no module and may be ignored."""
         return any(re.search(pattern, name) for pattern in self.format.dropped)
 
 
@@ -161,7 +161,7 @@ class Architecture:
 def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: Callable[[Json], Settings]) -> dict[str, HeadFormat]:
     """Return the formats of the token and sequence classifiers of transformers.
 
-    `tokens` reads the settings of a token classifier from config.json. `rows` reads the differing settings of a sequence classifier.
+    `tokens` reads the settings of a token classifier from config.json. `rows` reads the settings in which a sequence classifier differs.
     """
 
     def read_tokens(json: Json) -> tuple[str, dict[str, Any]]:

@@ -1,8 +1,10 @@
-"""Heads: layers that turn the hidden states of a body into predictions.
+"""Heads: layers that turn the hidden states of a backbone (`body`) into predictions.
 
 A body is a module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need the token
-embedding `tokens` of the body. Heads with a transform need `make_transform`, a factory for a `Transform`. Optional inputs are
-`token_type_ids`, `segment_ids` and `positions`, int[B, L] each, and the number `longest`. A body raises `TypeError` for unsupported inputs.
+embedding `tokens` of the body. Heads with a transform need the method `make_transform`, which creates a `Transform`.
+
+Optional inputs of a body are `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, and the number `longest`. A body raises
+`TypeError` for unsupported inputs.
 """
 
 from collections.abc import Sequence
@@ -24,10 +26,11 @@ class Classifier(nn.Module):
     """Classifier of whole rows: pooling over the real tokens, followed by a linear layer.
 
     `pooling` is the mean or the maximum of the vectors, the vector of the first real token ([CLS]) or of the last real token (for causal
-    bodies), or "pooler": the first vector after BERT's pooler. `transform=True` inserts a linear layer, the body's activation and a norm
-    before the output, as in ModernBERT. With `multi_label=True`, each output is an independent yes-or-no question. The logits are the same,
-    but `probabilities` and `save` treat the outputs differently. `classes` are the names of the outputs: the attribute `classes` of the
-    model, which `save` writes and `load` reads.
+    models), or "pooler": the first vector after BERT's pooler. `transform=True` inserts a linear layer, an activation and a norm before the
+    output, as in ModernBERT.
+
+    With `multi_label=True`, each output is an independent yes-or-no question. The logits are the same, but `probabilities` and `save` treat
+    the outputs differently. `classes` are the names of the outputs. `save` writes the names, and `load` restores them as `model.classes`.
 
     >>> import mlxfp as fp
     >>> model = fp.models.Classifier(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
@@ -52,7 +55,7 @@ class Classifier(nn.Module):
         classes: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
-        """Create and initialize the output layer. The weights of the body are unchanged."""
+        """Create and initialize the output layer. The weights of `body` are unchanged."""
         super().__init__()
         check_positive(outputs=outputs)
         check_choice(("mean", "max", "first", "last", "pooler"), pooling=pooling)
@@ -64,7 +67,7 @@ class Classifier(nn.Module):
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(body.hidden_size, outputs, bias=bias)
         draw_weights(self, seed)
-        self.body = body  # assigned last, because `draw_weights` must not change the body
+        self.body = body  # `body` is assigned last, because `draw_weights` must not change its weights
 
     def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
         """Return the logits, float[B, outputs], of `ids`, int[B, L]. `mask`, [B, L], is 1 on real tokens; None means no padding.
@@ -77,7 +80,7 @@ class Classifier(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments, without body and seed."""
+        """Constructor arguments, without `body` and `seed`."""
         more = {"pooling": self.pooling, "bias": "bias" in self.output, "multi_label": self.multi_label, "classes": self.classes}
         return {"outputs": self.outputs, "dropout": self.dropout.rate, "transform": isinstance(self.transform, Transform), **more}
 
@@ -109,7 +112,7 @@ class Regressor(nn.Module):
         bias: bool = True,
         seed: int = 0,
     ) -> None:
-        """Create and initialize the output layer. The weights of the body are unchanged."""
+        """Create and initialize the output layer. The weights of `body` are unchanged."""
         super().__init__()
         self.scores = Classifier(body, outputs, pooling=pooling, dropout=dropout, transform=transform, bias=bias, seed=seed)
 
@@ -120,12 +123,12 @@ class Regressor(nn.Module):
 
     @property
     def body(self) -> nn.Module:
-        """Body of the model."""
+        """Backbone of the model, without the head."""
         return self.scores.body
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments, without body and seed."""
+        """Constructor arguments, without `body` and `seed`."""
         return {name: value for name, value in self.scores.settings.items() if name not in ("multi_label", "classes")}
 
 
@@ -148,7 +151,7 @@ class TokenClassifier(nn.Module):
         classes: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
-        """Create and initialize the output layer. The weights of the body are unchanged. See `Classifier` for the arguments."""
+        """Create and initialize the output layer. The weights of `body` are unchanged. See `Classifier` for the arguments."""
         super().__init__()
         check_positive(outputs=outputs)
         self.outputs = outputs
@@ -160,13 +163,13 @@ class TokenClassifier(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
-        """Return the logits, float[B, L, outputs], of `ids`, int[B, L]. Other arguments are passed to the body."""
+        """Return the logits, float[B, L, outputs], of `ids`, int[B, L]. Other arguments are passed to `body`."""
         logits: mx.array = self.output(self.dropout(self.transform(encode(self.body, ids, mask, **inputs))))
         return logits
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments, without body and seed."""
+        """Constructor arguments, without `body` and `seed`."""
         more = {"transform": isinstance(self.transform, Transform), "classes": self.classes}
         return {"outputs": self.outputs, "dropout": self.dropout.rate, **more}
 
@@ -181,10 +184,10 @@ class MaskedLM(nn.Module):
     (1, 3, 100)
     """
 
-    settings: ClassVar[dict[str, Any]] = {}  # constructor arguments, without body and seed
+    settings: ClassVar[dict[str, Any]] = {}  # constructor arguments, without `body` and `seed`
 
     def __init__(self, body: nn.Module, *, seed: int = 0) -> None:
-        """Create and initialize the transform. The weights of the body are unchanged."""
+        """Create and initialize the transform. The weights of `body` are unchanged."""
         super().__init__()
         self.transform = body.make_transform()
         self.bias = mx.zeros(body.tokens.weight.shape[0])
@@ -192,11 +195,11 @@ class MaskedLM(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
-        """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to the body."""
+        """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to `body`."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Return the logits, float[..., vocab_size], of hidden states of the body, float[..., hidden_size]."""
+        """Return the logits, float[..., vocab_size], of hidden states of `body`, float[..., hidden_size]."""
         logits: mx.array = self.body.tokens.as_linear(self.transform(hidden)) + self.bias
         return logits
 
@@ -213,7 +216,7 @@ class CausalLM(nn.Module):
     """
 
     def __init__(self, body: nn.Module, *, tie_word_embeddings: bool = True, seed: int = 0) -> None:
-        """Create and initialize the output matrix, if untied. The weights of the body are unchanged."""
+        """Create and initialize the output matrix, if untied. The weights of `body` are unchanged."""
         super().__init__()
         self.tie_word_embeddings = tie_word_embeddings
         if not tie_word_embeddings:
@@ -222,17 +225,17 @@ class CausalLM(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
-        """Return the next-token logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to the body."""
+        """Return the next-token logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to `body`."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Return the logits, float[..., vocab_size], of hidden states of the body, float[..., hidden_size]."""
+        """Return the logits, float[..., vocab_size], of hidden states of `body`, float[..., hidden_size]."""
         logits: mx.array = self.body.tokens.as_linear(hidden) if self.tie_word_embeddings else self.output(hidden)
         return logits
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments, without body and seed."""
+        """Constructor arguments, without `body` and `seed`."""
         return {"tie_word_embeddings": self.tie_word_embeddings}
 
 
@@ -250,7 +253,7 @@ HEADS: Registry[Any] = Registry(
 
 
 def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input | int) -> mx.array:
-    """Call a body with all inputs except None, so that a body need not support unused inputs."""
+    """Call a backbone with all inputs except None, so that a backbone need not support unused inputs."""
     hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
     return hidden
 

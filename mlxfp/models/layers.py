@@ -45,8 +45,8 @@ class Dropout(nn.Module):
     draw the same mask, and a recomputation under `mx.checkpoint` repeats the mask. Two calls of one layer in the same pass draw equal
     masks, so use a separate layer for each call. Outside a step, the mask comes from MLX's global generator, as in `nn.Dropout`.
 
-    The axes in `shared_axes` share one mask: (-2, -3) drops whole channels of images [B, H, W, C]. Raises `ArgumentError` unless the
-    rate is in [0, 1).
+    Values along the axes in `shared_axes` are dropped together: (-2, -3) drops whole channels of images [B, H, W, C]. Raises
+    `ArgumentError` unless the rate is in [0, 1).
 
     >>> layer = Dropout(0.5).keyed(random_key(0))
     >>> layer(mx.ones(8)).tolist()
@@ -79,9 +79,9 @@ class Dropout(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """`mlx.nn.Embedding` that checks the ids: valid ids are 0 to `count` - 1. `table` names the meaning of the rows in error messages.
+    """`mlx.nn.Embedding` that checks the ids: valid ids are 0 to `count` - 1. `table` says what the rows are, such as tokens.
 
-    Raises `BoundError`, a `DataError`, for invalid ids. A compiled function cannot check ids computed inside the function: vectors of such
+    Raises `BoundError`, a `DataError`, for invalid ids. Ids computed inside a compiled function cannot be checked. The vectors of such
     invalid ids are NaN.
 
     >>> Embedding(5, 2, table="tokens")(mx.array([5]))
@@ -110,7 +110,7 @@ class QuantizedEmbedding(nn.QuantizedEmbedding):
 
 
 def look_up(rows: Callable[[mx.array], mx.array], ids: mx.array, bound: Bound) -> mx.array:
-    """Return the vectors of ids. If the bound cannot be checked, vectors of invalid ids are NaN."""
+    """Return the vectors of ids. If the ids cannot be checked, vectors of invalid ids are NaN."""
     if not mx.issubdtype(ids.dtype, mx.integer) or checked(ids, bound):
         return rows(ids)
     inside = (ids >= 0) & (ids < bound.size)  # type: ignore[operator]  # the size of a table
@@ -134,7 +134,7 @@ class Transform(nn.Module):
 
 
 class Body(nn.Module):
-    """Base class of bodies with a config, a token embedding and a factory for the transform of a head."""
+    """Base class of backbones with a config, a token embedding and a factory for the transform of a head."""
 
     def __init__(self, config: Any, activation: Activation, *, eps: float, bias: bool = True) -> None:
         """Create the embedding. `activation`, `eps` and `bias` configure the transform of a head."""
@@ -185,7 +185,7 @@ class Config:
 
 
 def size_table(fields: tuple[str, ...], **sizes: tuple[int, ...]) -> Registry[dict[str, int]]:
-    """Return the registry of an architecture's sizes. Each size lists values for the same config fields."""
+    """Return the sizes of an architecture as a registry. Each size lists values for the config fields in `fields`."""
     return Registry("size", {name: dict(zip(fields, values, strict=True)) for name, values in sizes.items()})
 
 
@@ -201,10 +201,11 @@ _check_rates = partial(_check_numbers, "at least 0 and less than 1", lambda rate
 def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = (), narrowing: float = 1.0) -> None:
     """Initialize all linear and embedding layers of a module from (seed, name), in place. Biases become zero.
 
-    Linear weights are normal with standard deviation 1/sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998), embeddings with 0.02. For
-    linear layers with a name ending in one of `narrowed`, the standard deviation is multiplied by `narrowing`, so that deep models add less
-    per block (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). Only constructors of modules call
-    this function.
+    Linear weights are normal with standard deviation 1/sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998), embeddings with 0.02.
+
+    For linear layers with a name ending in one of `narrowed`, the standard deviation is multiplied by `narrowing`, so that each block of a
+    deep model adds less (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). Only constructors of
+    modules call this function.
     """
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear):
@@ -247,7 +248,7 @@ def _copy(value: Any, instead: Callable[[Any], Any], classes: Mapping[type, type
     elif kind is set or kind is mx.array:
         new = copy(value)
     elif isinstance(value, MethodType) and id(value.__self__) in done:
-        # A bound method of a copied module, for example self.activation = self.gelu.
+        # This value is a bound method of a copied module, for example self.activation = self.gelu.
         new = MethodType(value.__func__, done[id(value.__self__)])
     else:
         new = value

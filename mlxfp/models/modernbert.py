@@ -46,8 +46,8 @@ class ModernBertConfig(Config):
     norm_eps: float = 1e-5
 
 
-# Sizes mini to medium: Weller et al., "Seq vs Seq: An Open Suite of Paired Encoders and Decoders" (Ettin, 17 to 68 million parameters),
-# 2025. Sizes base and large: the ModernBERT paper. Size tiny is specific to mlxfp, for small data on a CPU.
+# Sizes mini to medium are the sizes of Ettin (17 to 68 million parameters; Weller et al., "Seq vs Seq", 2025).
+# Sizes base and large are the sizes in the ModernBERT paper. Size tiny is specific to mlxfp, for small data on a CPU.
 MODERNBERT_SIZES = size_table(
     ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     tiny=(128, 4, 4, 192),
@@ -60,7 +60,7 @@ MODERNBERT_SIZES = size_table(
 
 
 class ModernBert(Body):
-    """ModernBERT body: maps token ids to one vector per token. Depending on the block, tokens see the whole row or only nearby tokens.
+    """ModernBERT backbone: maps token ids to one vector per token. Depending on the block, tokens see the whole row or only nearby tokens.
 
     Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder", 2024. `seed` initializes the weights.
 

@@ -18,11 +18,11 @@ class WithNumbers(nn.Module):
     """Wrapper that adds scores of `count` numeric features to the outputs of a row head, such as `Classifier` or `Regressor`.
 
     Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016: a linear layer receives the numbers (wide) and the output of two
-    layers of `width` (deep). The linear layer starts at zero, so an untrained wrapper returns the outputs of the head. `outputs` is the
-    number of outputs of the head, `dropout` the dropout rate of the deep part.
+    layers of `width` units (deep). The linear layer starts at zero, so an untrained wrapper returns the outputs of the head. `outputs`
+    is the number of outputs of the head, `dropout` the dropout rate of the deep part.
 
-    Numbers should be finite, centered and scaled, without missing values. Fit centers, scales and fill values on the training rows only. A
-    column of equally long lists works as numbers, if the collator carries the column: `text(carry=["numbers"])`.
+    Numbers should be finite, centered and scaled, without missing values. Fit centers, scales and fill values on the training rows only. To
+    get the numbers from a column of equally long lists, let the collator carry the column: `text(carry=["numbers"])`.
 
     Raises `ArgumentError` for a head that predicts tokens.
 
@@ -54,7 +54,7 @@ class WithNumbers(nn.Module):
         self.output = nn.Linear(count + width, outputs)
         draw_weights(self, seed)
         self.output.weight = mx.zeros_like(self.output.weight)
-        self.head = head  # assigned last, because `draw_weights` must not change the head
+        self.head = head  # `head` is assigned last, because `draw_weights` must not change its weights
 
     def __call__(self, ids: mx.array, mask: Input = None, *, numbers: Input = None, token_type_ids: Input = None) -> mx.array:
         """Return the outputs of the head plus the scores of `numbers`, [B, count], with the shape and dtype of the head's outputs.
@@ -85,19 +85,19 @@ class WithNumbers(nn.Module):
 
     @property
     def body(self) -> nn.Module:
-        """Body of the head."""
+        """Backbone of the model, without the head."""
         body: nn.Module = self.head.body
         return body
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments of the head, without body and seed."""
+        """Constructor arguments of the head, without `body` and `seed`."""
         settings: dict[str, Any] = self.head.settings
         return settings
 
     @property
     def number_settings(self) -> dict[str, Any]:
-        """Constructor arguments of the wrapper, without head and seed."""
+        """Constructor arguments of the wrapper, without `head` and `seed`."""
         return {"count": self.count, "outputs": self.outputs, "width": len(self.deep_out.weight), "dropout": self.dropout.rate}
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 _LONGEST = 100_000_000  # maximum header size in bytes, as in the reference implementation
-_DIMENSION = 2**31  # limit of a dimension: MLX counts in 32 bits
+_DIMENSION = 2**31  # limit of the length of an axis, because MLX counts in 32 bits
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4}
 _SIZES |= {"U64": 8, "I64": 8, "F64": 8, "C64": 8}
 
@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 
 
 def seal(path: Path) -> None:
-    """Write the CRC-32 of a file with the metadata `UNSEALED` into these metadata. The checksum is computed with zeros in its place."""
+    """Write the CRC-32 of a file into its metadata, which must contain `UNSEALED`. The checksum is computed with zeros in its place."""
     at, checksum = _checksum(path)
     with path.open("r+b") as file:
         file.seek(at)
@@ -40,7 +40,7 @@ def check_seal(path: Path) -> None:
 
 
 def _checksum(path: Path) -> tuple[int, bytes]:
-    """Return the position of the checksum in a file, 0 without a checksum, and the checksum of the content as hexadecimal digits."""
+    """Return the position of the checksum in a file (0 without a checksum), and the checksum of the content as hexadecimal digits."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         head = file.read(length)

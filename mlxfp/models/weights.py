@@ -26,10 +26,12 @@ _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architectu
 def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
     """Read a model with its head from a folder with `config.json` and safetensors, written by transformers or `save`.
 
-    Supported are BERT, ModernBERT, Llama and Qwen2: the body alone, or with a head for masked or causal language modelling, or for row or
+    Supported are BERT, ModernBERT, Llama and Qwen2: without a head, or with a head for masked or causal language modelling, or for row or
     token classification. Outputs equal the outputs of transformers. A network of `TABLE_MODELS` is read with all data that `predict_table`
-    needs. The model is in evaluation mode. Weights are converted to `dtype`. The default is float32, because half precision loses small
-    updates. `load_tokenizer(folder)` reads the tokenizer.
+    needs.
+
+    The model is in evaluation mode. Weights are converted to `dtype`. The default is float32, because half precision loses small updates.
+    `load_tokenizer(folder)` reads the tokenizer.
 
     Nothing is downloaded, and no code in the files is executed: pickled weights (`pytorch_model.bin`) are refused. Raises
     `MissingFileError` for missing files, `DataError` for an unsupported config, and `CheckpointError` with the names of all missing,
@@ -49,7 +51,7 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
 
 
 def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
-    """Read only the body of a model, without the head. `Classifier(load_body(folder), 2)` adds a new head. See `load` for details.
+    """Read only the backbone of a model, without the head. `Classifier(load_body(folder), 2)` adds a new head. See `load` for details.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlxfp as fp
@@ -65,10 +67,12 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
     """Write a model and its tokenizer to a folder for `load`, `load_tokenizer` and transformers.
 
-    The model is a body of `mlxfp.models`, alone or with a head, which may be wrapped in `WithNumbers`, or a network of `TABLE_MODELS`,
-    saved with columns and target. The folder is created if necessary. `config.json` has the keys of transformers. A head unknown to
-    transformers is described in the section `mlxfp`. Weights are written to `model.safetensors` or, above `shard_size` bytes, to several
-    files with an index. Files of an older model in the folder are replaced.
+    The model is a model of `mlxfp.models`, without or with a head, or a network of `TABLE_MODELS`. The head may be wrapped in
+    `WithNumbers`. A table network is saved with columns and target.
+
+    The folder is created if necessary, and files of an older model in the folder are replaced. `config.json` has the keys of
+    transformers. A head unknown to transformers is described in the section `mlxfp`. Weights are written to `model.safetensors` or,
+    above `shard_size` bytes, to several files with an index.
 
     Raises `ArgumentTypeError` for other models, and `ArgumentError` for a tokenizer with more tokens than the model's vocabulary.
 
@@ -147,7 +151,7 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
         raise DataError("The weights are quantized, and mlxfp cannot read quantized weights. Use the folder of the original model.")
     format = FORMATS[str(json.get("model_type"))]
     plan = format.read_body(json, weights) if body_only else format.read(json, weights)
-    # Checked before the model is created, because a wrong number of blocks could exhaust the memory.
+    # The check comes before the creation of the model, because a wrong number of blocks could exhaust the memory.
     if plan.config.num_hidden_layers > len(weights):
         raise DataError(
             f"num_hidden_layers is {plan.config.num_hidden_layers}, but the files have only {len(weights)} weights. Correct config.json."
@@ -156,7 +160,7 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
 
 
 def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> nn.Module:
-    """Return the model. MLX is lazy, so unused weights are never initialized."""
+    """Create the model. MLX is lazy, so initial weights that the file replaces are never computed."""
     body = _BODIES[type(config)](config)
     model: nn.Module = body if kind is None else HEADS[kind](body, **settings)
     return model if numbers is None else WithNumbers(model, **numbers)
@@ -165,7 +169,7 @@ def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: 
 def _differences(
     expected: Mapping[str, mx.array], actual: Mapping[str, mx.array], ignored: Callable[[str], bool] | None = None
 ) -> list[str]:
-    """Return a list of missing, unexpected and wrongly shaped arrays. `ignored` returns True for names of arrays that may be unexpected."""
+    """Return a list of missing, unexpected and wrongly shaped arrays. Unexpected arrays are left out if `ignored(name)` returns True."""
     unexpected = [name for name in sorted(actual) if name not in expected and not (ignored and ignored(name))]
     shapes = {name: (_shape(actual[name]), _shape(array)) for name, array in expected.items() if name in actual}
     return [
@@ -181,7 +185,7 @@ def _shape(array: mx.array) -> str:
 
 
 def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
-    """Return the body of a model, the name of the head in HEADS, and the settings of the head."""
+    """Return the backbone of a model, the name of the head in HEADS, and the settings of the head."""
     kind = next((name for name, head in HEADS.items() if type(model) is head), None)
     body = model if kind is None else model.body
     if type(body) not in _BODIES.values():

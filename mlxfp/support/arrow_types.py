@@ -1,4 +1,4 @@
-"""Predicates for Arrow types by column values, regardless of memory layout, and Arrow types as Python code."""
+"""Predicates for Arrow types that ignore the memory layout, and Python code of Arrow types for messages."""
 
 from collections.abc import Iterable
 

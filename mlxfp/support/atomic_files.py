@@ -30,7 +30,7 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
         yield temporary
         _sync(temporary)
         temporary.replace(path)
-        _sync(path.parent)  # write the new name to the disk as well
+        _sync(path.parent)  # the sync of the folder writes the new file name to the disk
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from mlxfp.support.user_cache import user_cache
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads these variables when the library is loaded
-SYSTEM_LIBRARY = "libopenblas.so.0"  # from the Debian and Ubuntu package libopenblas0; other distributions use the same file name
+SYSTEM_LIBRARY = "libopenblas.so.0"  # file of the Debian and Ubuntu package libopenblas0; other distributions use the same file name
 
 # The scipy-openblas32 wheel exports every function with the prefix scipy_. The shim exports three functions without the prefix.
 SHIM = """\
@@ -72,7 +72,7 @@ def load_openblas(threads: int | None = None) -> str | None:
         return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
     except subprocess.CalledProcessError as error:
         return f"The C compiler failed to build the OpenBLAS shim: {error.stderr.strip()}"
-    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+    except (OSError, RuntimeError) as error:  # Path.home raises RuntimeError if the user has no home folder
         return f"OpenBLAS is installed, but loading failed: {error}"
     return None
 
@@ -130,7 +130,7 @@ def _shim(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
-    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # not "openblas-...": threadpoolctl would treat the shim as OpenBLAS and fail
+    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # threadpoolctl would treat a file "openblas-..." as OpenBLAS and fail
     if not library.exists():
         _build(library)
     _check_ours(library)
@@ -153,7 +153,7 @@ def _build(library: Path) -> None:
         raise FileNotFoundError(
             "there is no C compiler (cc, gcc or clang). Install a compiler, on Debian: apt-get install g++ (also needed by mx.compile)."
         )
-    # Build in the same file system and rename: other processes see the complete library or no library.
+    # The file is built in the same file system and renamed, so other processes see the complete library or no library.
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         draft = Path(folder, library.name)
         command = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(draft)]

@@ -94,7 +94,7 @@ def check_choice(choices: Collection[str], **values: object) -> None:
 
 def check_columns(needed: Collection[str], present: Collection[str], stage: str) -> None:
     """Raise `SchemaError` if a column is missing."""
-    known = frozenset(present)  # a set, because there may be thousands of columns
+    known = frozenset(present)  # a set is fast to search, and there may be thousands of columns
     missing = [name for name in needed if name not in known]
     if missing:
         plural = "columns" if len(missing) > 1 else "column"
@@ -156,11 +156,11 @@ def explain_call(function: F) -> F:
 
     @wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        __tracebackhide__ = True  # of no interest in tracebacks
+        __tracebackhide__ = True  # pytest and IPython hide this frame
         try:
             return function(*arguments, **named)
         except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # the function itself raised the error
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # True if the function itself raised the error
                 raise
             problem = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
         raise ArgumentTypeError(" ".join([problem, *_data_hint(function, arguments), *_hints(function, named), _usage(function)]))

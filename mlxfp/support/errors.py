@@ -244,5 +244,5 @@ def without_generated_frames() -> Iterator[None]:
 
 
 def failure_text(source: str, error: BaseException | None) -> str:
-    """Return the first line of an error message, prefixed by its source and error type."""
+    """Return the first line of an error message, prefixed by `source` and the type of the error."""
     return f"{source}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"

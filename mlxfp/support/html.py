@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-# Control characters and surrogates are not allowed in HTML or UTF-8. Bidirectional controls would reorder the following text and
-# numbers.
+# Control characters and surrogates are not allowed in HTML or UTF-8, and bidirectional controls would reorder text and numbers.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-_CARDS = 3  # maximum columns of a plain table on phones; wider tables become cards
+_CARDS = 3  # maximum number of columns of a plain table on phones; wider tables show one card per row
 _WORD, _HEADING = 16, 6  # maximum length of unbroken words in the first cell of a row (often a name) and in headings
 _OTHER_WORD = 10  # maximum length of unbroken words and numbers in other cells of cards
 
@@ -105,7 +104,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, cards: bool 
     titles = (
         element("th", name, scope="col", class_=_classes(n=right, w=_fits(name, _HEADING)))
         if name
-        else element("td")  # headings must not be empty
+        else element("td")  # a table heading must not be empty
         for name, right in zip(head, numeric, strict=True)
     )
     return element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_=kind)

@@ -22,7 +22,7 @@ def option(  # noqa: PLR0913  # bounds are keyword-only
     at_most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Return a field of a configuration class with bounds. None passes every check if the type allows None."""
+    """Return a field of a configuration class with bounds. If the type allows None, the value None passes every check."""
     bounds = (
         (at_least, "at least", "minimum", ge),
         (above, "above", "exclusiveMinimum", gt),

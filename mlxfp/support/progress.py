@@ -17,7 +17,7 @@ from typing import Any, Self, TextIO
 from mlxfp.support.terminal import one_line
 
 SETTING = "MLXFP_PROGRESS"  # environment variable; 0: no progress; 1: log lines if there is no terminal or notebook
-_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands, which write log lines unless the setting is 0
+_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands, which write log lines unless MLXFP_PROGRESS is 0
 
 _DELAY = 2.0  # seconds of work before a bar appears
 _LINE = 30.0  # seconds between two log lines
@@ -26,7 +26,7 @@ _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # environment variabl
 
 @contextmanager
 def lines_in_logs() -> Iterator[None]:
-    """Write progress as log lines in this block if there is no terminal or notebook, unless the setting is 0."""
+    """Write progress as log lines in this block if there is no terminal or notebook. The setting MLXFP_PROGRESS=0 turns progress off."""
     token = _LINES.set(True)
     try:
         yield
@@ -58,10 +58,10 @@ def shows_bars() -> bool:
 def bar_class() -> Any:
     """Return the bar class of tqdm. The import is lazy, because importing tqdm takes as long as importing the core."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without ipywidgets, notebook bars are text
+        warnings.simplefilter("ignore")  # tqdm warns if ipywidgets is missing, and then draws bars as text
         from tqdm.auto import tqdm
 
-    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # disables the thread that redraws bars
+    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # interval 0 disables the thread that redraws bars
     bar.set_lock(RLock())  # the lock of tqdm belongs to multiprocessing and would fix the start method of the user's program
     return bar
 
@@ -74,7 +74,7 @@ def write_line(file: TextIO, text: str) -> None:
 
 
 class Progress:
-    """A counter of finished work, used as a context manager. The bar is removed at the end. A log gets a final line."""
+    """A counter of finished work, used as a context manager. A progress bar disappears at the end; a log gets a final line."""
 
     def __init__(
         self, text: str, *, unit: str = "rows", total: Callable[[], int | None] = lambda: None, done: int = 0, lines: bool = False
@@ -120,7 +120,7 @@ class Progress:
             self.update(item.num_rows if self._facts["unit_scale"] else 1)
 
     def rename(self, text: str) -> None:
-        """Change the text."""
+        """Change the text of the progress bar."""
         self._text = one_line(text)
         if self._bar is not None:
             self._bar.set_description(self._text)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 Origin = Callable[[Place], str]  # maps a path to the origin of its value: a file with line, or the command line
 Hint = Callable[[str], str | None]  # maps an unknown key to a hint with the correct path, or to None
 
-_PAIRS = tuple[tuple[str, str], ...]  # a mapping, as stored in a frozen class
+_PAIRS = tuple[tuple[str, str], ...]  # type of a mapping in a frozen class: pairs of key and value
 
 
 def structure(  # noqa: PLR0913  # optional arguments are keyword-only
@@ -58,7 +58,7 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
         value: T = converter.structure(values, kind)
     except Exception as error:
         cattrs_mistakes = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
-        if not cattrs_mistakes:  # a bug in the class, not in the values
+        if not cattrs_mistakes:  # the error is a bug in the class, not in the values
             raise
         cause, mistakes = error, mistakes | cattrs_mistakes
     else:

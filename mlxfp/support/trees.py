@@ -14,8 +14,8 @@ import attrs
 
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
-# The structure of a node is (type, keys, structures of the children). The structure of a leaf is (). Python builds, hashes and
-# compares plain tuples in C, and every call of a compiled function splits a tree.
+# The structure of a node is the tuple (type, keys, structures of the children). The structure of a leaf is ().
+# Tuples are used because every call of a compiled function splits a tree, and Python compares tuples in C.
 _Node = tuple[Any, ...]
 _LEAF: _Node = ()
 _Build = Callable[[Iterator[Any]], Any]
@@ -79,12 +79,12 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def paths(structure: TreeDef) -> tuple[str, ...]:
-    """Return a unique name for every leaf, in the order of `flatten`. The name is the Python expression of the leaf."""
+    """Return a unique name for every leaf, in the order of `flatten`. The name is the Python expression that accesses the leaf."""
     return tuple(name.removeprefix(".") for name in _leaf_names(structure.node, ""))
 
 
 def difference(expected: TreeDef, actual: TreeDef) -> str:
-    """Return a description of the differences between two structures, or an empty string if they are equal."""
+    """Return a description of the differences between two structures, or an empty string for equal structures."""
     if expected == actual:
         return ""
     expected_paths, actual_paths = paths(expected), paths(actual)
@@ -113,7 +113,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     else:
         keys, children = fields, [getattr(tree, name) for name in fields]
     nodes = []
-    for child in children:  # no recursive call per leaf, because calls would take half of the time
+    for child in children:  # leaves are handled inline, because a recursive call per leaf would take half of the time
         if type(child) in _LEAF_KINDS:
             leaves.append(child)
             nodes.append(_LEAF)
@@ -158,7 +158,7 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
     """Return the field names of a node type, or None for a leaf type."""
     if kind is type(None):
         return ()
-    if "__attrs_attrs__" in vars(kind):  # inherited fields do not count, because a plain subclass may have further state
+    if "__attrs_attrs__" in vars(kind):  # inherited attrs fields do not count, because a plain subclass may have further state
         return tuple(field.name for field in attrs.fields(kind))
     if issubclass(kind, tuple) and "_fields" in vars(kind):
         return tuple(vars(kind)["_fields"])

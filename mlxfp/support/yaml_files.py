@@ -20,7 +20,7 @@ Place = tuple[str | int, ...]  # path of a value in a tree: names and list indic
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
-_MOST_BYTES, _DEEPEST = 1 << 24, 100  # file size and nesting limits; a spec of 20,000 columns has 2 MB
+_MOST_BYTES, _DEEPEST = 1 << 24, 100  # limits of file size in bytes and of nesting; a spec of 20,000 columns has 2 MB
 _TOO_DEEP = f"values are nested more than {_DEEPEST} deep. Write a file with fewer levels."
 
 
@@ -105,7 +105,7 @@ def _yaml(typ: str) -> Any:
 @lru_cache(maxsize=1)
 def _yaml_classes() -> tuple[Any, Any]:
     """Return a writer class and a reader class. Subclasses are necessary, because ruamel stores its rules on the class."""
-    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # imported after _yaml, which reports a missing package
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # `_yaml` above reports a missing package
     from ruamel.yaml.representer import SafeRepresenter
 
     representer: Any = type("Representer", (SafeRepresenter,), {})
@@ -118,7 +118,7 @@ def _yaml_classes() -> tuple[Any, Any]:
     representer.add_representer(str, write_text)
     representer.add_representer(type(None), lambda writer, _: writer.represent_scalar(f"{_TAG}null", "null"))
     constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # ruamel returns an int for a boolean with an anchor
-    constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times stay text
+    constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times stay text, as in YAML 1.2
     return representer, constructor
 
 
@@ -174,7 +174,7 @@ def _plain_value(value: Any, where: str, lines: dict[Place, int], path: Place = 
     location = where if line is None else f"{where}:{line}"
     if len(path) > _DEEPEST:
         raise ConfigError(f"{location}: {_TOO_DEEP}")
-    tag = getattr(getattr(value, "tag", None), "value", None)  # None if the file has no tag
+    tag = getattr(getattr(value, "tag", None), "value", None)  # the value is None if the file has no tag
     if tag is not None:
         raise ConfigError(f"{location} has the tag {str(tag)!r}. {_PLAIN}")
     if isinstance(value, Mapping | list):

@@ -26,7 +26,7 @@ from mlxfp.training.steps.transforms import Functional, functional, jit
 Arrays = Mapping[str, NDArray[Any]]
 Encode = Callable[[Dataset[Any]], Arrays]
 Prepare = Callable[[Dataset[Any]], Encode]
-Predict = Callable[[Dataset[Any]], NDArray[Any]]  # rows to predictions
+Predict = Callable[[Dataset[Any]], NDArray[Any]]  # function from rows to predictions
 
 
 def small_fit(  # noqa: PLR0913  # independent training settings
@@ -40,16 +40,19 @@ def small_fit(  # noqa: PLR0913  # independent training settings
     size: int,
     seed: int = 0,
 ) -> "SmallFit":
-    """Return a `fit` function to train a model for `steps` updates on batches of `size` rows. All folds can train in one program.
+    """Return a `fit` function that trains a model for `steps` updates on batches of `size` rows. All folds can train in one program.
 
-    `prepare(rows)` learns from the training rows (means, vocabulary) and returns a function from rows to NumPy arrays by name, with one
-    entry per row; rows may lack the target. `loss(model, batch)` returns (sum, weight), as in `train_step`. `outputs(model, batch)` returns
-    predictions [n] or [n, C]. Every epoch has a different order of rows. Batches may span two epochs, so every batch is full. Each fold
-    starts from the weights of `model`, and `model` stays unchanged.
+    `prepare(rows)` learns from the training rows (means, vocabulary). The result is a function from rows to NumPy arrays by name, with one
+    entry per row; these rows may lack the target. `loss(model, batch)` returns (sum, weight), as in `train_step`. `outputs(model, batch)`
+    returns predictions [n] or [n, C].
 
-    `cross_validate(..., together=True)` stacks the parameters of all folds and trains all folds at once with `mx.vmap`. The models are
-    the same up to float precision. Training is faster if a single model is too small to fill the device. `mx.vmap` does not support
-    convolutions. In MLX 0.32.4, `mx.vmap` computes `&`, `|` and `^` wrongly between integers of a fold and integers shared by all folds.
+    Every epoch has a different order of rows. Batches may span two epochs, so every batch is full. Each fold starts from the weights of
+    `model`, and `model` stays unchanged.
+
+    `cross_validate(..., together=True)` stacks the parameters of all folds and trains all folds at once with `mx.vmap`. Training is
+    then faster if a single model is too small to fill the device. The models equal separately trained models up to float precision.
+    `mx.vmap` does not support convolutions. In MLX 0.32.4, `mx.vmap` computes `&`, `|` and `^` wrongly between integers of a fold and
+    integers shared by all folds.
 
     >>> import mlxfp as fp
     >>> def prepare(rows):

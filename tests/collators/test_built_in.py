@@ -114,7 +114,7 @@ def test_a_collator_of_ones_own_takes_the_place_of_ours():
 
 
 def test_what_is_missing_is_said(tokenizer: Tokenizer):
-    with pytest.raises(ArgumentError, match="A classification task of text needs tokenizer= for the pad id"):
+    with pytest.raises(ArgumentError, match="A classification task of text needs the argument tokenizer"):
         for_task(TASKS["tiny_text"])
     with pytest.raises(ArgumentTypeError, match="task must be TaskSpec, got str"):
         for_task("tiny_text")

@@ -16,9 +16,9 @@ from mlxfp.support.arrow_types import is_text
 from mlxfp.support.errors import SchemaError
 
 _OFFERS = ("__array__", "__array_interface__", "__dlpack__")
-_PLAIN = "biufSU"  # numpy kinds with plain Python scalars; times keep their unit
-_LARGEST = 2**63 - 1  # largest integer that Arrow accepts without a type
-_DAYS = np.dtype("datetime64[D]")  # exception: Arrow accepts days only as Python dates
+_PLAIN = "biufSU"  # dtype kinds of numpy that convert to plain Python scalars
+_LARGEST = 2**63 - 1  # largest Python integer that Arrow converts without a declared type
+_DAYS = np.dtype("datetime64[D]")  # numpy dtype of dates, which Arrow accepts only as Python dates
 
 
 def is_array(kind: type) -> bool:
@@ -31,16 +31,16 @@ def is_array(kind: type) -> bool:
 
 
 def as_numpy(value: Any) -> Any:
-    """Return an array of any device as a numpy array for Arrow, or as a list if values are masked.
+    """Convert an array of any device to a numpy array for Arrow, or to a list if some values are masked.
 
-    Use the function for types accepted by `is_array`. Raises `SchemaError` if the conversion fails.
+    The type must pass `is_array`. Raises `SchemaError` if the conversion fails.
 
     >>> as_numpy(np.ma.array([1, 2], mask=[False, True])), as_numpy(np.array([1, 2], ">i4")).dtype.isnative
     ([1, None], True)
     """
-    if hasattr(value, "detach") and hasattr(value, "cpu"):  # torch: copy from the device and detach from the gradient graph
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # a torch tensor is copied from the device and detached from the gradient graph
         value = value.detach().cpu()
-    if isinstance(value, pa.Array | pa.ChunkedArray):  # a numpy array would turn integers with nulls into floats
+    if isinstance(value, pa.Array | pa.ChunkedArray):  # converted to Python values, because numpy turns integers with nulls into floats
         return value.to_pylist()
     if np.ma.is_masked(value) and value.ndim > 1:
         raise SchemaError(
@@ -91,7 +91,7 @@ def holds_masked(values: Sequence[Any], kind: pa.DataType) -> bool:
 
 
 def _is_of_text(kind: pa.DataType) -> bool:
-    """Return True for a struct of texts only, such as chat messages. Arrays cannot become such structs."""
+    """Return True for a struct type with only text fields, such as a chat message. The values of this type contain no arrays."""
     return pa.types.is_struct(kind) and all(is_text(member.type) for member in kind)
 
 
@@ -116,7 +116,7 @@ def unboxed(value: Any) -> Any:
     if value.dtype.kind not in _PLAIN and value.dtype != _DAYS:
         return np.asarray(value)[()]
     plain = value.item()
-    return np.asarray(value)[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # without a type, Arrow rejects larger integers
+    return np.asarray(value)[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # Arrow rejects Python integers above _LARGEST
 
 
 def without_arrays(value: Any) -> Any:
@@ -134,7 +134,7 @@ def without_arrays(value: Any) -> Any:
 
 
 def nested(value: Any) -> Any:
-    """Return a value like `without_arrays`, with arrays of several axes as lists, because Arrow rejects such arrays in lists."""
+    """Convert a value like `without_arrays`. Turn arrays with several axes into lists, because Arrow rejects such arrays in lists."""
     if isinstance(value, Mapping):
         return {name: nested(part) for name, part in value.items()}
     if isinstance(value, tuple | list):

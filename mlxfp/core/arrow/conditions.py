@@ -21,7 +21,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Conditions on the minimum and maximum of a column. If the minimum or maximum fails, no value of the column meets the condition.
+# For each operator, the test of the column minimum (`_LEAST`) and of the column maximum (`_GREATEST`).
+# If a test of the minimum or maximum fails, no value of the column meets the condition.
 _LEAST: Mapping[str, str] = {"<": "<", "<=": "<=", "==": "<="}
 _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 
@@ -32,7 +33,7 @@ class Condition:
 
     column: str
     operator: Operator
-    value: Any  # a tuple for "in"
+    value: Any  # a tuple of values for the operator "in"
 
     def mask(self, chunk: RecordBatch) -> pa.Array:
         """Return True for rows that meet the condition: bool[N], false or null for other rows."""
@@ -41,7 +42,7 @@ class Condition:
             column = column.dictionary_decode()
         if self.operator != "in":
             return _compare(self.operator, column, self.value)
-        if pa.types.is_floating(column.type):  # sets of Arrow contain nan and distinguish 0.0 from -0.0
+        if pa.types.is_floating(column.type):  # values are compared with ==, because `pc.is_in` matches nan and distinguishes 0.0 from -0.0
             return reduce(pc.or_, [_compare("==", column, value) for value in self.value])
         return pc.is_in(column, pa.array(self.value, column.type))
 
@@ -54,7 +55,7 @@ class Condition:
 
 
 def _compare(operator: str, column: pa.Array, value: Any) -> pa.Array:
-    """Compare exactly, as values of the column type. Raises if the type cannot hold the value."""
+    """Compare a column with a value exactly, without rounding. Raises an error if the column type cannot hold the value."""
     if pa.types.is_integer(column.type) and isinstance(value, float):  # Arrow would truncate the float
         raise TypeError(f"{value!r} is not an integer")
     return _COMPARE[operator](column, pa.scalar(value, column.type))

@@ -1,4 +1,4 @@
-"""Content size of chunks in bits, additive over the parts of a chunk."""
+"""Content size of chunks in bits. The sizes of the slices of a chunk add up to the size of the chunk."""
 
 from typing import Any
 
@@ -11,10 +11,7 @@ _UNKNOWN = 64  # assumed number of bits per value for types without a known widt
 
 
 def content_bits(chunk: RecordBatch) -> int:
-    """Return the number of bits of the values in a chunk, excluding other rows in shared buffers.
-
-    The sizes of the parts of a chunk add up to the size of the chunk.
-    """
+    """Return the number of bits of the values in a chunk, excluding other rows in shared buffers."""
     return sum(map(_bits, chunk.columns))
 
 

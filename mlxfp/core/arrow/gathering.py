@@ -1,8 +1,8 @@
 """Random access to rows of many chunks. The cost grows with the number of selected rows, not with the table size.
 
-`Table.take` of Arrow first joins all chunks, which reads a whole memory-mapped file even for a few rows. Selecting lists, texts
-and bytes in random order is slow in Arrow: for 4,096 random rows of about 45 int32 tokens out of 200,000 rows, `_gather_ragged`
-needs 0.35 ms for one chunk and 3.4 ms for 50 chunks. `take` (last lines of `_gather`) takes 6 and 4 times as long (2 cores).
+`Table.take` of Arrow first joins all chunks, which reads a whole memory-mapped file even for a few rows. Arrow is also slow at
+selecting lists, texts and bytes in random order. For 4,096 random rows of about 45 int32 tokens out of 200,000 rows, `_gather_ragged`
+needs 0.35 ms with one chunk and 3.4 ms with 50 chunks. `take` of Arrow needs 6 times and 4 times as long (2 cores).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from mlxfp.support.errors import DataError
 
 Positions = NDArray[np.integer[Any]]
 At = Indices | slice  # positions in the result
-Parts = list[tuple[pa.Array, At, Indices]]  # of one column: chunk array, positions in the result, row indices in the chunk
+Parts = list[tuple[pa.Array, At, Indices]]  # parts of one column: chunk array, positions in the result, row indices in the chunk
 
-LARGE = 64 << 20  # chunk size in bytes: 4,096 random rows of 20 million take 1.5 times as long as with a single chunk
+LARGE = 64 << 20  # chunk size in bytes; 4,096 random rows out of 20 million take 1.5 times as long as from a single chunk
 LAST_BYTE = 2**31 - 1  # largest buffer offset in a view
 _INLINE = 12  # maximum number of bytes stored inside a view
-_SLICES_PER_TAKE = 16  # measured on 3 columns: number of slices of consecutive rows with the cost of one `take` from a chunk
+_SLICES_PER_TAKE = 16  # one `take` from a chunk costs as much as this number of slices of consecutive rows (measured with 3 columns)
 
 
 @frozen(eq=False)
@@ -34,9 +34,9 @@ class Rows:
     """Table chunks with random access to rows."""
 
     schema: pa.Schema
-    starts: Indices  # index of the first row of each chunk, then the number of rows
+    starts: Indices  # row index of the start of each chunk, and at the end the number of rows
     chunks: tuple[Callable[[], RecordBatch], ...]
-    in_memory: bool = True  # chunks are in memory, so reading a chunk is free
+    in_memory: bool = True  # True if the chunks are in memory, so that reading a chunk is free
     _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # cache of `_fixed`
 
     def take(self, rows: Indices) -> RecordBatch:
@@ -62,15 +62,15 @@ class Rows:
         )
 
     def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
-        """Return a function that reads a column at up to `most` rows, int64[N], like `fixed_values`, into a reused buffer.
+        """Return a function that reads a column at the given row indices, int64[N], into a reused buffer. N is at most `most`.
 
-        Return None if the table has several chunks or the column has no `fixed_values`.
+        Return None if the table has several chunks, or if `fixed_values` returns None for the column.
         """
         values = self._fixed(0, self.chunks[0](), self.schema.get_field_index(name)) if len(self.chunks) == 1 else None
         if values is None:
             return None
         memory, take = np.empty((most, *values.shape[1:]), values.dtype), values.take
-        # Without "clip", numpy first gathers into a temporary buffer.
+        # Without mode "clip", `np.take` first gathers into a temporary buffer.
         return lambda rows: take(rows, 0, memory if len(rows) == most else memory[: len(rows)], "clip")
 
     def _gathered(self, parts: Sequence[tuple[int, At, Indices]], count: int) -> RecordBatch:
@@ -79,7 +79,7 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
-        kind = self.schema.field(column).type  # faster than `schema.types`, which lists the types of all columns
+        kind = self.schema.field(column).type  # `schema.types` is slower, because it lists the types of all columns
         has_views = _is_fixed(kind) or (self.in_memory and is_list(kind))
         views = [self._fixed(chunk, chunks[chunk], column) if has_views else None for chunk, _, _ in parts]
         if all(values is not None and values.shape[1:] == views[0].shape[1:] for values in views):  # type: ignore[union-attr]  # no view is None
@@ -139,15 +139,15 @@ def takeable(kind: pa.DataType) -> pa.DataType:
 
 
 class Pieces:
-    """Pieces of many buffers with their positions in the result. One pass copies all pieces end to end.
+    """Byte ranges (pieces) of many buffers, copied end to end in one pass.
 
-    The copy needs no Python loop, because Arrow casts a column of binary views.
+    The copy is a cast of a column of binary views in Arrow, which is faster than a Python loop over the pieces.
     """
 
     def __init__(self, count: int) -> None:
         """Allocate positions for `count` pieces."""
-        # https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout: a view is four int32: the length, a copy of
-        # the first four bytes (not read here), the buffer index, and the offset in the buffer.
+        # Format: https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
+        # A view has four int32 values: length, copy of the first four bytes (not read here), buffer index, offset in the buffer.
         self._views = np.empty((count, 4), np.int32)
         self._buffers: list[pa.Buffer] = []
 
@@ -176,7 +176,10 @@ class Pieces:
 
 
 def fixed_values(column: pa.Array) -> NDArray[Any] | None:
-    """Return numbers [N], equally long lists or tensors [N, size] as a numpy view. Return None for other types and for nulls."""
+    """Return a column as a numpy view: numbers as [N], lists of equal length and tensors as [N, size].
+
+    Return None for other types and for columns with nulls.
+    """
     if not _is_fixed(column.type) or column.null_count:
         return None
     if is_number(column.type):
@@ -188,7 +191,7 @@ def fixed_values(column: pa.Array) -> NDArray[Any] | None:
 
 
 def _even_values(column: pa.Array) -> NDArray[Any] | None:
-    """Return a list column with equal lengths as a numpy view [N, length]. Return None for other types, other lengths and nulls."""
+    """Return lists of equal length as a numpy view [N, length]. Return None for other types, unequal lengths and nulls."""
     ends = column.offsets.to_numpy()
     length = int(ends[1] - ends[0]) if len(column) else 0
     if length < 1 or column.null_count or not is_number(column.type.value_type) or (np.diff(ends) != length).any():

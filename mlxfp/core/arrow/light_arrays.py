@@ -33,7 +33,7 @@ def text_scalar(text: str) -> pa.StringScalar:
 
 
 def numbers_of(array: pa.Array) -> NDArray[Any]:
-    """Return the result of `to_numpy`. Integers and booleans without nulls are read from the buffer, integers without a copy.
+    """Convert an Arrow array to a numpy array, like `to_numpy`. Integers without nulls share the memory of the Arrow array.
 
     >>> numbers_of(pa.array([3, 1, 2])[1:]), numbers_of(pa.array([True, False]))
     (array([1, 2]), array([ True, False]))

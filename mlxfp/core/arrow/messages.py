@@ -33,7 +33,7 @@ def _has_compression(message: pa.ipc.Message) -> bool:
 
 
 def _follow(head: bytes, at: int) -> int:
-    """Return the position that the offset at position `at` refers to."""
+    """Read the relative offset at position `at`, and return the position that the offset points to."""
     return at + int(struct.unpack_from("<I", head, at)[0])
 
 

@@ -15,7 +15,7 @@ from mlxfp.support.errors import ArgumentTypeError
 
 
 def named_parts(batch: Any) -> dict[str, Any]:
-    """Return the unconverted arrays of a batch by name, and its lists of texts as tuples.
+    """Return the arrays and the lists of texts of a batch by name, without conversion. Lists of texts become tuples.
 
     The name of an element is the key in a mapping or the index in a tuple or list. Nested names are joined by a dot. A single array
     counts as a tuple of one array. Raises `ArgumentTypeError` for a value that is neither an array nor a list of texts.

@@ -63,12 +63,15 @@ def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
     if ends[-1] >= 2**31:
         raise DataError(f"A column of lists holds fewer than 2**31 values in a chunk, got {ends[-1]}. Read fewer rows at a time.")
     inner = values if isinstance(values, pa.Array) else number_array(values)
-    buffers = [None, pa.py_buffer(ends.astype(np.int32))]  # ListArray.from_arrays takes three times as long, which matters for single rows
+    buffers = [None, pa.py_buffer(ends.astype(np.int32))]  # ListArray.from_arrays would take three times as long
     return pa.Array.from_buffers(pa.list_(inner.type), len(ends) - 1, buffers, children=[inner])
 
 
 def column_without_nulls(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> pa.Array:
-    """Return a column. Raises `DataError` with the first null row. `of` names the container of the rows in the message."""
+    """Return a column without nulls. Raises `DataError` with the number of the first null row.
+
+    In the message, `of` is the word for the container of the rows, such as chunk.
+    """
     column = chunk.column(chunk.schema.get_field_index(name))
     if column.null_count:
         row = first_null(column)

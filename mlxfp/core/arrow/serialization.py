@@ -20,7 +20,7 @@ from mlxfp.support.errors import ArgumentTypeError, CursorError
 _MAGIC = b"MLXFPCUR"
 _VERSION = 3
 _HEAD = len(_MAGIC) + 2 + 16 + 4
-_ROWS_WITHOUT_BYTES = 2**20  # maximum number of rows without bytes (columns of nulls); in other columns, eight rows take at least one byte
+_ROWS_WITHOUT_BYTES = 2**20  # maximum number of rows in a chunk of null columns, which take no bytes
 _NUMBERS = "biuf"  # numpy kinds of plain numbers
 
 
@@ -84,7 +84,7 @@ def _encode(value: Any, kinds: Mapping[str, type], blobs: list[bytes]) -> Any:  
         if type(value) is kind:
             return {"tag": tag, "fields": [_encode(getattr(value, f.name), kinds, blobs) for f in attrs.fields(kind) if f.eq]}
     raise ArgumentTypeError(
-        f"A cursor cannot write {type(value).__name__}: {value!r:.60}. Build states and positions from None, bool, int, float, str, bytes, "
+        f"A cursor cannot store {type(value).__name__}: {value!r:.60}. Build states and positions from None, bool, int, float, str, bytes, "
         "tuples, dicts, numpy numbers and Arrow record batches."
     )
 
@@ -131,11 +131,11 @@ class _Blobs:
         self._data, self._read = data, 0
 
     def take(self, at: list[int]) -> bytes:
-        """Return the next blob. Raises `CursorError` if `at` is not its location."""
+        """Return the next blob. Raises `CursorError` unless `at` is the [offset, size] of the next blob."""
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
-                f"The cursor refers to bytes {start} to {start + size} of {len(self._data)}, after {self._read}. "
+                f"The cursor refers to bytes {start} to {start + size} of {len(self._data)}, but the next value starts at {self._read}. "
                 "Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size
@@ -158,7 +158,9 @@ def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         chunk = reader.read_next_batch()
     if chunk.num_rows > max(_ROWS_WITHOUT_BYTES, 8 * len(data)):
-        raise CursorError(f"The cursor has {chunk.num_rows} rows in {len(data)} bytes. Pass the bytes returned by Cursor.to_bytes().")
+        raise CursorError(
+            f"The cursor declares {chunk.num_rows} rows, but only {len(data)} bytes for them. Pass the bytes returned by Cursor.to_bytes()."
+        )
     chunk.validate(full=True)  # offsets in forged bytes could point outside their buffers
     with_text_names(chunk.schema)
     return chunk

@@ -39,7 +39,7 @@ def show(value: Any) -> str:
 def rows_html(rows: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]) -> Html:
     """Return rows as a table. If the tokenizer of a column is known, a tooltip shows the text of the ids."""
     present = list(rows[0]) if rows else []
-    # The last columns are shown as well, because stages append columns.
+    # First and last columns are shown, because stages append columns at the end.
     names = present if len(present) <= COLUMNS else [*present[: COLUMNS // 2], *present[-COLUMNS // 2 :]]
     cells = [[_cell(row[name], decoders.get(name)) for name in names] for row in rows]
     left_out = len(present) - len(names)

@@ -1,4 +1,4 @@
-"""The active runner of the thread that reads a dataset, if any. The runners are in `data/running/pools.py`."""
+"""The active runner of the thread that reads a dataset. Runners execute jobs in workers and are defined in `data/running/pools.py`."""
 
 from collections.abc import Generator
 from contextvars import ContextVar
@@ -23,7 +23,7 @@ class Runner(Protocol):
         ...
 
 
-RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # the active runner; None: the reading thread runs all jobs
+RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # active runner; None: the reading thread runs all jobs
 
 
 def read_now(task: Task) -> RecordBatch:

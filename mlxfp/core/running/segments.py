@@ -1,4 +1,4 @@
-"""Jobs for workers: a task and a segment of stateless steps. The result is a pure function of the job."""
+"""Jobs for workers. A job is a task that reads rows, and a segment, the stateless steps that process the rows. Results are pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class Segment:
 
 
 def keep_nothing(states: Iterable[Any]) -> bool:
-    """Return True if all states are empty."""
+    """Return True if the states of all steps are empty, so that no step keeps rows."""
     return all(map(is_empty, states))
 
 

@@ -45,11 +45,11 @@ class Plan:
     """
 
     source: Source
-    segment: tuple[Step, ...]  # leading stateless steps: chunk -> chunks
+    segment: tuple[Step, ...]  # leading stateless steps, from one chunk to chunks
     stages: tuple[Step, ...]  # steps between `segment` and `groups`
-    groups: tuple[Step, ...]  # trailing stateless steps, one group -> one group or batch; empty if too cheap for a worker
-    host: tuple[Step, ...]  # the part of `groups` that creates no MLX arrays
-    device: tuple[Step, ...]  # the rest of `groups`, which creates MLX arrays
+    groups: tuple[Step, ...]  # trailing stateless steps from one group to one group or batch; empty if too cheap for a worker
+    host: tuple[Step, ...]  # part of `groups` that creates no MLX arrays
+    device: tuple[Step, ...]  # part of `groups` that creates MLX arrays
     declared: tuple[Stage, ...]  # stages of the pipeline with declared schemas; a cursor holds their states
     level: Level
     schema: Schema  # schema of the output chunks; after `collate`: of the input groups
@@ -77,9 +77,9 @@ class Changes:
     """Changes that hooks make to the plan and the items."""
 
     as_written: int = 0  # number of leading stages without optimization
-    fuses: bool = True  # consecutive row-wise stages may run as one step
-    marks: str = ""  # name of an added hidden column; caches separate rows with and without the column
-    collates: bool = True  # False: the run yields groups instead of batches
+    fuses: bool = True  # True if consecutive row-wise stages may run as one step
+    marks: str = ""  # name of an added hidden column; caches keep rows with and without the column apart
+    collates: bool = True  # False if the run yields groups instead of batches
 
 
 @frozen(eq=False)

@@ -1,7 +1,8 @@
 """Metrics. A metric measures a batch as a total, `merge` combines totals in any grouping, and `compute` converts totals to numbers.
 
-The state of an evaluation is a dict from names to totals: `merge([])` ({}) is the initial state, `merge([state, more])` adds a batch,
-`merge([a, b])` combines the states of two machines, and `compute(state)` returns the result. All functions are pure. `evaluate` uses them.
+The state of an evaluation is a dict from names to totals. `merge([])`, {}, is the initial state, `merge([state, more])` adds a batch,
+and `merge([a, b])` combines the states of two machines. `compute(state)` returns the result. All functions are pure, and `evaluate` calls
+them.
 """
 
 from mlxfp.evaluation.metrics.classification import Ranking, accuracy, f1, log_loss, perplexity, roc_auc

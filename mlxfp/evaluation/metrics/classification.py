@@ -22,9 +22,9 @@ _LARGEST = log(float_info.max)
 def accuracy(
     logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Count the rows with the largest logit at the label: (hits, rows), two scalars.
+    """Count the rows whose largest logit is the logit of the label: (hits, rows), two scalars.
 
-    `logits` are float[..., C], `labels` int[...]. Rows with the label `ignore_index` are not counted. Other rows are weighted by
+    `logits` are float[..., C], `labels` int[...]. Rows with the label `ignore_index` are not counted. All other rows are weighted by
     `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` if the labels are not integers, and
     `DataError` if a counted label is not a class.
 
@@ -40,9 +40,9 @@ def accuracy(
 def log_loss(
     logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Sum the negative log-likelihood of the labels: (sum, rows), two scalars. Arguments as in `accuracy`.
+    """Sum the negative log-likelihood of the labels: (sum, rows), two scalars. The arguments are the same as for `accuracy`.
 
-    Pass the logarithm of probabilities if the model returns probabilities.
+    If the model returns probabilities, pass their logarithm.
 
     >>> total, rows = log_loss(mx.log(mx.array([[0.5, 0.5], [0.2, 0.8]])), mx.array([0, 0]))
     >>> round(total.item(), 4), rows.item()
@@ -69,7 +69,7 @@ def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, 
 def f1(
     logits: mx.array, labels: mx.array, *, average: Average, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> "HitCounts":
-    """Return the total of F1, the harmonic mean of precision and recall. Arguments as in `accuracy`.
+    """Return the total of F1, the harmonic mean of precision and recall. The arguments are the same as for `accuracy`.
 
     The class with the largest logit is the prediction. `compute` converts the total to a number.
 
@@ -86,7 +86,7 @@ def f1(
         raise ArgumentError(f'f1 with average="binary" needs logits of two classes, got {classes}. Use "macro" or "micro".')
     labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     chosen = logits.argmax(axis=-1)
-    weights = weights * at_labels(mx.ones(classes), labels)  # NaN if a label is not a class
+    weights = weights * at_labels(mx.ones(classes), labels)  # at_labels gives NaN if a label is not a class
     parts = ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
     counts = [mx.zeros(classes).at[classes_of_rows.reshape(-1)].add(kept.reshape(-1)) for classes_of_rows, kept in parts]
     if average == "micro":
@@ -98,11 +98,11 @@ def f1(
 def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> "Ranking":
     """Return the total of the area under the ROC curve. `compute` converts the total to a number.
 
-    The area is the probability that a positive example scores higher than a negative example. Ties count half.
+    The area is the probability that a positive example scores higher than a negative example. Ties count half. `scores` are numbers [...],
+    for example `logits[:, 1] - logits[:, 0]`. `labels` have the same shape and are 0 or 1.
 
-    `scores` are numbers [...], for example `logits[:, 1] - logits[:, 0]`. `labels` have the same shape and are 0 or 1. The result is exact:
-    the scores of all examples are kept, 24 bytes each, and sorted by `compute`. `compute` raises `DataError` without positive or without
-    negative examples, and for other labels.
+    The result is exact: the scores of all examples are kept in memory, 24 bytes each, and sorted by `compute`. `compute` raises `DataError`
+    without positive or without negative examples, and for other labels than 0 and 1.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
@@ -124,7 +124,7 @@ class PowerOfMean(Measured):
     def value(self, name: str) -> float:
         """Return e to the power of the mean."""
         average = mean(name, self.total, self.weight)
-        return inf if average > _LARGEST else exp(average)  # `math.exp` raises OverflowError
+        return inf if average > _LARGEST else exp(average)  # `math.exp` raises OverflowError for large numbers
 
 
 @frozen
@@ -138,7 +138,7 @@ class HitCounts(Measured):
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Return the mean over the classes that occur."""
+        """Return the mean of F1 over the classes that occur."""
         rows = self.predicted + self.labelled
         if not (rows != 0).any():
             raise DataError(f"The metric {name!r} is undefined: no label and no prediction belongs to a counted class. Check the labels.")
@@ -160,7 +160,7 @@ class Ranking(Measured):
     join = staticmethod(joined)
 
     def value(self, name: str) -> float:
-        """Compare all positive with all negative examples by sorting."""
+        """Return the area under the ROC curve, computed by sorting the scores of all examples."""
         kept = self.weights != 0
         labels, weights = self.labels[kept], self.weights[kept]
         others = np.unique(labels[(labels != 0) & (labels != 1)])

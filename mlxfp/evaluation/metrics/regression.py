@@ -29,7 +29,7 @@ def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
 
 @explain_call
 def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "RootOfMean":
-    """Return the total of the root mean squared difference. Arguments as in `mae`.
+    """Return the total of the root mean squared difference. The arguments are the same as for `mae`.
 
     `compute` converts the total to a number. With `mx.log1p(predictions)` and `mx.log1p(targets)` as arguments, the result is RMSLE.
 
@@ -43,11 +43,13 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
 
 @explain_call
 def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "Explained":
-    """Return the total of the coefficient of determination. Arguments as in `mae`.
+    """Return the total of the coefficient of determination. The arguments are the same as for `mae`.
 
     `compute` converts the total to a number, the explained share of the target variance: 1 is perfect, 0 is as good as predicting the
-    mean. Arrays of any shape are flattened. All values are kept, 24 bytes each, until `compute` knows the mean, because sums of squares
-    lose the variance of large targets. `compute` raises `DataError` if all targets are equal.
+    mean. Arrays of any shape are flattened. `compute` raises `DataError` if all targets are equal.
+
+    All values are kept in memory, 24 bytes each, until `compute` knows the mean. Sums of squares would need less memory, but lose the
+    variance of large targets by rounding.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"r2": fp.metrics.r2(mx.array([1.0, 2.0, 4.0]), mx.array([1.0, 2.0, 3.0]))})
@@ -86,7 +88,7 @@ class Explained(Measured):
     join = staticmethod(joined)
 
     def value(self, name: str) -> float:
-        """Compare the squared errors with the squared errors of the mean."""
+        """Return 1 minus the squared errors of the predictions divided by the squared errors of the mean."""
         kept = self.weights != 0
         predictions, targets, weights = self.predictions[kept], self.targets[kept], self.weights[kept]
         if len(np.unique(targets)) < 2:

@@ -1,7 +1,7 @@
 """Totals: values of metrics before the final division. Totals are merged and converted to numbers at the end.
 
 The total of a metric is a pair (sum, weight), or a value of a subclass of `Measured`. Totals of a metric can be merged in any order and
-grouping. Nothing is divided before the end, so the result does not depend on batches or on the distribution of examples to machines.
+grouping. The division happens at the end, so the result does not depend on batches or on the distribution of examples to machines.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from mlxfp.support.trees import tree_map
 
 
 class Measured(ABC):
-    """Total of a metric over some examples. The fields are numbers or arrays, and may still be MLX arrays for a single batch.
+    """Total of a metric over some examples. The fields are numbers or arrays, and for a single batch possibly MLX arrays.
 
     >>> from attrs import frozen
     >>> @frozen

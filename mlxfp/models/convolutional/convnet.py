@@ -50,10 +50,11 @@ CONVNET_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
 class ConvNet(nn.Module):
     """Convolutional network: maps images, float[B, H, W, C], to outputs, float[B, outputs]. Height and width may vary between batches.
 
-    Pre-activation residual blocks (He et al., "Identity Mappings in Deep Residual Networks", 2016) with group normalization (Wu and He,
-    "Group Normalization", 2018), so that an output depends only on its own image. Each stage halves height and width. The mean over all
-    positions enters a linear layer. `seed` initializes the weights. A spectrogram, float[B, T, mels], is an image with one channel:
-    `model(features[..., None])`.
+    The network has pre-activation residual blocks (He et al., "Identity Mappings in Deep Residual Networks", 2016). Group normalization
+    (Wu and He, "Group Normalization", 2018) makes an output depend only on its own image. Each stage halves height and width. A linear
+    layer maps the mean over all positions to the outputs.
+
+    `seed` initializes the weights. A spectrogram, float[B, T, mels], is an image with one channel: `model(features[..., None])`.
 
     >>> model = ConvNet(ConvNetConfig(outputs=10, num_channels=1, hidden_sizes=(16, 32), depths=(1, 1)), seed=0)
     >>> model(mx.zeros((2, 28, 28, 1))).shape

@@ -27,21 +27,21 @@ from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
 MISSING_FLAG = 2  # number of categories of a flag column for missing numbers
-CLIP = 3.0  # bound of scaled numbers, as in the paper
+CLIP = 3.0  # bound of scaled numbers: scaled numbers lie between -3 and 3, as in the paper
 _LARGEST = 1e60  # larger and infinite numbers are clipped, so that squares are finite
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
-_COMPONENTS = 16  # number of components of word counts and of counts of parts of words, as for tree models
-_NGRAMS = 2048  # maximum n-grams of a text column, most frequent first; limits the size of the saved config
+_COMPONENTS = 16  # number of components of word counts, and of counts of word parts, as for tree models
+_NGRAMS = 2048  # maximum number of n-grams of a text column, most frequent first; limits the size of the saved config
 _DIGITS = 6  # decimal digits of weights and components
-_CATEGORIES = 1000  # maximum categories of a column, most frequent first; others count as unseen
+_CATEGORIES = 1000  # maximum number of categories of a column, most frequent first; other categories count as unseen
 
 
 @frozen
 class NumberColumn:
     """Scaling of a numeric column: (value - median) * factor, clipped smoothly. Missing values become the median.
 
-    `bins` are ascending quantiles of the scaled numbers. `flag=True` adds a category for missing numbers. `counts` are then the numbers of
-    training rows with and without a value.
+    `bins` are ascending quantiles of the scaled numbers. `flag=True` adds a category for missing numbers. `counts` are then the number of
+    training rows with a value and the number of training rows without a value.
 
     >>> NumberColumn("age", median=40.0, factor=0.1).scale(np.array([40.0, 50.0, np.nan])).round(2).tolist()
     [0.0, 0.949999988079071, 0.0]
@@ -64,7 +64,7 @@ class NumberColumn:
 class CategoryColumn:
     """Known values of a categorical column as text. The first value is category 1.
 
-    `counts` are the numbers of training rows: first of rows with no known value, then of each value.
+    `counts` are numbers of training rows: first the rows without a known value, then the rows with each value.
 
     >>> CategoryColumn("sex", ("f", "m")).number(pa.array(["m", None, "x"])).tolist()
     [2, 0, 0]
@@ -153,7 +153,7 @@ class TableColumns(RowWise):
     def schema(self, schema: Schema) -> Schema:
         """Return the schema with the added columns.
 
-        Raise `SchemaError` for missing columns and for columns of numbers with another type.
+        Raises `SchemaError` for missing columns, and for numeric columns of another type.
         """
         check_columns(self.names, [name for name in schema.names if name not in HIDDEN], "fit_columns")
         _check_kinds(schema, [column.name for column in self._measured()], self._named())
@@ -189,7 +189,7 @@ class TableColumns(RowWise):
         return tuple(column for column in self.numbers if column.name not in from_texts)
 
     def _named(self) -> tuple[str, ...]:
-        """Return the names of the category and text columns. `texts` can contain a text column twice."""
+        """Return the names of the category and text columns. A text column occurs once, although `texts` can contain the column twice."""
         return tuple(dict.fromkeys((*(column.name for column in self.categories), *(text.name for text in self.texts))))
 
     def _kinds(self) -> dict[str, Any]:
@@ -203,10 +203,12 @@ def fit_columns(
 ) -> TableColumns:
     """Fit the conversion of columns to arrays on training rows: medians and quartiles of numbers, values of categories, words of texts.
 
-    `numbers`, `categories` and `texts` are column names. Numeric codes may be categories. `bins` is the number of quantiles per numeric
-    column for piecewise linear embeddings (48 in the paper). Only the 1,000 most frequent categories of a column are known; others count
-    as unseen. A numeric column gets a flag if a training row has no value. A text becomes the first 16 components of its TF-IDF of words,
-    and 16 of parts of words. Reads the rows once.
+    `numbers`, `categories` and `texts` are column names. Columns with numeric codes may be categories. `bins` is the number of
+    quantiles per numeric column for piecewise linear embeddings (48 in the paper). Only the 1,000 most frequent categories of a column
+    are known; others count as unseen.
+
+    A numeric column gets a flag if a training row has no value. A text becomes 32 numbers: the first 16 components of the TF-IDF of its
+    words, and 16 components of its word parts. Reads the rows once.
 
     Raises `ArgumentError` without columns, `SchemaError` for missing columns and wrong types, `DataError` without rows, and
     `MissingExtraError` for texts without scikit-learn.

@@ -15,9 +15,9 @@ from mlxfp.support.errors import ArgumentError
 class PeriodicEmbedding(nn.Module):
     """Periodic embedding of a number x: [x, W cos(2 pi f x + p) + b], with separate f, p, W and b for each column.
 
-    Called PBLD (periodic, bias, linear, dense) by Holzmüller, Grinsztajn and Steinwart, "Better by Default", 2024, after Gorishniy,
-    Rubachev and Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", 2022. The frequencies f are normal with standard
-    deviation `sigma`, the phases p uniform.
+    The name in the literature is PBLD (periodic, bias, linear, dense): Holzmüller, Grinsztajn and Steinwart, "Better by Default", 2024,
+    after Gorishniy, Rubachev and Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", 2022. The frequencies f are
+    normal with standard deviation `sigma`, the phases p uniform.
 
     >>> PeriodicEmbedding(3, frequencies=16, size=4)(mx.zeros((2, 3))).shape
     (2, 3, 4)
@@ -44,10 +44,11 @@ class PeriodicEmbedding(nn.Module):
 class PiecewiseLinearEmbedding(nn.Module):
     """Piecewise linear embedding of a number x: v x + c + W e(x), with the piecewise linear encoding e(x).
 
-    Gorishniy, Rubachev and Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", 2022: e(x) is 1 in bins below x, 0 in
-    bins above x, and the relative position in the bin of x. Below the first and above the last bin, e continues linearly. W starts at zero,
-    so that the embedding is initially linear in x (version B of Gorishniy, Kotelnikov and Babenko, 2025). `bins` contains at least two
-    ascending bin edges for each column: see `fit_columns`.
+    The encoding e(x) is 1 in bins below x, 0 in bins above x, and the relative position in the bin of x (Gorishniy, Rubachev and Babenko,
+    "On Embeddings for Numerical Features in Tabular Deep Learning", 2022). Below the first and above the last bin, e continues linearly.
+    `bins` contains at least two ascending bin edges for each column: see `fit_columns`.
+
+    W starts at zero, so that the embedding is initially linear in x (version B of Gorishniy, Kotelnikov and Babenko, 2025).
 
     >>> PiecewiseLinearEmbedding([(0.0, 1.0, 3.0), (-1.0, 1.0)], size=4)(mx.zeros((5, 2))).shape
     (5, 2, 4)
@@ -71,7 +72,7 @@ class PiecewiseLinearEmbedding(nn.Module):
             slope[column, :count], start[column, :count] = 1 / widths, -np.asarray(edges[:-1]) / widths
             high[column, :count] = 1
             low[column, 0], high[column, count - 1] = -np.inf, np.inf
-        # MLX does not train arrays in attributes with a leading underscore.
+        # These names have a leading underscore, because MLX does not train arrays in such attributes.
         self._slope, self._start, self._low, self._high = map(mx.array, (slope, start, low, high))
         self.weight = mx.zeros((*shape, size))
         self.slope = mx.random.uniform(-bound, bound, (len(bins), size), key=random_key(seed, "slope"))

@@ -25,7 +25,7 @@ def one_hot(categories: mx.array, count: int) -> mx.array:
 
 
 def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
-    """Return the median and factor for scaling each `one_hot` number, from the row counts per category, starting with category 0.
+    """Return the median and factor for scaling each `one_hot` number. `counts` are row counts per category, starting with category 0.
 
     The scales are defined as in `NumberColumn`. Without counts, return no scales.
 
@@ -46,7 +46,7 @@ def _scale(values: Sequence[float], counts: Sequence[int]) -> tuple[float, float
 
 
 def scaled(numbers: mx.array, scales: Sequence[mx.array]) -> mx.array:
-    """Scale numbers, float32[B, N], by medians and factors, and clip them smoothly. Without scales, return the numbers unchanged.
+    """Scale numbers, float32[B, N], by medians and factors, and clip the results smoothly. Without scales, return the numbers unchanged.
 
     >>> scaled(mx.array([[1.0, 0.0]]), (mx.array([0.0, 0.0]), mx.array([2.0, 2.0]))).round(decimals=3).tolist()
     [[1.6640000343322754, 0.0]]

@@ -17,7 +17,7 @@ from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot, one_h
 from mlxfp.models.tables.targets import TableTarget
 from mlxfp.support.checks import check_positive, check_types, explain_class
 
-_MIXED = 5  # number of rows in the random mixture for a bias
+_MIXED = 5  # number of rows in the random mixture that sets a bias
 
 
 @explain_class
@@ -59,10 +59,11 @@ class RealMLP(nn.Module):
 
     Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024 (RealMLP-TD):
     periodic embeddings of numbers, a learned scale for every input, layers in the neural tangent parametrization, learned mixtures of
-    activation and identity (SELU for classes, Mish for values), and fading dropout. Two categories become -1 and 1, a few more categories
-    are one-hot, many categories are embedded. Missing and unseen categories are zeros. If the columns have category counts, as from
-    `fit_columns`, one-hot numbers are scaled and clipped like numeric columns. In evaluation mode, values are clipped to `low` and `high`
-    of the target.
+    activation and identity (SELU for classes, Mish for values), and fading dropout.
+
+    A column of two categories becomes -1 and 1, a column of a few more categories is one-hot, and a column of many categories is embedded.
+    Missing and unseen categories are zeros. If the columns have category counts, as from `fit_columns`, one-hot numbers are scaled and
+    clipped like numeric columns. In evaluation mode, values are clipped to `low` and `high` of the target.
 
     `examples`, a batch of `numbers` and `categories` of training rows, enables the published initialization: each neuron has a standard
     deviation of 1 over these rows, and is 0 at random mixtures of the rows. Without `examples`, biases start at 0.
@@ -84,7 +85,7 @@ class RealMLP(nn.Module):
         numbers, kinds = len(config.columns.numbers), config.columns.kinds
         self._few = tuple(index for index, count in enumerate(kinds) if count <= config.one_hot)
         self._many = tuple(index for index, count in enumerate(kinds) if count > config.one_hot)
-        # MLX does not train arrays in attributes with a leading underscore.
+        # These names have a leading underscore, because MLX does not train arrays in such attributes.
         scales = [one_hot_scales(config.columns.counts[index]) for index in self._few]
         self._scales = [tuple(map(mx.array, zip(*pairs, strict=True))) for pairs in scales]
         width = sum(1 if kinds[index] == 2 else kinds[index] for index in self._few) + len(self._many) * config.embedding_size
@@ -102,14 +103,14 @@ class RealMLP(nn.Module):
         activation = mish if config.target.kind == "value" else selu
         self.activations = [MixedActivation(size, activation) for size in config.hidden_sizes]
         self.dropouts = [FadingDropout(config.dropout) for _ in config.hidden_sizes]
-        self.steps_done = mx.array(0, mx.int32)  # integer arrays are not trained
+        self.steps_done = mx.array(0, mx.int32)  # the counter is an integer array, because integer arrays are not trained
         if examples is not None:
             self._adapt(examples, seed)
 
     def __call__(self, numbers: Input = None, categories: Input = None) -> mx.array:
         """Return the outputs for `numbers`, float[B, number columns], and `categories`, int[B, category columns].
 
-        None means no such columns.
+        Pass None if the table has no numeric columns or no category columns.
         """
         config = self.config
         share = 1.0 if config.steps is None else _fading(self.steps_done / config.steps)
@@ -167,7 +168,8 @@ class NTKLinear(nn.Module):
     def adapted(self, x: mx.array, *keys: mx.array) -> mx.array:
         """Adapt the layer to rows, and return the outputs. Outputs have standard deviation 1 and are 0 at random mixtures of five rows.
 
-        The mixture weights are uniform on the simplex (Steinwart, "A Sober Look at Neural Network Initializations", 2019: he+5).
+        The mixture weights are nonnegative, uniform, and sum to 1 (Steinwart, "A Sober Look at Neural Network Initializations", 2019:
+        he+5).
         """
         products = (x @ self.weight.T) * self.weight.shape[1] ** -0.5
         deviation = mx.sqrt(mx.var(products, axis=0))
@@ -225,7 +227,7 @@ def _fading(done: mx.array) -> mx.array:
 
 
 def _category_embedding(count: int, size: int, seed: int, column: int) -> Embedding:
-    """Return the embedding of a category column. Missing and unseen categories start at zero, the mean of all others."""
+    """Return the embedding of a category column. Missing and unseen categories start at zero, the mean of all other categories."""
     embedding = Embedding(count + 1, size, table="categories")
     embedding.weight = mx.random.normal((count + 1, size), key=random_key(seed, "categories", column)) * (mx.arange(count + 1) > 0)[:, None]
     return embedding

@@ -44,8 +44,10 @@ class TabM(nn.Module):
 
     Gorishniy, Kotelnikov and Babenko, "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling", 2025: TabM-mini with
     piecewise linear embeddings. All members share the layers. Each member has a scale for every input, [members, inputs], and an output
-    layer. The method `members` returns the output of each member: train on the mean of the member losses. A call returns the combined
-    output: the mean of values, or the logits of the mean probabilities. Categories are one-hot. Missing and unseen categories are zeros.
+    layer. Categories are one-hot. Missing and unseen categories are zeros.
+
+    The method `members` returns the output of each member: train on the mean of the member losses. A call of the model returns the combined
+    output: the mean of values, or the logits of the mean probabilities.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
@@ -82,7 +84,7 @@ class TabM(nn.Module):
     def members(self, numbers: Input = None, categories: Input = None) -> mx.array:
         """Return the output of each member: float[B, members, outputs], or float[B, members] for a single value.
 
-        `numbers` is float[B, number columns] and `categories` int[B, category columns]. None is valid if there are no such columns.
+        `numbers` is float[B, number columns] and `categories` int[B, category columns]. Pass None if the table has no such columns.
         """
         check_inputs(self.config.columns, numbers, categories)
         parts = list[mx.array]()
@@ -102,7 +104,7 @@ class TabM(nn.Module):
         answers, kind = self.members(numbers, categories), self.config.target.kind
         if kind == "value":
             return answers.mean(axis=1)
-        # Logits of the mean probability: log p for classes, log p - log(1 - p) for labels.
+        # Logits of the mean probability p: log p for classes, log p - log(1 - p) for labels.
         count = answers.shape[1]
         if kind == "class":
             return mx.logsumexp(answers - mx.logsumexp(answers, axis=-1, keepdims=True), axis=1) - mx.log(mx.array(count))

@@ -16,8 +16,9 @@ Kind = Literal["class", "labels", "value"]
 class TableTarget:
     """Target of a table network: logits of classes, a logit for each of several labels, or scaled values.
 
-    Values are learned as (value - mean) / scale, with `log` on a log(1 + value) scale. `low` and `high` are the smallest and largest scaled
-    values of the training rows; predictions are limited to this range. The four tuples have one number per output, or are empty.
+    Values are learned as (value - mean) / scale. With `log`, log(1 + value) takes the place of the value. `low` and `high` are the smallest
+    and largest scaled values of the training rows; predictions are limited to this range. `mean`, `scale`, `low` and `high` have one number
+    per output, or are empty.
 
     >>> TableTarget("value", 1, mean=(100.0,), scale=(50.0,)).read(np.array([0.0, 2.0])).tolist()
     [100.0, 200.0]

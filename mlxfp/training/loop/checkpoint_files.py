@@ -42,17 +42,20 @@ def optimizer_of(path: Path) -> dict[str, Any]:
 
 
 def head_of(path: Path) -> dict[str, Any]:
-    """Read the metadata of a checkpoint without loading arrays. Return an empty dict for a missing or damaged file."""
+    """Read the metadata of a checkpoint without loading arrays. Return an empty dict if the file is missing or damaged."""
     try:
         check_head(path)
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         return dict(json.loads(loaded[1]["mlxfp"]))
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # no error here, because `load_state` raises a detailed error
+        return {}  # the error is ignored here, because `load_state` later raises a detailed error
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
-    """Return the checkpoints without the newest ones that are damaged, with a warning for each. Unchanged if all are damaged."""
+    """Return the checkpoints without damaged checkpoints at the end of the run. Each damaged checkpoint causes a warning.
+
+    If all checkpoints are damaged, all are returned.
+    """
     damaged = []
     for step in sorted(paths_by_step, reverse=True):
         path = paths_by_step[step]
@@ -73,7 +76,7 @@ def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
 
 
 def name_of(step: int) -> str:
-    """Return the file name for a step number, padded with zeros: the alphabetical order of file names is the order of the steps."""
+    """Return the file name for a step number. The number is padded with zeros, so sorted file names are in the order of the steps."""
     return f"step-{step:08}.safetensors"
 
 
@@ -91,7 +94,7 @@ def remove_unfinished(folder: Path, name: str) -> None:
 def json_text(metadata: Mapping[str, Any]) -> str:
     """Serialise the metadata of a checkpoint to JSON. Raises `ArgumentTypeError` if JSON cannot represent a value of the configuration."""
     try:
-        return json.dumps(metadata, default=float)  # metrics may be NumPy scalars
+        return json.dumps(metadata, default=float)  # `float`, because metrics may be NumPy scalars
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"The config of a checkpoint must be representable in JSON: {error}. Convert the value to text.") from error
 
@@ -99,11 +102,11 @@ def json_text(metadata: Mapping[str, Any]) -> str:
 def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
     """Write arrays to a file. A complete new file replaces an existing file in one step."""
     if not path.parent.is_dir():
-        raise MissingFileError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
+        raise MissingFileError(f"There is no folder {path.parent} to write {path.name} into. Create the folder first.")
     if path.is_dir():
-        raise CheckpointError(f"{path} is a folder, and a checkpoint is a file. Give a file in it: {path / 'last.safetensors'}.")
+        raise CheckpointError(f"{path} is a folder, but a checkpoint is a file. Give a file in the folder: {path / 'last.safetensors'}.")
     try:
-        with written_whole(path, suffix=".safetensors") as file:  # MLX would append this suffix to a name with another suffix
+        with written_whole(path, suffix=".safetensors") as file:  # MLX appends .safetensors to names with another suffix
             mx.save_safetensors(str(file), dict(arrays), {**metadata, **UNSEALED})
             seal(file)
     except RuntimeError as error:  # MLX raises RuntimeError for write errors
@@ -112,7 +115,10 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
 
 
 def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Read the arrays of a checkpoint, and the other fields of `TrainState` and `Checkpoint`. `shards` has the format of `shards_in`."""
+    """Read the arrays of a checkpoint, and the other fields of `TrainState` and `Checkpoint` as a dict.
+
+    The field `shards` has the format of `shards_in`.
+    """
     arrays, fields = open_file(path)
     compute(path, arrays)  # MLX reads lazily, and a newer file may replace this file before the arrays are used
     return arrays, fields
@@ -127,7 +133,10 @@ def compute(path: Path, arrays: Any) -> None:
 
 
 def shards_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sharding of a checkpoint: `index` and `count` of the part, `axes` and known `segments` by array name."""
+    """Return the sharding in the metadata of a checkpoint. `index` and `count` identify the part of the model.
+
+    `axes` and `segments` map array names to the divided axis and to the segment sizes, if known.
+    """
     shards = metadata.get("shards") or {"index": 0, "count": 1, "axes": {}}
     segments = {name: tuple(map(int, sizes)) for name, sizes in shards.get("segments", {}).items()}  # older checkpoints have no segments
     return {"index": int(shards["index"]), "count": int(shards["count"]), "axes": dict(shards["axes"]), "segments": segments}

@@ -81,13 +81,13 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
     config: Mapping[str, Any] | None = None,
     optimizer: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a training state, and everything that a run needs to continue from the state, to a file.
+    """Write a training state to a file, together with the cursor and metrics that a run needs to continue.
 
     The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, in the format
-    of the event `RunStarted`. For a model divided between ranks, the file has the part of this rank, with the number of parts and the
-    names of the divided arrays.
+    of the event `RunStarted`. For a model divided between ranks, the file has the part of this rank, the number of parts and the names of
+    the divided arrays.
 
-    The new file is complete and on the disk before the old file is replaced. Raises `CheckpointError` for float64 arrays (not supported
+    The old file is replaced after the new file is complete and on the disk. Raises `CheckpointError` for float64 arrays (not supported
     by safetensors), `ArgumentTypeError` if JSON cannot represent the configuration, and `FingerprintError` for the cursor of a pipeline
     without a fingerprint.
 
@@ -107,7 +107,7 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
     arrays = dict(zip(names_of(state.shards, trees), flatten(trees)[1], strict=True))
     wrong = [name for name, array in arrays.items() if array.dtype == mx.float64]
     if wrong:
-        raise CheckpointError(f"A checkpoint cannot hold float64, got it in {', '.join(wrong)}. Train in float32.")
+        raise CheckpointError(f"A checkpoint cannot hold float64 arrays, got float64 in {', '.join(wrong)}. Train in float32.")
     running = running or RunningMetrics()
     metadata = {
         "format": FORMAT[0],
@@ -128,9 +128,9 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
 def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     """Read a checkpoint of `save_state` into the structure of `like`, a state of the same model and optimizer.
 
-    All arrays are bit-identical to the saved arrays. Raises `CheckpointError` with the names of all missing and unexpected arrays, and of
-    arrays with another shape or dtype than in `like`. Also raises `CheckpointError` for a file that is damaged or no checkpoint, and for
-    the file of another part of a model divided between ranks. `load_latest` joins such parts.
+    All arrays are bit-identical to the saved arrays. Raises `CheckpointError` with the names of all arrays that are missing,
+    unexpected, or have another shape or dtype than in `like`. Also raises `CheckpointError` if the file is damaged or no checkpoint. If
+    ranks hold parts of a model, the file of another part raises `CheckpointError`, too; `load_latest` joins the parts.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -189,10 +189,11 @@ def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], ta
 def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Ranks | None = None) -> Checkpoint:
     """Read the latest checkpoint that `observers.checkpoint` wrote to a folder. Without a checkpoint, return `like` for a new run.
 
-    The same lines of code therefore start a run and continue a killed run. With `ranks`, each rank reads its own checkpoint of the last
-    step saved by all ranks. If another number of ranks wrote the checkpoints, every rank reads the latest checkpoint of any rank; `fit`
-    continues from this checkpoint if the global batches are the same. The parts of a divided model are joined and then divided like `like`.
-    A damaged newest checkpoint is skipped with a warning.
+    The same code therefore starts a new run and continues a killed run. A damaged newest checkpoint is skipped with a warning. With
+    `ranks`, each rank reads its own checkpoint of the last step saved by all ranks.
+
+    The number of ranks may differ from the run that wrote the checkpoints. Every rank then reads the latest checkpoint of any rank, and
+    `fit` continues if the global batches are the same. The parts of a divided model are joined, and divided again like `like`.
 
     Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of a common step, or if the division of
     a layer is unknown: layers of MLX's own `shard_linear` do not record their segments.
@@ -222,14 +223,14 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
 
 @frozen
 class _OtherRun:
-    """Step and number of parts of the last checkpoint, written by another number of ranks."""
+    """Last checkpoint written by another number of ranks: its step, and the number of parts of the model."""
 
     step: int
     parts: int
 
 
 def _last_of_other_run(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], target: TrainState) -> _OtherRun | None:
-    """Return the last checkpoint of any rank if another number of ranks wrote the checkpoint, else None."""
+    """Return the last checkpoint of any rank if the checkpoints come from another number of ranks, else None."""
     last = max(all_paths, default=-1)
     message = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(all_paths[last][-1])]
     step, shards, parts = map(int, max(ranks.gather(message))[:3])
@@ -269,7 +270,7 @@ def _all_parts(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def _joined(paths: Sequence[Path], target: TrainState) -> Checkpoint:
-    """Join the parts of a state and extract the part of the target state, one array at a time to limit memory."""
+    """Join the parts of a state, then extract the part for the target state. Arrays are processed one at a time to limit memory."""
     opened = [open_file(path) for path in paths]
     names, (_, fields) = list(opened[0][0]), opened[0]
     stored_shards, target_shards = fields["shards"], _shards_of(target)
@@ -303,7 +304,7 @@ def _common_step(ranks: Ranks, saved_steps: Collection[int], folder: str | os.Pa
     if not common and any(seen):
         counts = ", ".join(f"rank {rank}: {max(steps, default='none')}" for rank, steps in enumerate(seen))
         raise CheckpointError(
-            f"The ranks have no checkpoint of the same step in {os.fspath(folder)} (last step of each rank: {counts}). Start as many ranks "
-            "as wrote the checkpoints, each on the machine with the folder of that rank. To begin a new run, use another folder."
+            f"The ranks have no checkpoint of the same step in {os.fspath(folder)} (last step of each rank: {counts}). Start the same "
+            "number of ranks as in the earlier run, each on the machine with its folder. To begin a new run, use another folder."
         )
     return max(common, default=None)

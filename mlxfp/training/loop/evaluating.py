@@ -38,7 +38,7 @@ from mlxfp.training.steps.transforms import functional, jit
 
 R = TypeVar("R")
 
-_ROUNDS = 16  # number of batches per rank between two messages
+_ROUNDS = 16  # number of batches per rank between two exchanges of messages with other ranks
 
 Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array] | Measured]]
 
@@ -81,13 +81,14 @@ def evaluate(model: nn.Module, measure: Measure, *, ranks: Ranks | None = None) 
 
 @explain_call
 def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, ranks: Ranks | None = None) -> Predictor:
-    """Return a function (state, batches) -> iterator of predictions, with one NumPy array or tree of arrays per batch, in order.
+    """Return a function (state, batches) -> iterator of predictions: one NumPy array or tree of arrays per batch, in order.
 
     The function also takes batches alone, and then predicts with the current arrays of the model, for example of a loaded model.
+    `forward(model, batch)` returns MLX arrays. The iterator yields copies that are safe to keep; bfloat16 becomes float32.
+    `np.concatenate(list(...))` joins the rows of all batches.
 
-    `forward(model, batch)` returns MLX arrays. The iterator yields copies that are safe to keep; bfloat16 becomes float32. Dropout is off.
-    Random numbers, including the key of `forward(model, batch, key)`, differ between batches and repeat in every call. Call `predict` once
-    and reuse the function, because each call compiles again. `np.concatenate(list(...))` joins the rows of all batches.
+    Dropout is off. Random numbers, including the key of `forward(model, batch, key)`, differ between batches and repeat in every call. Call
+    `predict` once and reuse the function, because each call of `predict` compiles again.
 
     With `ranks`, all processes call the function with the same batches, without `shard`. Each process predicts a part of the batches, and
     all processes get the predictions of all batches, in order. All processes must exhaust the iterator.
@@ -113,7 +114,7 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, 
 
 
 def _computes_together(function: str, model: nn.Module, ranks: Ranks | None) -> bool:
-    """Return True if each rank has only a part of the parameters, so that all ranks must compute equally many batches."""
+    """Return True if each rank holds only a part of the parameters, so that all ranks must compute the same number of batches."""
     params, buffers = split_arrays(model)
     shards = shards_of(model, params, buffers)
     check_ranks(model, shards, ranks, function)
@@ -216,8 +217,8 @@ def _of_all_ranks(
             elif not other_calls:
                 other_calls.append(call)
         short = len(own_calls) * world.copies < count
-        # A rank computes an extra batch of another rank for two reasons: the other ranks need its part of the parameters,
-        # or the rank has no batch and needs one result to learn the structure.
+        # A rank also computes a batch of another rank if the other ranks need its part of the parameters for this batch.
+        # A rank without batches computes a batch of another rank as well, to learn the structure of the results.
         extra_calls = other_calls[:1] if short and (together or (structure is None and not own_calls)) else []
         with ranks.waiting() if together or world.tensor > 1 else nullcontext():
             results = list(_computed(own_calls + extra_calls))
@@ -267,7 +268,7 @@ def _call(  # noqa: PLR0913, PLR0917  # everything known about a batch
 
 
 def _computed(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
-    """Yield results as NumPy arrays. Each result is converted after the next batch is queued, which keeps the device busy."""
+    """Convert results to NumPy arrays and yield the arrays. The next batch is queued before each conversion, so the device stays busy."""
     waiting: list[Any] = []
     for call in calls:
         result = call()

@@ -45,9 +45,9 @@ class EventStream(Iterator[Event]):
 
 
 def _is_dropped_by_a_statement() -> bool:
-    """Return True if the code that triggered `__del__` discards the result of a call statement.
+    """Return True if the code that triggered `__del__` discards the result of a call statement, as in a bare `fit(...)`.
 
-    A stream dropped by an error, a return or a reassignment causes no warning, because such a run may have been dropped on purpose.
+    A stream dropped by an error, a return or a reassignment causes no warning, because the program may drop such a run on purpose.
     """
     frame = sys._getframe(1).f_back  # noqa: SLF001  # no public API names the caller of `__del__`
     if frame is None:
@@ -55,7 +55,7 @@ def _is_dropped_by_a_statement() -> bool:
     instructions = list(dis.get_instructions(frame.f_code))
     index = next((index for index, instruction in enumerate(instructions) if instruction.offset == frame.f_lasti), 0)
     called, dropped = instructions[index - 1].opname, instructions[index].opname
-    # Checks for a call, because POP_TOP also drops the error at the end of `with`.
+    # The test of CALL is necessary, because the end of a `with` block also has the instruction POP_TOP.
     return dropped == "POP_TOP" and called.startswith("CALL")
 
 

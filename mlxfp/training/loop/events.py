@@ -40,9 +40,9 @@ _WEIGHTS = ("model", "params", "weights", "parameters", "module")
 class Event:
     """An event of a training run, with the state, the cursor and the running metrics after the event.
 
-    These three values form a checkpoint from which `fit` continues exactly. Other events of the same step, such as an evaluation, are then
-    repeated unless they are in the `history` passed to `fit`. Epochs count from 0. The cursor is None before the first batch, and always
-    None if the batches are not a dataset.
+    State, cursor and metrics form a checkpoint from which `fit` continues exactly. A continued run repeats evaluations of the same step
+    unless they are in the `history` passed to `fit`. Epochs count from 0. The cursor is None before the first batch, and for batches
+    that are not a dataset.
 
     >>> Event(TrainState({}, {}, {}, 7, 0), None, 0).step
     7
@@ -51,7 +51,7 @@ class Event:
     state: TrainState
     cursor: Cursor | None
     epoch: int
-    # kw_only, because subclasses add fields without a default. Not compared, because the arrays may still be on the device.
+    # Keyword-only, because subclasses add fields without a default. Not compared, because the arrays may still be on the device.
     running: RunningMetrics = field(factory=RunningMetrics, kw_only=True, eq=False, repr=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -112,17 +112,17 @@ class RunStarted(Event):
 
 @frozen
 class Stepped(Event):
-    """A completed step. Metrics are read from the device only every `log_every` steps of `fit`.
+    """A completed step. `fit` reads metrics from the device only every `log_every` steps.
 
-    `metrics` has the means over the steps since the last read, with `weight`, and is empty for other steps. `compiled` is True if the step
-    was compiled for a new batch shape, and therefore took longer.
+    At these steps, `metrics` has the means over the steps since the last reading, and `weight`. At other steps, `metrics` is empty.
+    `compiled` is True if the step was slower because of compilation for a new batch shape.
 
     >>> Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
     """
 
     metrics: Mapping[str, float]
-    compiled: bool = field(default=False, eq=False)  # not compared, because earlier work of the process may have compiled the step
+    compiled: bool = field(default=False, eq=False)  # `eq=False`, because earlier work of the process may have compiled the step
 
 
 @frozen

@@ -50,7 +50,7 @@ def with_cursors(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) ->
     """Yield each batch with the cursor after the batch. The cursor is None if the batches are not a dataset."""
     if not isinstance(batches, Dataset):
         return ((batch, None) for batch in batches)
-    # With an explicit cursor, `iterate` does not repeat the warning of `fit` about redrawn rows.
+    # `fit` has already warned about redrawn rows; with an explicit cursor, `iterate` does not repeat the warning.
     return iterate(batches, cursor or beginning(batches, epoch=epoch))
 
 
@@ -77,7 +77,7 @@ def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
 def with_row(error: BoundError, batches: Iterable[Batch], cursor: Cursor | None) -> BoundError:
     """Return an error about an id or a label with the source row added to the message."""
     rows = rows_after(batches, cursor)
-    if not error.place or len(rows) != error.rows:  # a collator may produce several batch rows from one source row
+    if not error.place or len(rows) != error.rows:  # a collator may make several rows of a batch from one source row
         return error
     origin = rows[error.place[0]]
     return error.made_of(f"row {origin.row} of {origin.source!r}")

@@ -62,10 +62,11 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
     the metrics. Nothing runs until the events are consumed. The run stops when the consumer stops.
 
     A `Warned` event reports a probable mistake: a state with completed steps but no `cursor`, a learning rate in the state that differs
-    from the rate of the step, or a run without an update. Raises `DataError` for an epoch without batches or with weight 0, and, with the
-    source row,
-    before the step, for an id or label out of range. Raises `NonFiniteError` when the metrics are read, if the loss of any step since the
-    last read is not finite.
+    from the rate of the step, or a run without an update.
+
+    Raises `DataError` for an epoch without batches or with weight 0. For an id or label out of range, raises `DataError` with the
+    source row before the step. Raises `NonFiniteError` if a loss is not finite. The check happens when the metrics are read, and covers
+    all steps since the last reading.
 
     >>> import mlxfp as fp
     >>> import mlx.core as mx
@@ -87,7 +88,7 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
     check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(
-            f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Build the batches with a pipeline."
+            f"A cursor is a position in a dataset, but the batches are a {type(batches).__name__}. Build the batches with a pipeline."
         )
     epochs = 1 if epochs is None and steps is None else epochs
     if running is None or cursor is None:
@@ -102,13 +103,11 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
 
 @explain_call
 def last(events: Iterable[Event]) -> Event:
-    """Consume all events and return the last event. Its `state` is the trained state.
+    """Consume all events and return the last event. The `state` of this event is the trained state.
 
     `Warned` events become Python warnings. Ctrl-C stops the run, but not the program. The function then warns and returns a `Stopped`
     event with the reason "interrupted", from which the run can be continued. A second Ctrl-C, or Ctrl-C before the first step, raises
-    `KeyboardInterrupt`.
-
-    Raises `ArgumentError` if there are no events.
+    `KeyboardInterrupt`. Raises `ArgumentError` if there are no events.
 
     >>> last(iter([]))
     Traceback (most recent call last):
@@ -132,7 +131,7 @@ def last(events: Iterable[Event]) -> Event:
 def _with_warnings(events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Warned):
-            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # at the caller of `last` or `best`, through `explain_call`
+            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # level of the caller of `last` or `best`, through `explain_call`
         yield event
 
 
@@ -179,10 +178,12 @@ class _Run:
         counts = {"epochs": self.epochs, "steps": self.steps, "log_every": self.log_every}
         check_positive(**{name: value for name, value in counts.items() if value is not None})
         if self.steps is not None and begin.state.step > self.steps:
-            raise ArgumentError(f"The state has made {begin.state.step} steps, more than steps={self.steps}; steps counts from the start.")
+            raise ArgumentError(
+                f"The state has made {begin.state.step} steps, more than steps={self.steps}. Increase steps: it counts from step 0."
+            )
         if self.epochs is not None and begin.cursor is not None and begin.epoch >= self.epochs:
             where = f"The cursor is in epoch {begin.epoch}, counted from 0"
-            raise ArgumentError(f"{where}, and epochs={self.epochs} ends before it; epochs counts from the start of training.")
+            raise ArgumentError(f"{where}, and epochs={self.epochs} ends earlier. Increase epochs: it counts from the start of training.")
         check_epochs(self.batches, self.epochs, self.steps, stacklevel=5)
 
     @property
@@ -204,7 +205,7 @@ class _Run:
     def total(self, begin: "_Progress") -> int | None:
         """Return the number of steps at the end of the run, or None if unknown."""
         size = length(self.batches) if isinstance(self.batches, Dataset) else len(self.batches) if isinstance(self.batches, Sized) else None
-        before = begin.state.step if begin.cursor is None else 0  # with a cursor, epochs count from the start of training
+        before = begin.state.step if begin.cursor is None else 0  # with a cursor, `epochs` counts from the start of training
         by_epochs = None if self.epochs is None or size is None else self.epochs * size + before
         if self.epochs is not None and by_epochs is None:
             return None
@@ -240,7 +241,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
     first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
-    run.control.take()  # discards requests made before the run
+    run.control.take()  # this call discards requests made before the run
     settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
     yield progress.event(RunStarted, run.total(progress), history, settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
@@ -249,7 +250,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
-        with closing(_feed(run.batches, resume, epoch)) as feed:  # closes the threads that prepare batches if the run fails
+        with closing(_feed(run.batches, resume, epoch)) as feed:  # `closing` ends the threads that prepare batches if the run fails
             for batch, after in in_step(run.ranks, feed, progress.state.step, None if resume else size, run.reads):
                 if run.controlled:
                     progress = yield from _changed(run, progress)
@@ -305,7 +306,7 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    # After the last step the metrics stay unread, so a longer run that continues from here reads at the usual steps.
+    # Metrics read between two regular readings stay unread in the checkpoint, so a continued run reads metrics at the same steps.
     if progress.state.step % run.log_every == 0:
         running = RunningMetrics(merge([progress.running.totals, totals]), (), progress.running.batches)
         progress = evolve(progress, running=running, unread=())

@@ -32,7 +32,7 @@ class _TrialEnded(BaseException):
 
 @frozen(eq=False)
 class Evaluator:
-    """A function (state, batches) or (batches) built by `evaluate`. In trial mode, the function stops after the first batch."""
+    """A function (state, batches) or (batches) built by `evaluate`. In a trial, the function stops after the first batch."""
 
     _model: nn.Module
     _evaluate: Callable[[TrainState, Iterable[Batch]], dict[str, float]]
@@ -108,7 +108,7 @@ def run_trial(validate: Callable[[TrainState], Mapping[str, float]], state: Trai
 
 
 def end_trial(results: Generator[Any, None, None]) -> None:
-    """Stop a trial evaluation after the first result. Without a result, return, and the caller raises the error for missing batches."""
+    """Stop a trial evaluation after the first result. Without a result, the caller raises the error for missing batches."""
     if _IN_TRIAL.get():
         with closing(results):
             for result in results:

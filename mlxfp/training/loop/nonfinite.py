@@ -13,7 +13,7 @@ from mlxfp.models.bounds import BoundError
 from mlxfp.support.errors import NonFiniteError
 from mlxfp.training.loop.feeding import rows_after, with_row
 
-_WATCHED = ("loss", "grad_norm")  # only these metrics must be finite
+_WATCHED = ("loss", "grad_norm")  # names of the metrics that must be finite
 _ROWS_SHOWN = 8
 
 

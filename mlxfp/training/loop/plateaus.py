@@ -26,8 +26,8 @@ class PlateauTracker:
     def after(self, metrics: Mapping[str, float]) -> "PlateauTracker":
         """Return the tracker after one evaluation.
 
-        Evaluations of another `evaluate_every` are ignored; their metrics have another prefix. Raises `UnknownNameError` if an evaluation
-        with the right prefix lacks the metric.
+        Evaluations with another prefix belong to another `evaluate_every` and are ignored. Raises `UnknownNameError` if an evaluation
+        with the prefix of the tracker lacks the metric.
         """
         if self.metric not in metrics:
             if any(evaluation_of(name) == evaluation_of(self.metric) for name in metrics):

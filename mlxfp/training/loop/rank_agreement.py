@@ -97,9 +97,11 @@ def _watched(ranks: Ranks, events: Iterator[Event]) -> Iterator[Event]:
 def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, size: int | None, read: Callable[[int], bool]) -> Iterator[T]:
     """Yield batches until a rank has none left. Warns (`RuntimeWarning`) on ranks with remaining batches.
 
-    `first` is the number of completed steps, `size` the number of batches of every rank or None if unknown. `read(step)` returns True if
-    the metrics of the step are read. If the feed of a rank fails, that rank raises the error and the other ranks raise `RankError` at the
-    next exchange. Until then the failed rank repeats its last batch, because the other ranks wait for its share of each step.
+    `first` is the number of completed steps. `size` is the number of batches on every rank, or None if unknown. `read(step)` returns
+    True if the metrics of the step are read.
+
+    If the feed of a rank fails, this rank raises the error, and the other ranks raise `RankError` at the next exchange. Until the exchange,
+    the failed rank repeats its last batch, because the other ranks wait for its gradients in each step.
     """
     if ranks is None or ranks.world.size == 1:
         return feed
@@ -108,7 +110,7 @@ def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, siz
 
 
 def exchanged(ranks: Ranks, part: str, make: Callable[[], Any]) -> list[Any]:
-    """Return the results of `make()` from all ranks, ordered by rank: plain values and NumPy arrays. `part` names the work in errors.
+    """Return the results of `make()` from all ranks, ordered by rank: plain values and NumPy arrays. Errors call the work `part`.
 
     If `make` fails on a rank, that rank raises the error and the other ranks raise `RankError`.
     """

@@ -1,4 +1,4 @@
-"""Warnings about a run: data that start again, a learning rate different from the optimizer's, and no update."""
+"""Warnings about a run: data that start again from the beginning, an unexpected learning rate, and no update."""
 
 from collections.abc import Iterable, Iterator
 from math import isclose
@@ -9,7 +9,7 @@ from mlxfp.training.optimization.learning_rates import configured_rates, learnin
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 
-_CLOSE = 1e-3  # relative tolerance, because compiled float32 schedules round differently
+_CLOSE = 1e-3  # relative tolerance, because compiled float32 schedules round differently from Python
 
 
 def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None, *, changes: bool) -> Iterator[str]:

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from mlxfp.evaluation.metrics.totals import Totals, added
 from mlxfp.support.errors import ArgumentTypeError
 
-_ONCE = ("weight", "skipped")  # metrics averaged over steps without weights
+_ONCE = ("weight", "skipped")  # metrics averaged over steps without weighting by `weight`
 
 
 @frozen
@@ -43,7 +43,7 @@ def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]
 
 def total(values: Sequence[Mapping[str, float]]) -> Totals:
     """Add the metrics of several steps, weighted by `weight`. The metrics `weight` and `skipped` count once per step."""
-    # Not `merge`, which also handles arrays and is too slow to run at every reading.
+    # `merge` is not used here, because it also handles arrays and is too slow for every reading.
     columns: dict[str, tuple[list[float], list[float]]] = {}
     for metrics in values:
         weight, counts = metrics.get("weight", 1.0), not metrics.get("skipped", 0.0)

@@ -83,7 +83,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # arguments of `cross_entropy` and o
     labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights, classes=classes)
     rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
     sums = _logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
-    rows = matrix[mx.clip(labels, 0, classes - 1)]  # For invalid labels, `at_labels` of the bias gives NaN.
+    rows = matrix[mx.clip(labels, 0, classes - 1)]  # the clip is harmless: for an invalid label, `at_labels` below returns NaN
     scores = (hidden.astype(mx.float32) * rows.astype(mx.float32)).sum(axis=-1) + at_labels(bias.astype(mx.float32), labels)
     average = hidden @ (rules.shares @ matrix) + bias @ rules.shares if label_smoothing else None
     return rules.add(labels, counts, sums, scores, average)
@@ -154,7 +154,7 @@ class _Rules:
     def add(
         self, labels: mx.array, counts: mx.array, sums: mx.array, scores: mx.array, average: mx.array | None
     ) -> tuple[mx.array, mx.array]:
-        """Return the sum of losses and the weight, given for each label the logsumexp and mean of the logits and the logit of the label."""
+        """Return the sum of losses and the weight from three numbers per label: logsumexp of the logits, logit of the label, mean logit."""
         losses, weight = sums - scores, counts.sum()
         if self.class_weights is not None:
             label_weights = at_labels(self.class_weights, labels)
@@ -224,4 +224,4 @@ def _after(array: mx.array, *others: mx.array) -> mx.array:
 
 def _normalized(rows: mx.array) -> mx.array:
     rows = rows.astype(mx.float32)
-    return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # The constant keeps the gradient of a zero row finite.
+    return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # the constant keeps the gradient of a zero row finite

@@ -22,11 +22,12 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any], *, longest: int | None
     """Sum the cross-entropy of the next tokens in a batch of `collators.causal`: (sum, predicted tokens), two float32 scalars.
 
     The collator shifts the labels, and sets labels to -100 (not counted) for padding, prompts and document boundaries. The model is
-    called like `models.CausalLM`, with `segment_ids` and `positions` for packed rows. If the batch has a `weight`, each row is weighted
-    by its value.
+    called like `models.CausalLM`, with `segment_ids` and `positions` for packed rows. If the batch has a column `weight`, the loss of
+    each row is multiplied by the weight of the row.
 
-    `longest` is the largest number of tokens of a document in packed rows. Attention to long rows then takes less time and memory, with
-    equal results: pass `partial(causal_lm, longest=512)` to `train_step`. A longer document raises `BoundError`, a `DataError`.
+    `longest` is the largest number of tokens of a document in packed rows. With this number, attention to long rows takes less time and
+    memory, with equal results: pass `partial(causal_lm, longest=512)` to `train_step`. A longer document raises `BoundError`, a
+    `DataError`.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=20)
@@ -43,8 +44,8 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any], *, longest: int | None
 def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
     """Sum the cross-entropy of the masked tokens in a batch of `collators.masked`: (sum, predicted tokens), two float32 scalars.
 
-    The labels are -100 (not counted) for all tokens that were not selected. The model is called like `models.MaskedLM`, with
-    `token_type_ids` if present. If the batch has a `weight`, each row is weighted by its value.
+    The labels are -100 (not counted) for all tokens that were not selected for prediction. The model is called like `models.MaskedLM`, with
+    `token_type_ids` if present. If the batch has a column `weight`, the loss of each row is multiplied by the weight of the row.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("bert", size="tiny", head="masked_lm", vocab_size=20)
@@ -91,10 +92,11 @@ def dpo(
     """Sum the loss of direct preference optimization over a batch of `collators.preference`: (sum, rows), two float32 scalars.
 
     The loss of a row is `-log sigmoid(beta * (c - r))`. c is the log-probability of the chosen answer minus its log-probability under a
-    reference model, usually the model before training. r is the same difference for the rejected answer. The reference log-probabilities
-    are the batch columns named by `chosen` and `rejected`. Compute both columns once with `answer_log_probabilities`, and let the
-    collator carry them. If the batch has a `weight`, each row is weighted by its value. For another `beta`, pass `partial(dpo, beta=0.3)`
-    to `train_step`.
+    reference model, usually the model before training. r is the same difference for the rejected answer.
+
+    The reference log-probabilities are the batch columns named by `chosen` and `rejected`. Compute both columns once with
+    `answer_log_probabilities`, and keep them with `carry` of the collator. If the batch has a column `weight`, the loss of each row is
+    multiplied by the weight of the row. For another `beta`, pass `partial(dpo, beta=0.3)` to `train_step`.
 
     Raises `ArgumentError` if a column is missing or `beta` is not positive. Rafailov et al., "Direct Preference Optimization: Your Language
     Model is Secretly a Reward Model", 2023, equation 7.

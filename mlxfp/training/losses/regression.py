@@ -38,5 +38,5 @@ def huber(
         raise ArgumentError(f"delta must be above 0, got delta={delta!r}.")
     predictions, targets = check_same_shape("huber", predictions, targets)
     size = (predictions - targets).abs()
-    near = mx.minimum(size, delta)  # avoids squaring huge differences
+    near = mx.minimum(size, delta)  # the minimum avoids the square of huge differences
     return add(near * (size - near / 2), broadcast_weights("huber", example_weights, targets.shape))

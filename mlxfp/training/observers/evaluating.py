@@ -22,8 +22,8 @@ def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | 
     If `validate` calls a function of `evaluate`, as in `lambda state: check(state, valid)`, the first batch is evaluated once before the
     run. Mistakes in the pipeline or the metrics are therefore reported at the start.
 
-    For several validation datasets, use several observers with different values of `name`; the metrics are then called `name/metric`. A
-    continued run first repeats an evaluation that was due at the step of the checkpoint but is missing in the history.
+    For several validation datasets, use several observers with different values of `name`; the metrics are then called `name/metric`. If a
+    checkpoint was written before an evaluation of the same step, the continued run first makes this evaluation.
 
     With `ranks`, every process evaluates the rows of its own `validate`, and all processes receive the metrics of rank 0. Observers such
     as `early_stopping` and `reduce_on_plateau` therefore decide identically on all ranks.
@@ -55,7 +55,7 @@ def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int |
             evaluated = {
                 evaluation.step for evaluation in event.history if any(evaluation_of(name) == prefix[:-1] for name in evaluation.metrics)
             }
-            if supports_trial(validate):  # runs before later observers create logs and files
+            if supports_trial(validate):  # the trial runs before later observers create logs and files
                 with _noted("in a trial of validate(state) of evaluate_every on the first batch, before the run"):
                     run_trial(validate, event.state)
         yield event

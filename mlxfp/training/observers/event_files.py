@@ -46,7 +46,7 @@ class EventFiles:
     """A `Tracker` that writes the event files of a run. Methods raise the errors of the file system."""
 
     writer: Any
-    event: Any  # protobuf classes and modules of TensorBoard, also in the next three fields
+    event: Any  # this field and the next three fields hold protobuf classes and modules of TensorBoard
     summary: Any
     settings: Any
     metadata: Any
@@ -70,7 +70,7 @@ class EventFiles:
     def log_metrics(self, values: Sequence[Number]) -> None:
         for name, value, step in values:
             self._write(step=step, summary=self.summary(value=[self.summary.Value(tag=name, simple_value=value)]))
-        self.writer.flush()  # flushed, so that a killed run keeps its numbers and write errors appear here
+        self.writer.flush()  # after the flush, a killed run keeps its numbers, and write errors have been raised
 
     def end(self, status: str) -> None:
         """Close the file. TensorBoard has no run status."""
@@ -101,9 +101,9 @@ def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> E
 
     names = [path.name for path in Path(folder).glob(f"{_PREFIX}*")]
     while any(name > f"{_PREFIX}{int(time())}" for name in names):
-        sleep(0.05)  # TensorBoard reads files in alphabetical order, and file names start with the time in seconds
+        sleep(0.05)  # waits for the next second: TensorBoard sorts files by name, and names start with the time in seconds
     writer = EventFileWriter(os.fspath(folder))
     log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    first = step + 1 if step else 0  # a checkpoint's step is already logged, so logging continues with the next step
+    first = step + 1 if step else 0  # the numbers of the checkpoint's step are already logged, so logging continues with the next step
     writer.add_event(event_pb2.Event(wall_time=time(), step=first, session_log=log))
     return EventFiles(writer, event_pb2.Event, summary_pb2.Summary, plugin_data_pb2, metadata)

@@ -33,8 +33,10 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
 
     Each line has `event` (the class name), `step`, `epoch` and `seconds` since the start, and the fields of the event: `metrics` (with
     the learning rate for steps), `reason`, `path`. Steps without metrics are omitted (see `log_every` of `fit`). Non-finite numbers
-    become null in JSON. A run from step 0 starts a new log. A continued run removes the lines after its first step and appends, so a
-    run killed and continued has the same log as an uninterrupted run. For output on the console, use `progress`.
+    become null in JSON.
+
+    A run from step 0 starts a new log. A continued run removes the lines after its first step and appends, so a run killed and continued
+    has the same log as an uninterrupted run. For output on the console, use `progress`.
 
     Put `log_metrics` last: events of later observers are not logged. With `ranks`, only rank 0 writes. Raises `ArgumentError` for a file
     with another suffix.
@@ -124,7 +126,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
                 file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
             if not isinstance(event, Stepped) or event.metrics:
                 file.write(kind.write(_record(event, monotonic() - began)))
-                file.flush()  # flushed, so that a killed run leaves a log
+                file.flush()  # the flush writes the lines now, so that a killed run leaves a complete log
             yield event
 
 
@@ -143,7 +145,7 @@ def _record(event: Event, seconds: float) -> dict[str, Any]:
     return head | words | ({"metrics": numbers} if numbers else {})
 
 
-@lru_cache(maxsize=64)  # cached, because `hasattr` with attrs cached properties is slow for missing attributes
+@lru_cache(maxsize=64)  # the cache is necessary, because `hasattr` with attrs cached properties is slow for missing attributes
 def _words(kind: type[Event]) -> tuple[str, ...]:
     return tuple(attribute.name for attribute in fields(kind) if attribute.name in _WORDS)
 
@@ -178,7 +180,7 @@ _KINDS = {".jsonl": _Kind("", _json_line, _parse_json), ".csv": _Kind(",".join(_
 def _begin(path: Path, kind: _Kind, first: Event) -> float:
     """Remove the lines of a log that a run will write again. Return the seconds of the last remaining line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without an evaluation of this step in the history, the run repeats all events after the step.
+    # If the history has no evaluation of this step, the continued run repeats all events after the step.
     evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))
     remaining = [
         (line, seconds)

@@ -42,12 +42,14 @@ def log_mlflow(  # noqa: PLR0913  # settings of MLflow
 ) -> Observer:
     """Log a run to MLflow: `params` at the start, metrics by step, and the files of `artifacts` and the model at the end.
 
-    Steps in MLflow count batches. Metrics of steps are called `train/loss` etc., and metrics of epochs `epoch/loss` etc. Metrics
-    of evaluations keep their names. `uri` is the tracking server, such as `sqlite:///mlflow.db`; the default is the configuration of
-    MLflow. A missing experiment is created. The files of an experiment in SQLite are stored next to the database. `parent` is the id of the
-    parent run, for example in cross-validation. A run continued from a checkpoint logs to the last run with this `name` and `parent`,
-    without duplicates. `model` is a registered model name: the last state is logged as an MLflow model (`state.safetensors`, for
-    `load_state`) and registered. With `ranks`, only rank 0 logs.
+    Steps in MLflow count batches. Metrics of steps get the prefix `train/`, as in `train/loss`, and metrics of epochs the prefix `epoch/`.
+    Metrics of evaluations keep their names. A run continued from a checkpoint logs to the last run with this `name` and `parent`, without
+    duplicates. With `ranks`, only rank 0 logs.
+
+    `uri` is the tracking server, such as `sqlite:///mlflow.db`; the default is the configuration of MLflow. A missing experiment is
+    created. The files of an experiment in SQLite are stored next to the database. `parent` is the id of the parent run, for example in
+    cross-validation. `model` is a registered model name: the last state is logged as an MLflow model (`state.safetensors`, for
+    `load_state`) and registered.
 
     A separate thread calls MLflow, so MLflow never stops or delays training. Each error message appears once as a `Warned` event and as a
     warning of the logger `mlxfp`. Logging stops after three consecutive failures. The end of a run waits for MLflow. Raises
@@ -78,7 +80,7 @@ class MlflowRun:
     resumed: bool = False
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Log the settings of a new run. Long values are cut, because MLflow would refuse all settings."""
+        """Log the settings of a new run. Long values are cut, because MLflow would refuse all settings if one value is too long."""
         if self.resumed:
             return
         entries = [self.mlflow.entities.Param(_name(name), str(value)[:_LONGEST]) for name, value in params.items()]
@@ -92,7 +94,7 @@ class MlflowRun:
         return {name: max(metric.step for metric in self.client.get_metric_history(self.id, name)) for name in names}
 
     def log_metrics(self, values: Iterable[Number]) -> None:
-        """Log finite numbers. Two NaN values at one step would break the tables of MLflow."""
+        """Log finite numbers. NaN is omitted, because two NaN values at one step would break the tables of MLflow."""
         now = int(time() * 1000)
         metrics = [self.mlflow.entities.Metric(_name(name), value, now, step) for name, value, step in values]
         self.client.log_batch(self.id, metrics=metrics)

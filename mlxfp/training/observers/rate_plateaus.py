@@ -16,11 +16,13 @@ from mlxfp.training.optimization.learning_rates import is_rate
 
 
 def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: int, factor: float = 0.5) -> Observer:
-    """Multiply the learning rate by `factor` after `patience` evaluations in a row without a new best `metric`. Counting then restarts.
+    """Multiply the learning rate by `factor` after `patience` evaluations in a row without a new best `metric`.
 
-    Pass the same `control` to `fit(..., control=control)`. Each reduction is a `StateChanged` event. The learning rate is part of the state
-    and of checkpoints, so a run continued with its history makes the same reductions. The optimizer needs a constant learning rate, because
-    a schedule would reset the rate at every step; a schedule raises `ArgumentError`. Put `reduce_on_plateau` after `evaluate_every`.
+    After a reduction, the count of evaluations starts again. Pass the same `control` to `fit(..., control=control)`. Each reduction is a
+    `StateChanged` event. Put `reduce_on_plateau` after `evaluate_every`.
+
+    The learning rate is part of the state and of checkpoints, so a run continued with its history makes the same reductions. The optimizer
+    needs a constant learning rate: a schedule would reset the rate at every step and raises `ArgumentError`.
 
     >>> reduce_on_plateau("loss", control=Control(), mode="min", patience=2, factor=1.5)
     Traceback (most recent call last):
@@ -43,7 +45,7 @@ def _reduce_on_plateau(
     events: Iterable[Event], *, tracker: PlateauTracker, control: Control, patience: int, factor: float
 ) -> Iterator[Event]:
     reason = f"reduce_on_plateau: learning rate x {factor:g}"
-    reduced: list[float] = []  # expected learning rates of the next step
+    reduced: list[float] = []  # learning rates expected at the next step
     for event in warned_if_unused(events, "reduce_on_plateau", tracker.metric):
         for metrics in metrics_in(event):
             tracker = tracker.after(metrics)

@@ -13,7 +13,7 @@ from mlxfp.support.progress import bar_class, is_live, progress_file, write_line
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_KEPT = 0.99  # weight of the previous steps after a new step, which averages over about 100 steps
+_KEPT = 0.99  # decay of older steps in the average, which then covers about 100 steps
 
 
 @explain_call
@@ -63,7 +63,7 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
             waited = monotonic()  # the time spent in later observers and user code is not counted
     finally:
         if bar is not None:
-            bar.close()  # the bar stays visible if the run is stopped from outside
+            bar.close()  # the bar is closed here, so that it stays visible if the run is stopped from outside
 
 
 @define

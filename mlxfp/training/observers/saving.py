@@ -50,14 +50,15 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
     """Write checkpoints to a folder: after every epoch, every `steps` steps, or every `seconds`; and at the end.
 
     Files are called `step-00001200.safetensors`. The last `keep` files are kept. `load_latest` continues the run bit-identically. A thread
-    writes one file at a time and renames a complete file to its final name. A `CheckpointSaved` event follows some steps later. Checkpoints
-    wait until `fit` has read and checked the metrics, so no state with a non-finite loss is saved. A state is saved before the evaluations
-    of its step, so a continued run repeats these evaluations.
+    writes one file at a time and renames a complete file to its final name. A `CheckpointSaved` event follows some steps later.
+
+    A checkpoint is written after `fit` has read and checked the metrics, so no state with a non-finite loss is saved. The state of a
+    step is saved before the evaluations of the step, so a continued run repeats these evaluations.
 
     With `ranks`, every rank writes into its own subfolder, because each rank has a cursor for its own rows.
     `load_latest(folder, like, ranks=ranks)` continues all ranks from the same step.
 
-    A `Warned` event reports a run continued with other optimizer settings than the checkpoint, such as other betas.
+    A `Warned` event reports a continued run whose optimizer settings, such as betas, differ from the checkpoint.
 
     Put `checkpoint` after `evaluate_every` and after observers that may end the run. A write error is raised at one of the next events.
     Raises `ArgumentError` at the start if the folder has checkpoints of later steps, because `load_latest` would mistake them for files of
@@ -84,7 +85,7 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
     if seconds is not None and not seconds > 0:
         raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
     check_positive(keep=keep)
-    json_text(config or {})  # raises an error here rather than later in the writing thread
+    json_text(config or {})  # this call checks the config now, because an error in the writing thread would be raised much later
     check_types((type(None), Ranks), ranks=ranks)
     due = partial(_is_due, steps=steps, seconds=seconds)
     return partial(_checkpoint, folder=folder_of(folder, ranks), due=due, keep=keep, config=config, shared=ranks is not None)
@@ -96,8 +97,8 @@ def checkpoint_best(
 ) -> Observer:
     """Write a checkpoint to `path` after every evaluation with a new best `metric`. Put `checkpoint_best` after `evaluate_every`.
 
-    A `CheckpointSaved` event comes before the evaluation. A run continued with its history knows the best value so far. With `ranks`, only
-    rank 0 writes, because all ranks have the same state. Raises `ArgumentError` for a model divided between ranks.
+    The `CheckpointSaved` event comes before the `Evaluated` event. A run continued with its history knows the best value so far. With
+    `ranks`, only rank 0 writes, because all ranks have the same state. Raises `ArgumentError` for a model divided between ranks.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -136,10 +137,10 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # excludes evaluations of the current step, because more may follow
+                yield from saver.save(event, earlier)  # the file excludes evaluations of the current step, because more may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
-                yield from saver.save(event, saver.history)  # includes evaluations of the current step, because no more follow
+                yield from saver.save(event, saver.history)  # the file includes evaluations of the current step, because no more follow
                 yield from saver.wait()
             yield event
         yield from saver.wait()
@@ -155,14 +156,14 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
             before, tracker = tracker, tracker.after_event(event)
             if isinstance(event, Evaluated) and tracker.best != before.best:
                 yield from saver.save(event, saver.history)
-                yield from saver.wait()  # an observer further on may end the run with the next event
+                yield from saver.wait()  # the observer waits for the file here, because a later observer may end the run at the next event
             yield event
         yield from saver.wait()
 
 
 def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Event]:
     for event in write(events):
-        if isinstance(event, RunStarted) and event.state.shards is not None:  # raised on all ranks, before the first step
+        if isinstance(event, RunStarted) and event.state.shards is not None:  # the error is raised on all ranks, before the first step
             raise ArgumentError(
                 f"checkpoint_best writes one file, but the model is divided between {event.state.shards.count} ranks. Use "
                 "checkpoint(folder, ranks=ranks), which writes one file per rank."
@@ -214,7 +215,7 @@ class _Saver:
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
         """Wait for the previous file, then start writing a file."""
         yield from self.wait()
-        evaluate_state(event.state)  # computed here, because other threads can only read computed arrays
+        evaluate_state(event.state)  # arrays are computed here, because other threads can only read computed arrays
         mx.eval(event.running.unread)
         self._writing = event, self._pool.submit(self._write, event, {"history": history, "optimizer": self.optimizer})
 

@@ -56,9 +56,10 @@ def stop_on_signal(name: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"] = "S
     """End the run after the current step when the process receives a signal. The reason of the `Stopped` event is the signal name.
 
     A batch system sends SIGTERM some time before the machine is taken away; a `checkpoint` after this observer then writes a last file.
-    SIGINT is Ctrl-C. A second signal, or a signal after the run, has its previous effect. Python handles signals only in the main
-    thread; a run in another thread raises `ArgumentError` at the start. With `ranks`, a signal on any rank ends the run on all ranks,
-    as soon as `fit` reads the metrics.
+    SIGINT is Ctrl-C. A second signal, or a signal after the run, is handled as without this observer. With `ranks`, a signal on any
+    rank ends the run on all ranks, as soon as `fit` reads the metrics.
+
+    Python handles signals only in the main thread. A run in another thread therefore raises `ArgumentError` at the start.
 
     >>> import mlxfp as fp
     >>> import signal
@@ -127,5 +128,5 @@ def _is_read(event: Event) -> bool:
 
 
 def _stopped(events: Iterable[Event], event: Event, reason: str) -> Stopped:
-    getattr(events, "close", lambda: None)()  # close explicitly, because threads may still be preparing batches
+    getattr(events, "close", lambda: None)()  # events are closed explicitly, because threads may still be preparing batches
     return event.derive(Stopped, reason)

@@ -56,8 +56,8 @@ def track(
 ) -> Iterator[Event]:
     """Yield the events and log their numbers. Warnings start with `source`, the name of the observer.
 
-    `begin(step=...)` starts the tracker with the step of the first event; a positive step continues a run. The functions in `at_end`
-    receive the tracker, and the last state as `state`.
+    `begin(step=...)` starts the tracker at the step of the first event; a positive step continues a run. At the end of the run, each
+    function in `at_end` is called with the tracker, and with the last state as `state`.
     """
     with ExitStack() as stack:
         worker: _Worker | None = None
@@ -70,7 +70,7 @@ def track(
             if finite:
                 worker.log(finite)
             if isinstance(event, Stopped):
-                evaluate_state(event.state)  # computed here, because the tracking thread must not compute arrays
+                evaluate_state(event.state)  # arrays are computed here, because the tracking thread must not compute arrays
                 for job in at_end:
                     worker.submit(partial(job, state=event.state))
                 wait(worker.jobs)
@@ -107,7 +107,7 @@ class _Worker:
         self._pool.shutdown()
 
     def submit(self, job: Callable[[Any], object]) -> None:
-        """Queue a job with the run as argument. The job is skipped if the run could not start."""
+        """Queue a function that gets the run of the tracker as argument. If the run could not start, the function is skipped."""
         self.jobs.append(self._pool.submit(self._do, job))
 
     def log(self, numbers: Sequence[Number]) -> None:

@@ -43,7 +43,7 @@ class TrackioRun:
     """A `Tracker` for a run in Trackio. Methods raise the errors of Trackio."""
 
     run: Any
-    storage: Any  # reads the files of Trackio
+    storage: Any  # module that reads the files of Trackio
     reserved: Sequence[str]
     resumed: bool
 
@@ -84,7 +84,7 @@ def begin_trackio_run(
     check_text(project=project)
     trackio: Any = optional("trackio", extra="trackio", needed_by="observers.begin_trackio_run")
     storage, reserved = trackio.sqlite_storage.SQLiteStorage, trackio.utils.RESERVED_KEYS
-    storage.init_db(project)  # raises an error if writing fails, while later calls only warn
+    storage.init_db(project)  # this call raises an error if writing fails, while later calls only warn
     known = {str(run.name) for run in trackio.Api().runs(project)}
     resumed = step > 0 and name in known
     texts = {key.lstrip("_"): value if isinstance(value, bool | int | float) else str(value) for key, value in (params or {}).items()}

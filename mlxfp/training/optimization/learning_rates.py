@@ -16,7 +16,7 @@ def learning_rates(opt: Any) -> list[float]:
     return [leaves[index].item() for index in _rate_indices(structure)]
 
 
-@lru_cache(maxsize=16)  # cached, because log observers read the learning rates often
+@lru_cache(maxsize=16)  # the cache saves time, because log observers read the learning rates often
 def _rate_indices(structure: TreeDef) -> tuple[int, ...]:
     return tuple(index for index, path in enumerate(paths(structure)) if is_rate(path))
 

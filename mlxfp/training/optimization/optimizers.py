@@ -86,7 +86,7 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
         check_callable(where=where)
         _check(optimizer)
     _check(rest)
-    # Copies, because two groups may share an optimizer.
+    # The optimizers are copied, because two groups may share one optimizer, but each group needs its own object.
     copies = [copy.deepcopy(optimizer) for optimizer in (*(optimizer for _, optimizer in groups), rest)]
     return optimizers.MultiOptimizer(copies, [where for where, _ in groups])
 
@@ -131,12 +131,13 @@ def vectors(path: str, array: mx.array) -> bool:
 def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay: float, weight_decay: float = 0.0) -> optimizers.Optimizer:
     """Return an optimizer of `OPTIMIZERS` for pretrained weights: each block has `decay` times the learning rate of the next block.
 
-    Source: Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018; lower layers are more general.
-
     The head and all parameters outside blocks have the full learning rate. Embeddings have `decay` times the rate of the lowest block.
+    Weight decay applies only to matrices, as in `by_name`.
+
     `params` are the parameters of the model, such as `model.trainable_parameters()`. The backbone needs a list `blocks`, as in all
-    `models`. Weight decay applies only to matrices, as in `by_name`. Raises `ArgumentError` for parameters without blocks, and unless
-    `decay` is above 0 and at most 1.
+    `models`. Raises `ArgumentError` for parameters without blocks, and unless `decay` is above 0 and at most 1.
+
+    Source: Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018; lower layers are more general.
 
     >>> blocks = [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]
     >>> params = {"body": {"tokens": {"weight": mx.zeros((9, 2))}, "blocks": blocks}, "output": mx.zeros((2, 2))}
@@ -170,9 +171,12 @@ def fading_adam(
 ) -> optimizers.Optimizer:
     """Return Adam with betas 0.9 and 0.95, and a decoupled weight decay that falls to 0 in the second half of the updates.
 
-    A group is (patterns, factor of the learning rate, factor of the decay), for parameters of `matching(*patterns)`. All other parameters
-    have the factors 1. Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular
-    Data", 2024, for a network on tables. The entries of `models.TABLE_MODELS` have groups and peak learning rates.
+    Each group is a tuple (patterns, factor of the learning rate, factor of the decay). The factors apply to the parameters of
+    `matching(*patterns)`; all other parameters have the factors 1. The entries of `models.TABLE_MODELS` have groups and peak learning
+    rates.
+
+    Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024, for a
+    network on tables.
 
     >>> [where.patterns for where in fading_adam(0.04, (["*.bias"], 0.1, 0.0), steps=100).filters[:-1]]
     [('*.bias',)]
@@ -326,7 +330,7 @@ class _Both:
 
 
 def _is_same(new: mx.array, old: mx.array) -> bool:
-    """Return True if both objects share one MLX array, like an unmodified copy. Only graph exports of MLX reveal this."""
+    """Return True if both objects share one MLX array, as unmodified copies do. Only a graph export of MLX shows this identity."""
     return _drawn(old, new) == _drawn(old)
 
 
@@ -337,7 +341,10 @@ def _drawn(*arrays: mx.array) -> str:
 
 
 def _arranged_like(tree: Any, other: Any) -> Any:
-    """Arrange the arrays of `other` like `tree`. Arrays found only in `tree` are kept. MultiOptimizer merges its groups in any order."""
+    """Arrange the arrays of `other` in the order of `tree`. Arrays found only in `tree` are kept.
+
+    The order can differ, because MultiOptimizer merges its groups in any order.
+    """
     if isinstance(tree, dict):
         return {key: _arranged_like(value, other[key]) if key in other else value for key, value in tree.items()}
     if isinstance(tree, list):
@@ -365,7 +372,7 @@ def _check_groups(optimizer: optimizers.Optimizer, params: Any) -> None:
     if not isinstance(optimizer, optimizers.MultiOptimizer):
         return
     parts = optimizer._split_dictionary(params)  # noqa: SLF001  # called in every update
-    for where, part in zip(optimizer.filters[:-1], parts, strict=False):  # the last optimizer takes all other parameters, and may have none
+    for where, part in zip(optimizer.filters[:-1], parts, strict=False):  # the last optimizer takes all other parameters, possibly none
         if not part:
             flat: Any = tree_flatten(params)
             names = ", ".join(name for name, _ in flat)

@@ -112,9 +112,10 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 def coslog(rate: float, *, steps: int, cycles: int = 4) -> Schedule:
     """Rise from 0 to `rate` and fall to 0 as a cosine, in `cycles` cycles. Each cycle is twice as long as the previous cycle.
 
-    Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024. With 4
-    cycles, coslog4, the rate is rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps. Here t is the middle of a step, so
-    the first update has a rate above 0. After `steps` the rate stays at 0.
+    With 4 cycles, the schedule is coslog4 of the source: the rate is rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps.
+    Here t is the middle of a step, so the first update has a rate above 0. After `steps` the rate stays at 0.
+
+    Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024.
 
     >>> [round(coslog(1.0, steps=150)(step).item(), 2) for step in (0, 4, 10, 19, 45, 100, 149, 150)]
     [0.05, 0.99, 0.01, 0.96, 0.99, 0.99, 0.0, 0.0]
@@ -183,7 +184,7 @@ def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> Non
     check_callable(schedule=schedule)
     check_positive(steps=steps)
     optional("matplotlib", extra="plots", needed_by="schedules.plot")
-    from matplotlib.figure import Figure  # not pyplot, because pyplot has global state
+    from matplotlib.figure import Figure  # pyplot is avoided, because pyplot has global state
 
     figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.subplots()

@@ -9,7 +9,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
-Condition = mx.array | Literal[True]  # True: known without an array, in a step that is not compiled
+Condition = mx.array | Literal[True]  # True instead of an array: the condition is known, because the step is not compiled
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # lazy zeros would belong to the creating thread
@@ -24,10 +24,11 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         types = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
         raise ArgumentTypeError(f"A loss or metric returns (sum, weight), two scalars, got ({types}). See mlxfp.training.losses.")
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
-    # Workaround: mx.compile of MLX 0.32 fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph,
-    # for example if a loss multiplies its mean by an integer weight. Multiplying the sum by one is free, because the kernel of the
-    # later division includes the product. The weight is not divided, and reshaping needs no kernel. A test in
-    # tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
+    # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
+    # An example of such a result is a loss that multiplies its mean by an integer weight.
+    # Multiplying the sum by one is free, because the kernel of the later division includes the product.
+    # The weight is reshaped instead, because the weight is not divided later, and reshaping needs no kernel.
+    # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
     return total * 1, weight.reshape(1).reshape(())
 
 
@@ -37,7 +38,7 @@ def zero_sums(params: Any) -> dict[str, Any]:
 
 
 def weighted_sums(gradients: Any, divisor: mx.array, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
-    """Multiply the gradients of sum / divisor by the divisor, in float32. Return zeros if `counts` is False."""
+    """Convert gradients of the mean (sum / divisor) to gradients of the sum, in float32. Return zeros if `counts` is False."""
     sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * divisor, gradients), "weight": weight}
     return sums if counts is None else tree_map(lambda leaf: mx.where(counts, leaf, 0), sums)
 
@@ -68,17 +69,17 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return True for a true condition in a step that is not compiled, so that no array needs a selection."""
+    """Return True for a true condition in a step that is not compiled, so that no arrays need `mx.where`."""
     try:
         return True if not compiled and condition.item() else condition
-    except ValueError:  # the step is part of an outer trace
+    except ValueError:  # the condition has no value if the step is part of an outer trace
         return condition
 
 
 def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
     """Return the new tree if the condition is true, else the old tree. Leaves with indices outside `only` always come from the new tree.
 
-    `tied` has the indices of leaves computed together, see `ties`.
+    `tied` has the indices of leaves that are computed together, as returned by `ties`.
     """
     if condition is True:
         return new
@@ -98,11 +99,13 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
 
 
 def ties(structure: TreeDef) -> Ties:
-    """Return the leaf index of each parameter in a state, with the leaf indices of the parameter's moments and average.
+    """Return the leaf index of each parameter in a state, with the leaf indices of the moments and the average of the parameter.
 
     `mx.compile` builds one kernel for all operations that lead to one result; intermediate results become further outputs of the kernel.
     An update is therefore one kernel per parameter. Separate `mx.where` selections of the parameter and the moments would need up to five
-    kernels. `where_tree` avoids this cost: the selected parameter depends on the selected moments, through a branch that is never chosen.
+    kernels.
+
+    `where_tree` needs only one kernel: the selected parameter depends on the selected moments, through a branch that is never chosen.
     """
     indices = unflatten(structure, range(structure.size))
     opt, average = indices["opt"], indices["extra"].get("average", {}).get("params", {})
@@ -115,7 +118,7 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield the index of each parameter with the leaves at the same path of another tree."""
+    """Yield the leaf index of each parameter, with the leaf indices at the same path of another tree."""
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):
@@ -129,7 +132,7 @@ def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
 def sum_over_ranks(  # noqa: PLR0913  # everything sent in one message
     ranks: Ranks, sums: dict[str, Any], mean: mx.array, weight: mx.array, counts: mx.array | None, *, summed: Collection[int]
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
-    """Sum over all copies of the model. Return gradient sums, mean loss, weight, and a bool scalar: True if every copy's batch counts.
+    """Sum over all copies of the model. Return gradient sums, mean loss, weight, and a bool scalar: True if every batch counts.
 
     `summed` has the indices of gradients already summed over all ranks.
     """

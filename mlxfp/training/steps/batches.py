@@ -26,13 +26,13 @@ def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in batch.items():
         if isinstance(value, np.ndarray | np.generic | int | float):
             raise ArgumentTypeError(
-                f"The batch has {type(value).__name__} at {name!r}, where an MLX array belongs. Convert it with mx.array."
+                f"The batch has {type(value).__name__} at {name!r}, where an MLX array belongs. Convert the value with mx.array."
             )
     return {name: value for name, value in batch.items() if _holds_arrays(value)}
 
 
 def flat_batch(batch: Mapping[str, Any]) -> tuple[TreeDef, list[mx.array]]:
-    """Return `flatten(arrays_of(batch))`. A dict that has only arrays takes a tenth of the time."""
+    """Return `flatten(arrays_of(batch))`. For a dict of arrays only, a shortcut takes a tenth of the time."""
     if type(batch) is dict and set(map(type, batch.values())) == _ARRAYS_ONLY:
         return _structure(tuple(batch)), list(batch.values())
     return flatten(arrays_of(batch))

@@ -19,7 +19,8 @@ from mlxfp.training.steps.transforms import Functional
 def check_use(model: Functional, loss: Any, modules: Sequence[nn.Module], state: TrainState, batch: Mapping[str, Any]) -> None:
     """Raise `ArgumentError` if the loss calls another module of the model's class and does not depend on the model.
 
-    `modules` are the modules that the loss reads from outside. The loss of parameters of NaN is NaN if the loss uses the parameters.
+    `modules` are the modules that the loss reads from closures and globals. The test calls the loss with parameters of NaN: a finite result
+    shows that the loss does not use the parameters.
     """
     if not any(type(module) is model.kind for module in modules):
         return
@@ -28,6 +29,6 @@ def check_use(model: Functional, loss: Any, modules: Sequence[nn.Module], state:
     result, _ = model.apply(given_key(loss, key), nothing, state.buffers, arrays_of(batch), key=key)
     if mx.isfinite(sum_and_weight(result)[0]).item():
         raise ArgumentError(
-            f"The loss does not use the model that it is given; it calls another {model.kind.__name__}. Training would change nothing. "
-            "Call the first argument: def loss(model, batch): ... model(batch[...])."
+            f"The loss does not use the model in its first argument, but calls another {model.kind.__name__}. Training would do nothing. "
+            "Write def loss(model, batch): ... model(batch[...])."
         )

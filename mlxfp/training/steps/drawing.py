@@ -81,7 +81,7 @@ def step_key(seed: int, step: int, rank: int | None) -> mx.array:
     return _step_keys(seed, step // _KEYS, rank)[step % _KEYS]
 
 
-_KEYS = 64  # keys computed together, which takes a third of the time per key
+_KEYS = 64  # number of keys computed at once, which takes a third of the time per key
 
 
 @lru_cache(maxsize=16)
@@ -102,8 +102,8 @@ def generator() -> mx.array:
 def set_generator(key: mx.array) -> mx.array:
     """Copy a key into the global generator of this thread. Return the array now used by the generator.
 
-    MLX 0.32 has no function for this, and the state list refuses assignments. `mx.random.seed` installs a new array, which is then
-    overwritten. The previous array stays unchanged, because other code may hold a reference.
+    MLX 0.32 has no function to set the key, and its state list refuses assignments. `mx.random.seed` installs a new array, and this
+    function overwrites the new array. The previous array stays unchanged, because other code may hold a reference.
     """
     mx.random.seed(0)
     state = generator()

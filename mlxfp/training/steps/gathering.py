@@ -15,8 +15,8 @@ from mlxfp.distributed import Ranks
 def sum_gradients(model: nn.Module, ranks: Ranks) -> None:
     """Make fully sharded modules sum the gradients of their parts over all ranks.
 
-    This function modifies the module, so pass a private copy. MLX's own version divides by the number of ranks, and uses an operation that
-    some backends lack.
+    This function modifies the module, so pass a private copy. MLX's own `fully_shard` divides the sums by the number of ranks, and uses an
+    operation that some backends lack.
     """
     for layer in model.modules():
         if isinstance(layer, FullyShardedModule):
@@ -24,12 +24,12 @@ def sum_gradients(model: nn.Module, ranks: Ranks) -> None:
 
 
 def agreed(ranks: Ranks, finite: mx.array) -> mx.array:
-    """Return a bool scalar: True if the condition is true on all ranks."""
+    """Return a bool scalar: True if `finite` is true on all ranks."""
     return ranks.add_up_all(finite.astype(mx.float32)) == ranks.world.size  # type: ignore[no-any-return]
 
 
 def add_up_squares(ranks: Ranks, holders: list[int], squares: list[mx.array]) -> mx.array:
-    """Sum squared norms over all ranks. The second argument is the number of ranks holding each array."""
+    """Sum squared norms over all ranks. `holders` has the number of ranks that hold each array."""
     total = mx.stack([square / count for square, count in zip(squares, holders, strict=True)]).sum()
     return ranks.add_up_all(total)  # type: ignore[no-any-return]
 

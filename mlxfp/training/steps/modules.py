@@ -41,8 +41,8 @@ def copy_module(model: nn.Module) -> nn.Module:
 def resting_parts(model: nn.Module) -> list[nn.Module]:
     """Return the frozen submodules of a training module that must stay in evaluation mode, such as a backbone with fixed statistics.
 
-    If the whole module is in evaluation mode, for example after text generation, the result is empty, because training is probably
-    intended. Trainable submodules are excluded for the same reason.
+    If the whole module is in evaluation mode, for example after text generation, the result is empty, because the user probably wants to
+    train the module. Trainable submodules are excluded for the same reason.
 
     >>> model = nn.Sequential(nn.BatchNorm(2), nn.Linear(2, 2))
     >>> _ = model.layers[0].freeze().eval()
@@ -58,7 +58,7 @@ def put_arrays(target: Any, tree: Any) -> None:
         if not isinstance(value, mx.array):
             put_arrays(target[key], value)
         elif value is not target[key]:
-            target[key] = copy(value)  # a new array object, for the same reason as in `split_arrays`
+            target[key] = copy(value)  # a new array object, because `model.weight += 1` changes an array object in place
 
 
 def get_arrays(source: Any, tree: Any) -> Any:
@@ -73,8 +73,8 @@ def get_arrays(source: Any, tree: Any) -> Any:
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
     """Return possibly changed buffers by leaf index: all reassigned arrays and all small arrays.
 
-    `+=` keeps the array object, so an in-place change cannot be detected. A large array without a new object counts as a frozen weight,
-    because selecting, sending or recomputing frozen weights would be expensive.
+    `+=` keeps the array object, so an in-place change cannot be detected. A large array that is still the same object counts as a frozen
+    weight, because selecting, sending or recomputing frozen weights would be expensive.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
     return {index: new for index, (old, new) in pairs if new is not old or new.size <= _SMALL}
@@ -100,7 +100,7 @@ def _is_frozen(module: nn.Module) -> bool:
 
 
 def _missing_arrays(tree: Any, part: Any) -> Any:
-    """Return the arrays of a tree missing in `part`, or None without such arrays. In lists, {} replaces arrays present in `part`."""
+    """Return the arrays of a tree that are missing in `part`, or None for no arrays. In lists, {} replaces arrays present in `part`."""
     if isinstance(tree, dict):
         return {key: missing for key, value in tree.items() if (missing := _missing_arrays(value, part.get(key, {}))) is not None} or None
     if isinstance(tree, list):

@@ -28,7 +28,7 @@ class Options:
 
     @property
     def divided(self) -> bool:
-        """True if ranks hold different parts of the model. All ranks must then share decisions based on gradients."""
+        """True if ranks hold different parts of the model. All ranks must then skip the same batches."""
         return self.ranks is not None and (self.shards is not None or self.ranks.world.tensor > 1)
 
     @property
@@ -38,12 +38,12 @@ class Options:
 
     @property
     def scaled(self) -> bool:
-        """True if the loss is scaled (float16)."""
-        return self.compute_dtype is not None and self.compute_dtype == mx.float16  # comparing a Dtype to None raises
+        """True if the loss is multiplied by a scale, as float16 requires."""
+        return self.compute_dtype is not None and self.compute_dtype == mx.float16  # comparing a Dtype to None raises an error
 
     @property
     def summed(self) -> bool:
-        """True if gradients are weighted sums until the update, instead of means."""
+        """True if gradients are kept as weighted sums until the update, instead of means."""
         return self.accumulate > 1 or self.ranks is not None
 
     def kept(self, params: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Arrays that a function reads without being given them: those of modules and containers in closures, globals and attributes.
+"""Arrays that a function reads from closures, globals and attributes instead of arguments (outside arrays).
 
-`mx.compile` takes the values of such arrays as constants. A compiled function with other arrays in the same places would be wrong.
+`mx.compile` takes the values of outside arrays as constants. After a change of an outside array, the compiled function would use the old
+values.
 """
 
 import sys
@@ -15,15 +16,15 @@ from attrs import define, field
 from mlx import nn
 
 _LIBRARIES = {"mlx", "mlxfp", "numpy", "attr", "attrs", "toolz", "pyarrow", *sys.stdlib_module_names}
-_MOST = 10_000  # values that are visited
+_MOST = 10_000  # maximum number of visited values
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 
-Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # how to read a value, from what, at which key, and the value
+Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # step on a path: function to read the value, holder of the value, key, value
 
 
 @define
 class Outside:
-    """Arrays outside of a function, with the way to each, as they were when the function was compiled.
+    """Outside arrays of a function, with the path to each array at the time of compilation.
 
     >>> teacher = nn.Linear(2, 2)
     >>> def loss(teacher, model, batch):
@@ -42,7 +43,7 @@ class Outside:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Outside":
-        """Visit all values that a function reaches through names in its code, and in the code of functions that it reaches."""
+        """Visit all values that a function reaches through names in its code, and in the code of functions that it calls or reads."""
         names: frozenset[str] = frozenset()
         while True:
             visit = _Visit(names, cls())
@@ -52,23 +53,23 @@ class Outside:
             names = frozenset(visit.names)
 
     def has_changed(self) -> bool:
-        """Return whether another value is at one of the places."""
+        """Return True if a path now leads to another value than at the time of compilation."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
-        except (LookupError, AttributeError, ValueError):  # a container or a cell has become empty
+        except (LookupError, AttributeError, ValueError):  # a container or a closure cell is empty now
             return True
 
 
 class _Visit:
-    """A walk from a function to arrays. Attributes of objects are followed if the code of a visited function has their names."""
+    """A search for arrays, starting from a function. Attributes are followed if their name occurs in the code of a visited function."""
 
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside
-        self._reached: dict[int, bool] = {}  # for each visited value, whether it leads to an array
-        self._alive: list[Any] = []  # bound methods are made when they are read: their identities must stay theirs
+        self._reached: dict[int, bool] = {}  # for each visited value: True if the value leads to an array
+        self._alive: list[Any] = []  # list that keeps bound methods alive, because Python could give their id to a new object
 
     def reach(self, value: Any) -> bool:
-        """Return whether a value leads to an array, and note the ways to it."""
+        """Return True if a value leads to an array. Record the paths to the arrays."""
         if isinstance(value, _PLAIN) or len(self._reached) > _MOST:
             return False
         if isinstance(value, (mx.array, np.ndarray)):
@@ -77,7 +78,7 @@ class _Visit:
             return True
         if id(value) in self._reached:
             return self._reached[id(value)]
-        self._reached[id(value)] = False  # for cycles
+        self._reached[id(value)] = False  # the entry is set before the search of the children, to end cycles
         self._alive.append(value)
         if isinstance(value, nn.Module):
             self.outside.modules.append(value)
@@ -125,7 +126,7 @@ class _Visit:
                 for name, child in vars(owner).items():
                     if name in self.names or name == "__call__":
                         yield _attribute, owner, name, child
-                        yield from _fixed(getattr(child, "fget", None), getattr(child, "__func__", None))  # of properties, class methods
+                        yield from _fixed(getattr(child, "fget", None), getattr(child, "__func__", None))  # their functions
                 slots = [name for name in getattr(owner, "__slots__", ()) if name in self.names and hasattr(value, name)]
                 yield from ((_attribute, value, name, getattr(value, name)) for name in slots)
         if not isinstance(value, type) and not _is_of_library(kind.__module__):
@@ -136,7 +137,7 @@ class _Visit:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of a function and of the functions inside of it."""
+    """Yield the code of a function and of its inner functions."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -147,7 +148,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Yield values that their holder cannot exchange."""
+    """Yield values that cannot be replaced in the object that holds them."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

@@ -24,8 +24,8 @@ def cast_floating(tree: Any, dtype: mx.Dtype) -> Any:
 def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
     """Make a module cast its floating-point inputs. This function modifies the module, so pass a private copy.
 
-    A float32 image times a bfloat16 weight would be float32 again, and so would all later results. The batch is not cast,
-    because the loss reads its targets from the batch.
+    Without the cast, a float32 image times a bfloat16 weight would be float32, and so would all later results. The batch itself keeps its
+    dtype, because the loss reads its targets from the batch.
     """
     kind: Any = type(model)
 
@@ -39,8 +39,8 @@ def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
 def check_masters(params: Any, dtype: mx.Dtype | None) -> None:
     """Check that trainable parameters are float32, because rounding loses small updates in lower precision.
 
-    Raises `ArgumentError` for lower precision if `dtype` is set, and warns otherwise. Adapters of a small model may be trained in lower
-    precision on purpose, with a large learning rate.
+    If parameters have lower precision, raises `ArgumentError` if `dtype` is set, and warns otherwise. The warning is no error, because
+    adapters of a small model may be trained in lower precision on purpose, with a large learning rate.
     """
     structure, leaves = flatten(params)
     low = [f"{name} {leaf.dtype}" for name, leaf in zip(paths(structure), leaves, strict=True) if leaf.dtype in (mx.bfloat16, mx.float16)]
@@ -50,7 +50,7 @@ def check_masters(params: Any, dtype: mx.Dtype | None) -> None:
             f"{', '.join(low):.200}. Call model.set_dtype(mx.float32) before train_state and train_step, and pass "
             "compute_dtype=mx.bfloat16 for speed.",
             RuntimeWarning,
-            stacklevel=4,  # points to the caller of train_step, outside `explain_call`
+            stacklevel=4,  # stack level of the caller of train_step, outside `explain_call`
         )
     elif low:
         raise ArgumentError(

@@ -20,7 +20,7 @@ from mlxfp.training.steps.precision import is_floating
 def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
     """Return the repeated blocks of a module: the items of outermost lists with two or more modules of one type.
 
-    Raises `ArgumentError` if there are none.
+    Raises `ArgumentError` if there are no such lists.
     """
     blocks = tuple(_blocks(model))
     if not blocks:
@@ -52,11 +52,11 @@ def _blocks(value: Any) -> Iterator[nn.Module]:
 
 def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     kind = type(self).__bases__[0]
-    before = copy_module(self)  # a snapshot, because the block may change before the backward pass
+    before = copy_module(self)  # a snapshot of the block, because the block may change before the backward pass
     before.__class__ = kind
     params, buffers = split_arrays(before)
     structure, leaves = flatten((params, args, kwargs))
-    differentiated = [is_floating(leaf) for leaf in leaves]  # other leaves are captured, because MLX cannot differentiate integer arguments
+    differentiated = [is_floating(leaf) for leaf in leaves]  # MLX cannot differentiate integers, so other leaves are closure variables
     results: list[tuple[TreeDef, list[Any]]] = []
     start_key = generator()  # the forward and the backward pass draw from the same key
 
@@ -77,6 +77,6 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     result_structure, result_leaves = results[0]
     result, news, end_key = unflatten(result_structure, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in result_leaves])
     if end_key is not None:
-        set_generator(mx.stop_gradient(end_key))  # later draws continue from this key; a key has no gradient
+        set_generator(mx.stop_gradient(end_key))  # later draws continue from this key; `stop_gradient`, because a key has no gradient
     put_arrays(self, with_arrays(get_arrays(self, buffers), news))
     return result

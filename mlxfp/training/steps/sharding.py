@@ -27,7 +27,7 @@ from mlxfp.support.trees import flatten, paths
 from mlxfp.training.optimization.elementwise import check_elementwise
 from mlxfp.training.steps.segments import sizes_of
 
-# Trees of the state with the structure of the parameters: a leaf, or a dict of leaves, for each parameter.
+# Subtrees of the state with the paths of the parameters: optimizer moments, averages, and sums of gradients.
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
 
 # Axis along which each array of a layer is divided. Arrays without an entry are whole.
@@ -39,7 +39,7 @@ _AXES: dict[type[nn.Module], dict[str, int]] = {
 }
 
 
-ModulePaths = tuple[tuple[str | int, ...], ...]  # paths of keys from a model to its modules
+ModulePaths = tuple[tuple[str | int, ...], ...]  # paths of modules in a model; a path is a tuple of keys
 
 
 @frozen
@@ -47,8 +47,8 @@ class Shards:
     """Sharding of a model: the divided arrays. This rank holds part number `index` of `count`.
 
     `axes` has the divided axis by the checkpoint name of the array, for example `params.layers[0].weight`. `segments` has the segment sizes
-    of the whole axis, if known; MLX's own `shard_linear` does not record them. `wrapped` has the paths of `fully_shard` modules; if
-    non-empty, gradients of parts are sums over all ranks.
+    of the whole axis, if known; MLX's own `shard_linear` does not record segments. `wrapped` has the paths of `fully_shard` modules. If
+    `wrapped` is not empty, gradients of parts are sums over all ranks.
     """
 
     index: int
@@ -112,7 +112,7 @@ def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
     parameters = {}
     for name, array in arrays.items():
         path = _ALONGSIDE.sub("params", name)
-        for candidate in (path, path.rpartition(".")[0]):  # moments have their own names, one level below the parameter
+        for candidate in (path, path.rpartition(".")[0]):  # moments are one level below the path of the parameter
             if candidate in shards.axes and arrays[candidate].shape == array.shape:
                 parameters[name] = candidate
     return parameters
@@ -134,7 +134,7 @@ def parts_in(shards: Shards | None, params: Any, buffers: Any) -> Parts:
 
 
 def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, user: str) -> None:
-    """Raise `ArgumentError` if a model is divided between other ranks than `ranks`."""
+    """Raise `ArgumentError` if a model is not divided between the ranks in `ranks`."""
     if shards is None:
         return
     names = ", ".join(name or "itself" for name, layer in model.named_modules() if _part_of_layer(layer) is not None)
@@ -165,7 +165,7 @@ def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer
     ]
     if normalised:
         raise ArgumentError(
-            f"Batch normalisation in a module of fully_shard never updates its running statistics, because MLX divides them too; got "
+            f"Batch normalisation in a module of fully_shard never updates its running statistics, because MLX divides them; got "
             f"{', '.join(name or 'the model' for name in normalised):.200}. Call fully_shard on the surrounding layers instead."
         )
     adapted = sorted(name for name, layer in model.named_modules() if "lora_a" in layer and isinstance(layer.get("linear"), tuple(_AXES)))

@@ -13,7 +13,7 @@ from mlxfp.training.steps.modules import with_arrays
 
 
 def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
-    """Return a map from leaf indices of shared modules to the index of the last leaf for the same module.
+    """Return a map from leaf indices of shared modules to the last leaf index of the same module.
 
     `put_arrays` writes all leaves into the shared module in order, so the last leaf is used and receives the gradient.
 
@@ -49,10 +49,10 @@ def warn_of_tied_arrays(model: nn.Module) -> None:
     for index, before in first_index.items():
         if index != before and shared.get(index, index) != shared.get(before, before):
             warnings.warn(
-                f"{type(model).__name__} has the same array at {flat[before][0]} and at {flat[index][0]}. MLX updates the two separately, "
+                f"{type(model).__name__} has the same array at {flat[before][0]} and at {flat[index][0]}. MLX updates both separately, "
                 "so the weights differ after the first step. To share the weight, use one module at both paths: "
                 "self.head = self.tokens, and self.head.as_linear(x). To train two weights, copy the array: mx.array(weight).",
                 RuntimeWarning,
-                stacklevel=4,  # points to the caller of train_step, outside `explain_call`
+                stacklevel=4,  # stack level of the caller of train_step, outside `explain_call`
             )
             return

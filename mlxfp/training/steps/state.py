@@ -56,7 +56,7 @@ class TrainState:
     shards: Shards | None = field(default=None, repr=False)
 
     def _repr_html_(self) -> str:
-        """Show the size of each tree in a notebook. Nothing is computed."""
+        """Show the size of each tree in a notebook, without computing lazy arrays."""
         trees = [(name, flatten(tree)[1]) for name, tree in trees_of(self).items()]
         rows = [(name, len(leaves), sum(leaf.size for leaf in leaves), sum(leaf.nbytes for leaf in leaves)) for name, leaves in trees]
         title = element("p", f"TrainState: step {self.step:,}, seed {self.seed}")
@@ -64,17 +64,17 @@ class TrainState:
 
 
 def with_plain_strides(array: mx.array) -> mx.array:
-    """Return an array with the strides that it has after it is saved and loaded.
+    """Return an array with the same strides as after saving and loading.
 
-    Strides of axes of length 1 are arbitrary. MLX chooses the order of sums in a matrix product by them, so a loaded state would give
-    other last digits.
+    The strides of axes of length 1 are arbitrary, but they determine the order of sums in matrix products of MLX. With other strides,
+    the last digits of results would differ after loading a state.
     """
     return array.reshape(-1).reshape(array.shape) if array.ndim > 1 and 1 in array.shape else array
 
 
 def evaluate_state(state: TrainState) -> None:
     """Compute the lazy arrays of a state. Another thread cannot read lazy arrays."""
-    mx.eval(trees_of(state))  # not `mx.eval(state)`: MLX ignores values of unknown types
+    mx.eval(trees_of(state))  # `mx.eval(state)` would compute nothing, because MLX ignores values of unknown types
 
 
 def trees_of(state: TrainState) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from mlxfp.training.steps.transforms import Compiler, Functional, functional
 Batch = Mapping[str, Any]
 Metrics = Mapping[str, mx.array]
 Trees = dict[str, Any]  # array trees of a state, by name
-Scalar = mx.array | float  # a float or an int becomes a constant of the step
+Scalar = mx.array | float  # a scalar array, or a Python number, which becomes a constant of the step
 Loss = Callable[[Any, dict[str, Any]], tuple[Scalar, Scalar]] | Callable[[Any, dict[str, Any], mx.array], tuple[Scalar, Scalar]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
@@ -72,7 +72,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     `loss(model, batch)` returns (sum, weight), two scalars, as the functions of `mlxfp.training.losses` do; the step minimises
     sum / weight. The loss receives only the MLX arrays of a batch, because other values, such as text, would need a new trace for every
     batch. The metrics are float32 scalars: `loss` (the mean), `weight`, and with `clip_norm` also `grad_norm` (the norm before clipping).
-    Measuring the norm costs time, so the default omits `grad_norm`; `clip_norm=float("inf")` measures without clipping.
+    To measure the norm without clipping, pass `clip_norm=float("inf")`. The default omits the norm, because measuring costs time.
 
     Models and losses may draw random numbers, as in `mx.random.normal(shape)`. The numbers depend only on the seed and step in the state
     (and on the rank), so every step draws different numbers, and a continued run repeats the numbers of an uninterrupted run. MLX's global
@@ -85,7 +85,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     batch that are out of range. `.variants` is the number of compiled variants, one per batch shape.
 
     A batch of weight 0, for example a batch without labels, changes only the step count: parameters, moments, averages, statistics and
-    schedules stay unchanged. The metric `weight` is 0. With `accumulate`, the same is true for an update if all of its batches have
+    schedules stay unchanged. The metric `weight` is 0. With `accumulate`, an update is left out in the same way if all of its batches have
     weight 0.
 
     Unused options cost nothing:
@@ -97,10 +97,10 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     - `checkpoint_blocks=True`: recompute the activations of repeated blocks (`recomputing.blocks_of`) in the backward pass.
     - `skip_nonfinite=True`: skip a batch with a non-finite loss or gradient. Only the step count changes, and the metric `skipped` is 1.
     - `ema=decay`: keep an average of the parameters, to be read with `ema_weights`.
-    - `ranks`: train together with other processes (`distributed.connect`), with the result of one process for all rows. State and metrics
-      are the same on all ranks. `fully_shard` divides a model between all ranks, `shard_linear` between the ranks of
-      `ranks.tensor_group`. Each rank then has a part of the state. A divided model needs an element-wise optimizer. A batch that is
-      non-finite on one rank is skipped on all ranks.
+    - `ranks`: train together with other processes (`distributed.connect`). The result equals one process for all rows. State and metrics
+      are the same on all ranks. A batch that is non-finite on one rank is skipped on all ranks. `fully_shard` divides a model between all
+      ranks, and `shard_linear` between the ranks of `ranks.tensor_group`; each rank then has a part of the state. A divided model needs an
+      element-wise optimizer.
     - `compile=False`: run without `mx.compile`, for debugging: `print` in the loss prints numbers at every step, and debuggers work. Also
       useful for models that take too long to compile. Slower, with equal results up to rounding.
 
@@ -131,15 +131,15 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     module = functional(model)
     if not flatten(module.params)[1]:
         raise ArgumentError(
-            f"The model, a {type(model).__name__}, has no parameters that train: the model is empty, or all are frozen. "
-            "Unfreeze some: model.unfreeze()."
+            f"The model, a {type(model).__name__}, has no trainable parameters: the model is empty, or all parameters are frozen. "
+            "Unfreeze parameters with model.unfreeze()."
         )
     warn_of_tied_arrays(model)
     shards = shards_of(model, module.params, module.buffers)
     check_shards(model, shards, module.params, optimizer, ranks)
     check_masters(module.params, compute_dtype)
     if checkpoint_blocks:
-        blocks_of(model)  # raises an error if the model has no blocks
+        blocks_of(model)  # `blocks_of` raises an error if the model has no blocks
     options = Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
     return TrainStep(module, loss, optimizer, options)
 
@@ -152,14 +152,14 @@ class TrainStep:
         self._model = model.emptied()
         self._shared = shared_indices(model.bind(model.params, model.buffers), model.params)
         self._loss = loss
-        self.optimizer = deepcopy(optimizer)  # a copy, because tracing a new shape reads the optimizer again
+        self.optimizer = deepcopy(optimizer)  # a copy of the optimizer, because tracing a new shape reads the optimizer again
         self._options = options
         trees = {"params": model.params, "buffers": model.buffers, "opt": start(optimizer, model.params), "extra": {}}
         self._plain, _ = flatten(trees)
         self._structure, _ = flatten({**trees, "extra": options.kept(model.params)})
         self._has_option_values = self._structure != self._plain
         self._ties = ties(self._structure)
-        self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws different random numbers
+        self._copy = None if options.ranks is None else options.ranks.world.copy  # index of the model copy, for random numbers
         self._parts = parts_in(options.shards, model.params, model.buffers)
         self._bytes_sent = 0
         self._compiler = Compiler("The loss", loss, 64, lambda key: paths(key[0]))
@@ -191,8 +191,8 @@ class TrainStep:
     def start(self, state: TrainState) -> TrainState:
         """Return the state with the initial values for the options of this step, such as averages.
 
-        A step calls `start` automatically for a state of `train_state`. Call `start` for the argument `like` of `load_state`, which must
-        have the same arrays as the file.
+        A step calls `start` automatically for a state of `train_state`. Before `load_state`, call `start` for the argument `like`,
+        which must have the same arrays as the file.
         """
         extra = self._options.kept(state.params)
         mx.eval(extra)
@@ -250,7 +250,7 @@ class TrainStep:
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        # Computed again: the mean inside the gradient computation should stay in one kernel with the operations after it.
+        # The mean is computed a second time, because the first mean should stay in one kernel with the operations after it.
         mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:
@@ -302,7 +302,7 @@ class TrainStep:
             (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key, key=key)
             total, weight = sum_and_weight(result)
             share, divisor = total, weight
-            if options.ranks is not None and options.fully:  # parts sum their gradients over the ranks, so all ranks need one divisor
+            if options.ranks is not None and options.fully:  # gradients are summed over the ranks, so all ranks need the same divisor
                 share, divisor = mx.where(weight == 0, 0, total), options.ranks.add_up(mx.stop_gradient(weight))
             mean = share / mx.where(divisor == 0, 1, divisor)
             return mean if scale is None else mean * scale, (total, divisor, weight, buffers, touched)

@@ -59,7 +59,7 @@ def functional(model: nn.Module) -> "Functional":
     params, buffers = split_arrays(model)
     skeleton = copy_module(model)
     for tree in (params, buffers):
-        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton must not keep the weights alive
+        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton gets empty arrays, so that it does not keep the weights in memory
     return Functional(params, buffers, skeleton)
 
 
@@ -86,7 +86,7 @@ class Functional:
         """
         for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
             if differs := difference(flatten(expected)[0], flatten(given)[0]):
-                raise ArgumentError(f"The {name} are not those of this {type(self._skeleton).__name__}. {differs}")
+                raise ArgumentError(f"The {name} belong to another model than this {type(self._skeleton).__name__}. {differs}")
         model = copy_module(self._skeleton)
         put_arrays(model, params)
         put_arrays(model, buffers)
@@ -117,10 +117,12 @@ class Functional:
 def jit(function: Callable[P, R], *, warn_above: int = 64) -> "Jitted[P, R]":
     """Compile a function of trees: attrs values, dicts, lists, tuples and None that contain MLX arrays.
 
-    Python numbers, strings and dtypes are constants. Another constant or shape causes another trace. `.variants` is the number of traces.
+    Python numbers, strings and dtypes are constants. A new constant or shape causes a new trace. `.variants` is the number of traces.
     MLX never frees traces, so more than `warn_above` traces cause a `RuntimeWarning`. The function must be pure, because its Python code
-    runs only once per variant. Raises `ArgumentTypeError` for other leaves (NumPy arrays, modules) in arguments or results. Raises
-    `ArgumentError` for draws from MLX's global generator, which would return the same numbers in every call.
+    runs only once per variant.
+
+    Raises `ArgumentTypeError` for other leaves (NumPy arrays, modules) in arguments or results. Raises `ArgumentError` for draws from MLX's
+    global generator, which would return the same numbers in every call.
 
     >>> double = jit(lambda tree: {"twice": tree["x"] * 2, "rest": tree["rest"]})
     >>> double({"x": mx.array(2), "rest": (1, None)})
@@ -185,9 +187,9 @@ class Compiler:
     """
 
     _name: str
-    _user: Callable[..., Any]  # function of the user, which may read arrays from outside
+    _user: Callable[..., Any]  # function of the user, which may read outside arrays (see `outside.py`)
     _warn_above: int
-    _names: Callable[[Any], Sequence[str]]  # from a cache key to the names of the arguments
+    _names: Callable[[Any], Sequence[str]]  # function from a cache key to the names of the arguments
     _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)
     _seen: set[Hashable] = field(factory=set)
     _outside: Outside | None = None
@@ -208,14 +210,14 @@ class Compiler:
 
     @property
     def outside(self) -> Outside:
-        """Arrays that the user's function reads without being given them, as when it was first compiled."""
+        """Arrays that the function of the user reads without passing them as arguments, at the time of the first compilation."""
         if self._outside is None:
             self._outside = Outside.of(self._user)
             mx.eval(self._outside.arrays)  # MLX refuses to compile a function that reads arrays without values
         return self._outside
 
     def check_outside(self) -> None:
-        """Raise `ArgumentError` if arrays outside of the user's function have changed."""
+        """Raise `ArgumentError` if the arrays in `outside` have changed."""
         if self.outside.edges and self.outside.has_changed():
             names = ", ".join(dict.fromkeys(type(module).__name__ for module in self.outside.modules)) or "arrays"
             raise ArgumentError(
@@ -251,7 +253,7 @@ def _checked(
     """Call a compiled function and check the bounds of the arrays in its last argument. Tracing may add entries to `bounds`."""
     check_outside()
     if not holds(bounds, args[-1], names):
-        return function(*args)  # runs uncompiled inside the outer trace
+        return function(*args)  # inside an outer trace, the function runs uncompiled
     known = len(bounds)
     try:
         result = traced(*args)
@@ -259,15 +261,17 @@ def _checked(
         if "uncaptured inputs" not in str(error):
             raise
         result = traced(*tree_map(_renewed, args))
-    if len(bounds) > known and not holds(bounds, args[-1], names):  # the wrong result was never computed, because it is lazy
+    if len(bounds) > known and not holds(bounds, args[-1], names):  # the lazy result of the invalid call is never computed
         return function(*args)
     return result
 
 
 def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
-    """Return names for the arrays among the arguments, without the position of the argument: `input_ids` for an array of a batch."""
+    """Return names for the arrays among the arguments, without the argument position: `input_ids` for an array of a batch."""
     structure, constants = key
-    names = [re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)]  # paths in ((args), {kwargs})
+    names = [
+        re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
+    ]  # names without the index in (args, kwargs)
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 
@@ -289,7 +293,7 @@ class _Constant:
     value: Any = field(eq=lambda value: (type(value), repr(value)))
 
 
-_Constants = tuple[_Constant | None, ...]  # one entry per leaf, None for an array; empty if all leaves are arrays
+_Constants = tuple[_Constant | None, ...]  # tuple with one entry per leaf, None for an array; the tuple is empty if all leaves are arrays
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:

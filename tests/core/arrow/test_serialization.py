@@ -236,7 +236,7 @@ def test_a_stream_without_a_chunk_is_refused():
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, [1], np.array(["a"]), np.array([None]), 1j, Point, b"".join, Point(frozenset())])
 def test_what_cannot_be_written_says_what_can(value: Any):
-    with pytest.raises(ArgumentTypeError, match=r"A cursor cannot write .* Build states and positions from None, bool, int"):
+    with pytest.raises(ArgumentTypeError, match=r"A cursor cannot store .* Build states and positions from None, bool, int"):
         pack((value,), KINDS if isinstance(value, Point) else {})
 
 

@@ -233,7 +233,7 @@ def test_parts_that_do_not_declare_shapes_are_run():
         PipelineError, match=r"batch_shapes needs an array input_ids \[B, L\] in every batch, got none from .*<lambda>\. Rename"
     ):
         batch_shapes(pipe(table, group, collate(lambda examples: {})))
-    with pytest.raises(PipelineError, match=r"batch_shapes needs finite data, .*Put take\(count\) before it"):
+    with pytest.raises(PipelineError, match=r"batch_shapes needs finite data, .*Put take\(count\) before batch_shapes"):
         batch_shapes(pipe(table, repeat(None), ours, collate(causal(pad_id=0, length=4))))
 
 

@@ -137,7 +137,7 @@ CASES: list[Case] = [
     (
         lambda: pipe(ROWS, batch(2))[0],
         PipelineError,
-        "dataset[0] takes examples by number, got groups from batch(size=2). Use it before batch.",
+        "dataset[0] takes examples by number, got groups from batch(size=2). Use dataset[0] before batch.",
     ),
     (
         lambda: pipe(ROWS, filter(bool))[0],

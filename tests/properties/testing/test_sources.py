@@ -36,7 +36,7 @@ def test_the_law_catches(source: Source, words: str):
 
 
 def test_positions_that_no_cursor_can_write_are_caught():
-    with pytest.raises(ArgumentTypeError, match=r"A cursor cannot write set"):
+    with pytest.raises(ArgumentTypeError, match=r"A cursor cannot store set"):
         assert_reads(broken.SetPosition())
 
 

@@ -37,7 +37,7 @@ def test_writing_into_the_memory_of_the_input_breaks_purity():
 
 
 def test_a_state_that_no_cursor_can_write_breaks_purity():
-    with pytest.raises(ArgumentTypeError, match=r"A cursor cannot write"):
+    with pytest.raises(ArgumentTypeError, match=r"A cursor cannot store"):
         assert_pure_stages(broken.UnwritableState()(from_chunks(ONES)))
 
 

@@ -229,11 +229,11 @@ def test_an_epoch_without_batches_is_an_error():
 def test_mistakes_are_named_before_the_run_starts():
     step, state = SETTING
     stopped = last(fit(step, state, dataset(), epochs=2))
-    with pytest.raises(ArgumentError, match="The cursor is in epoch 1, counted from 0, and epochs=1 ends before it"):
+    with pytest.raises(ArgumentError, match="The cursor is in epoch 1, counted from 0, and epochs=1 ends earlier"):
         fit(step, state, dataset(), epochs=1, cursor=stopped.cursor)
     with pytest.raises(ArgumentError, match="The state has made 6 steps, more than steps=5"):
         fit(step, stopped.state, dataset(), steps=5)
-    with pytest.raises(ArgumentTypeError, match="A cursor continues a dataset, and the batches are a list"):
+    with pytest.raises(ArgumentTypeError, match="A cursor is a position in a dataset, but the batches are a list"):
         fit(step, state, [group()], cursor=stopped.cursor)
     with pytest.raises(ArgumentTypeError, match="fit takes a dataset or another iterable of dicts, got dict"):
         fit(step, state, group())

@@ -237,7 +237,9 @@ def test_a_mean_times_an_integer_weight_is_a_loss_though_mlx_cannot_compile_it_p
 def test_a_model_that_nothing_of_trains_is_named():
     frozen = net()
     frozen.freeze()
-    with pytest.raises(ArgumentError, match=r"The model, a Net, has no parameters that train.*all are frozen\. Unfreeze some"):
+    with pytest.raises(
+        ArgumentError, match=r"The model, a Net, has no trainable parameters.*all parameters are frozen\. Unfreeze parameters"
+    ):
         train_step(frozen, loss, adamw(0.1))
 
 

@@ -126,7 +126,7 @@ class View(Wrapper):
             first = stop
 
     def in_table(self) -> InTable | None:
-        """Return the in-memory table that holds the rows. Returns None if the view changes rows, or if the dataset is not a table in memory.
+        """Return the table in memory that holds the rows, or None if the view changes rows or the dataset is not a table in memory.
 
         The returned `InTable` also has a source of references to table rows, in the order of this view.
         """

@@ -73,7 +73,10 @@ def _read_jpeg(data: Encoded, turbo: Any, pil: Any, memory: Memory | None) -> tu
 
 
 def _has_metadata(data: Encoded) -> bool:
-    """Return True if a JPEG file may contain EXIF or XMP with an orientation. Both are stored in APP1 segments before the pixels."""
+    """Return True if a JPEG file may contain EXIF or XMP data with an orientation.
+
+    Such data is stored in APP1 segments before the pixels.
+    """
     offset = 2
     while data[offset : offset + 2] not in (b"\xff\xda", b""):  # \xff\xda begins the SOS segment, which holds the pixels
         if data[offset] != 0xFF or data[offset + 1] == 0xE1:  # True also for an unusual segment layout, which Pillow examines

@@ -84,7 +84,7 @@ def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
 
 
 def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
-    """Return the ids of each row with special ids, list<int32>, and for pairs the token types, list<int32>. For single texts, the types are None.
+    """Return the ids of each row with special ids, and for pairs the token types (for single texts None), both list<int32>.
 
     All parts of all rows are copied in one step: special ids and texts are joined to one array, and each part is a slice of this
     array. Single texts stored without gaps are copied by a faster function, in a third of the time.

@@ -26,7 +26,7 @@ Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and group bounds: 0, then the 
 
 @explain_call
 def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
-    """Combine `size` consecutive examples to a group.
+    """Group consecutive examples into groups of `size`.
 
     If the number of examples is no multiple of `size`, the last group is shorter. `drop_last=True` drops a shorter last group. Iteration
     yields `Examples`, a sequence of mappings over one record batch.

@@ -20,9 +20,9 @@ _COLUMNS = 4  # maximum number of columns that are selected alone, because each 
 
 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: resuming from a cursor, or from its bytes, gives exactly the remaining items. The law resumes after every item.
+    """Law: resuming after any item, from the cursor or its bytes, gives exactly the remaining items, even in a run resumed at every item.
 
-    A second run is resumed again and again, after each of its items. Hidden columns are compared too. The time is quadratic in the
+    Hidden columns are compared too. The time is quadratic in the
     number of items, so use a short dataset.
 
     >>> import mlxfp as fp

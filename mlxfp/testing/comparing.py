@@ -72,7 +72,7 @@ def difference(a: object, b: object) -> str | None:
 
 def assert_same(found: object, expected: object, claim: str) -> None:
     """Raise `AssertionError` with `claim` and the first difference unless both values are exactly equal."""
-    __tracebackhide__ = True  # IPython searches for this variable only inside functions
+    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
     location = difference(found, expected)
     assert location is None, f"{claim}, but the results differ at {location}"
 
@@ -101,7 +101,7 @@ def is_close(a: Any, b: Any) -> bool:
 
 def assert_close(found: object, expected: object, claim: str) -> None:
     """Raise `AssertionError` with `claim` and the first difference if two values differ by more than rounding."""
-    __tracebackhide__ = True  # IPython searches for this variable only inside functions
+    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
     if not is_close(found, expected):
         assert_same(found, expected, claim)
 

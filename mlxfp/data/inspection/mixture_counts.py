@@ -61,7 +61,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
         if not child:
             raise PipelineError(
                 "mixture_proportions needs a mixture: the pipeline has none, or a later source reads the whole dataset at once or joins "
-                f"several datasets. Put mix behind load, cache, shuffle and concat, in {dataset!r}."
+                f"several datasets. Put mix after load, cache, shuffle and concat, in {dataset!r}."
             )
         ((owner, child_cursor),) = child
     mixture = owner.source

@@ -241,7 +241,7 @@ class Mix(_Joined):
         """Return the common schema of the datasets."""
         schema = super().schema()
         if self.by == "tokens" and "input_ids" not in schema.names:
-            raise SchemaError(f'mix(by="tokens") counts the column input_ids, which is not there. Columns: {columns_text(schema)}.')
+            raise SchemaError(f'mix(by="tokens") needs the column input_ids, which is missing. Columns: {columns_text(schema)}.')
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:

@@ -212,7 +212,7 @@ class _Splitting:
             if dataset.reorders and dataset.indexable:
                 raise PipelineError(
                     f"{self!r} needs a fixed row order, but the rows have another order in each epoch, in {dataset!r}. "
-                    "Put shuffle behind split."
+                    "Put shuffle after split."
                 )
         return tuple(Dataset(_Split(dataset, part, **attrs.asdict(self))) for part in range(len(self.fractions)))
 

@@ -95,7 +95,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     if not lists and not lists_all(dataset):  # Before the first item, `on_error` has no state yet.
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
-            f'Put on_error("skip") behind load, cache and shuffle, in {dataset!r}.'
+            f'Put on_error("skip") after load, cache and shuffle, in {dataset!r}.'
         )
     return tuple(SkippedRow(locate(owner, row), stage, reason) for owner, entries in lists for row, stage, reason in entries)
 

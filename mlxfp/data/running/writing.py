@@ -97,12 +97,12 @@ def write(
     if on is not None:
         check_types(Runner, on=on)
     if dataset.level == "batches":
-        raise PipelineError(f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate behind read_{format}, or use cache.")
+        raise PipelineError(f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate after read_{format}, or use cache.")
     check_ends(dataset, "write")
     if skips_rows(dataset) and not lists_all(dataset):
         raise PipelineError(
             "write lists the rows skipped by on_error, but load, cache, a shuffle in memory, concat, interleave and mix drop this list: "
-            f"got {dataset!r}. Put on_error behind these stages; on_error covers all earlier stages."
+            f"got {dataset!r}. Put on_error after these stages, because on_error covers all earlier stages."
         )
     out = WrittenFolder(
         Path(folder).expanduser(),

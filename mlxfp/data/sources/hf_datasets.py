@@ -230,8 +230,8 @@ class _FromHfStream(Source):
 def _open_stream(stream: Any, epoch: int) -> Any:
     """Return a copy of the stream at the start of an epoch. Each thread needs its own copy, because iteration changes the stream.
 
-    The copy keeps the file system objects of the original. A copied file system would be a new one, because fsspec registers file
-    systems per thread.
+    The copy shares the file system objects of the original. If they were copied in another thread than the thread that created them,
+    fsspec would create new file systems.
     """
     shared = getattr(stream, "_IterableDataset__hffs_cache", None)
     copied = copy.deepcopy(stream, {id(shared): shared}).with_format(None if stream.features is None else "arrow")
@@ -274,6 +274,6 @@ def _says_more(feature: Any) -> bool:
     if not isinstance(feature, dict):
         return False
     kind = feature.get("_type", "Value")
-    if not isinstance(kind, str):  # a struct that happens to have a field named _type
+    if not isinstance(kind, str):  # not a feature class, but a struct with a field named _type
         return any(map(_says_more, feature.values()))
     return kind not in _PLAIN or any(map(_says_more, feature.values()))

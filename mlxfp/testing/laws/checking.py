@@ -77,7 +77,7 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
 
     See also: `laws_of` for the separate laws, and `testing.parametrize_with_laws` for one test per law.
     """
-    __tracebackhide__ = True  # IPython searches for this variable only inside functions
+    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
     stated = {"masks": masks, "padding": padding, "labels": labels, "carries": carries, "dtypes": dtypes}
     given: dict[str, Any] = {"state": state, "batches": batches, "arrays": arrays, "events": events, **stated}
     checked = Subject(subject, schema=schema, examples=examples, ahead=ahead, views=views, **given)
@@ -102,7 +102,7 @@ class Law:
 
     def __call__(self) -> None:
         """Check the law under hypothesis. Raises `AssertionError` with the smallest failing case."""
-        __tracebackhide__ = True  # IPython searches for this variable only inside functions
+        __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
         for trial in self.trials:
             trial_of_law = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
             try:

@@ -56,7 +56,7 @@ def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
                 iterate(dataset, cursor)
             except CursorMismatchError:
                 continue
-            raise AssertionError(f"{dataset!r} refuses the cursors of {other!r}, but accepted {cursor!r}")
+            raise AssertionError(f"{dataset!r} must raise CursorMismatchError for the cursors of {other!r}, but accepted {cursor!r}")
 
 
 def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:

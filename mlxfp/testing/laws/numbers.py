@@ -62,7 +62,8 @@ def _row_with(collator: Collator, example: Mapping[str, Any], column: str, numbe
 def assert_shapes_ignore_numbers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: the shapes of an example's arrays depend on the lengths of its lists and texts, not on its numbers.
 
-    A one-hot array that is as wide as the largest label of a batch breaks the law. Numbers equal to the length of a list are not changed.
+    A one-hot array that is as wide as the largest label of a batch breaks the law. The law does not change numbers that are equal to the
+    length of a list.
 
     >>> import mlxfp as fp
     >>> assert_shapes_ignore_numbers(fp.collators.text(pad_id=0, label="y"), [{"input_ids": [1], "y": 0}, {"input_ids": [2], "y": 3}])

@@ -62,9 +62,9 @@ def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int =
 
 
 def answer() -> None:
-    """Main function of the new process.
+    """Read datasets from the standard input, and write their items: for each dataset, the items after a cursor, then all items.
 
-    Reads datasets from the standard input, and writes the items of each, after a cursor and in total.
+    Called in the new process.
     """
     output, sys.stdout = sys.stdout.buffer, sys.stderr  # Functions of users may print, so the standard output is replaced.
     try:

@@ -99,7 +99,7 @@ class Memo:
         """Encode and cache new words. Return the indices of the words."""
         ids, lengths = self.caller.encode(self.rule.bare(spelled))
         known, first = self._entries, len(self._indices)
-        # New values are written behind the entries in use, and `_entries` is replaced last. A signal in between leaves no incomplete entry.
+        # New values are written after the entries in use, and `_entries` is replaced last. A signal in between leaves no incomplete entry.
         self._entries = Entries(
             _write(known.ids, self._used, ids),
             _write(known.starts, first, self._used + np.cumsum(lengths) - lengths),

@@ -207,7 +207,9 @@ def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
     roles = _customary_roles(vocab.__contains__) | _configured_roles(config)
     unknown, first, last = roles["unk"], roles["cls"], roles["sep"]
     if unknown is None or unknown not in vocab:
-        raise DataError(f"{path} is not a WordPiece vocabulary: it has no line {unknown or '[UNK]'}. One token a line is expected.")
+        raise DataError(
+            f"{path} is not a WordPiece vocabulary: it has no line {unknown or '[UNK]'}. The file must have one token per line."
+        )
     built = hf.Tokenizer(models.WordPiece(vocab, unk_token=unknown))
     built.normalizer = normalizers.BertNormalizer(
         lowercase=config.get("do_lower_case", not any(token != token.lower() for token in tokens if not token.startswith("["))),

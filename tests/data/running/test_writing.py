@@ -394,7 +394,7 @@ def test_no_row_of_a_dataset_that_the_source_holds(tmp_path: Path):
     ids=["load", "shuffle", "concat", "mix"],
 )
 def test_rows_left_out_that_nothing_lists_are_refused_before_anything_is_written(dataset: Any, tmp_path: Path):
-    with pytest.raises(PipelineError, match=r"write lists the rows skipped by on_error.* Put on_error behind these stages"):
+    with pytest.raises(PipelineError, match=r"write lists the rows skipped by on_error.* Put on_error after these stages"):
         write(dataset, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 

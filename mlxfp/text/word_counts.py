@@ -21,13 +21,12 @@ Matrix = Any  # SciPy CSR matrix, float32[N, K]. SciPy has no type stubs.
 _SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, a tenth shares a bucket with another n-gram, which does not affect scores.
 _MOST = 2**18  # Maximum number of n-grams per column. A limit is needed, because linear models have a weight per n-gram and class.
 _PARTS = (
-    # Maximum number of characters of all texts for character n-grams. More text takes minutes, and words are sufficient for
-    # long texts.
+    # Maximum number of characters for character n-grams. More text takes minutes, and words are sufficient for long texts.
     5_000_000
 )
 
-# Word n-grams are single words, numbers and punctuation marks, and pairs of them. Character n-grams have 2 to 5 characters inside words,
-# and cover inflections, compounds and misspellings.
+# Word n-grams are single words, numbers and punctuation marks, and pairs of these.
+# Character n-grams have 2 to 5 characters inside words, and cover inflections, compounds and misspellings.
 _OPTIONS: Mapping[Analyzer, Mapping[str, Any]] = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\w+|[^\w\s]"},
     "characters": {"ngram_range": (2, 5), "analyzer": "char_wb"},

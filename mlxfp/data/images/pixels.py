@@ -18,8 +18,8 @@ PILLOW_MODES = {"rgb": "RGB", "grey": "L"}
 CHANNELS = {"rgb": 3, "grey": 1}
 
 _BYTES_TOGETHER = 1 << 20  # Number of bytes of small images that are resized in one call. These bytes fit the CPU cache.
-# Largest size of a small image in bytes, before and after resizing. Resizing several images in one call halves the time for 64 x 64 pixels
-# and saves no time for 224 x 224.
+# Largest size of a small image in bytes, before and after resizing.
+# Resizing several images in one call halves the time for 64 x 64 pixels and saves no time for 224 x 224.
 _SMALL = 1 << 15
 
 

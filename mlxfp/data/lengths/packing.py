@@ -24,8 +24,8 @@ Placed = tuple[Indices, Indices]  # row of each piece, and the rows that were cl
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
-# Number of open rows, which are kept in memory. More open rows are filled better: documents of uniformly distributed lengths fill 98.0 % of
-# the space with 64 open rows, 98.8 % with 128, and 99.4 % with 1,024.
+# Number of open rows, which are kept in memory. More open rows leave less padding.
+# Documents of uniformly distributed lengths fill 98.0 % of the space with 64 open rows, 98.8 % with 128, and 99.4 % with 1,024.
 OPEN_ROWS = 128
 
 # Number of bits for the index of a row. The higher bits hold the free space of the row, so that integers sort by free space, then by index.

@@ -205,8 +205,7 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     choices = []
     for _ in range(min(shapes, count) - 1):
         before, best, choice = best, np.zeros_like(best), np.zeros_like(best)
-        # Choose the best split before `last`. The rows between the split and `last` are padded to the longest length
-        # among them.
+        # The rows between the chosen split and `last` are padded to the longest length among these rows.
         for last in range(1, count + 1):
             totals = before[:last] - below[:last] * distinct[last - 1]
             choice[last] = totals.argmin()

@@ -19,8 +19,8 @@ from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task,
 from mlxfp.core.stages import Stage
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
-# Number of rows in the first chunk, from which the row size is measured. Also the minimum for all chunks, because data shared by
-# several rows count several times.
+# Number of rows in the first chunk, from which the row size is measured.
+# The number of rows in the first chunk is also the minimum for all chunks, because data shared by several rows count several times.
 _FIRST_ROWS = 4
 # Number of row references (16 bytes each) in a chunk. A chunk costs 150 us, which would be 5 % of the time with 4,096 small rows.
 _REFERENCES_AT_ONCE = 1 << 15

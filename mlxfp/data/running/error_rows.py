@@ -25,8 +25,7 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-# Number of rows that may fail whatever their share, because two failures in the first hundred rows say little about a million
-# rows.
+# This many rows may fail at any rate, because two failures in the first hundred rows say little about a million rows.
 FORGIVEN = 10
 
 

@@ -14,8 +14,9 @@ from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
 
-# Methods that convert a table of another library to a table in memory. `to_arrow` belongs to older versions of Daft and cuDF, `toArrow`
-# to Spark, `to_pyarrow` to Ibis, `collect` to lazy frames of polars and narwhals, `to_table` to datasets of pyarrow and Lance.
+# Methods of other libraries that return a table in memory, tried in this order.
+# `to_arrow` belongs to older versions of Daft and cuDF, `toArrow` to Spark, and `to_pyarrow` to Ibis.
+# `collect` belongs to lazy frames of polars and narwhals, and `to_table` to datasets and scanners of pyarrow and Lance.
 _METHODS = ("to_arrow", "toArrow", "to_pyarrow", "collect", "to_table")
 
 

@@ -24,8 +24,8 @@ from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.support.optional import optional
 
-# Stream classes of `datasets` whose `state_dict` resumes exactly. After a resume of any other stream, a shuffle buffer is filled with
-# different rows, and a batched `map` may skip a row.
+# Stream classes of `datasets` whose `state_dict` resumes exactly.
+# Other streams resume inexactly: a shuffle buffer is filled with different rows, and a batched `map` may skip a row.
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
 _FEATURES = b"huggingface"  # metadata key of `datasets` in a schema
 _PLAIN = ("Value", "List", "LargeList", "Sequence")  # feature classes that the Arrow type describes completely

@@ -16,7 +16,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, Mi
 from mlxfp.support.optional import optional
 
 # Number of bytes read ahead from a remote file. The defaults of fsspec, up to 50 MB, waste transfers whenever reading starts or stops.
-# Smaller values wait too often for an answer (about 50 ms from an object store).
+# Less read-ahead would wait too often for an answer, about 50 ms from an object store.
 _AHEAD = 1 << 22
 
 _ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the first retry; each further wait is four times as long

@@ -14,8 +14,8 @@ from mlxfp.support.errors import ArgumentTypeError
 ERROR = "__error__"  # hidden column: reason why a row failed, null for valid rows
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
 _FIRST_CHUNKS = 64, 256, 1024, CHUNK_ROWS
-# Number of rows in a chunk of small rows, and maximum size of a small row in bytes. Tokenizers need some MB per chunk to keep all
-# threads busy.
+# Number of rows in a chunk of small rows, and maximum size of a small row in bytes.
+# Tokenizers need some MB of text per chunk to keep all threads busy.
 _MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 512
 ROWS_PULLED = 256  # Number of rows per chunk of an iterable. Small, because user code and remote streams may be slow.
 

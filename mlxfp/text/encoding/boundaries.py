@@ -81,14 +81,15 @@ _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 # Pattern \w+|[^\w\s]+ with the underscore as part of \w: "it's a_b" is cut into the words "it", "'", "s" and " a_b".
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
-# The pattern of GPT-2 has no match that continues from a visible character to white space. Letters and digits end before punctuation and
-# vice versa, except for the apostrophe in 's: "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")". After a match,
-# the pattern looks for white space. The end of a text has the same effect as white space.
+# The pattern of GPT-2 has no match that continues from a visible character to white space.
+# The pattern ends letters and digits before punctuation and vice versa, except for the apostrophe in 's.
+# For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
+# After a match, the pattern of GPT-2 looks for white space, for which the end of a text has the same effect.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Patterns since GPT-4 match punctuation together with the following letters or line ends. Some patterns match letters with an apostrophe:
-# "it's 5, (a)" is cut into the words "it's", " 5", ",", " (a" and ")".
+# Patterns since GPT-4 match punctuation together with the following letters or line ends, and some match letters with an apostrophe.
+# For the patterns since GPT-4, "it's 5, (a)" is cut into the words "it's", " 5", ",", " (a" and ")".
 _GPT4 = Cuts(((_SOLID, b" \t"), (_ALNUM, _without(b"'", _PUNCT))))
 _UPPER, _LOWER, _ENDINGS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LETTERS = (

@@ -20,8 +20,7 @@ from mlxfp.text.engines.columns import matches, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part
 from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
-# Flags of words. WHOLE: the row must be encoded as a whole. HINTED: the row must be encoded as a whole if `spelled` matches the
-# row.
+# Flags of words: a row with a WHOLE word is encoded as a whole, a row with a HINTED word only if `spelled` matches the row.
 HINTED, WHOLE = 1, 2
 
 # Part of an RE2 character set: white space in any Unicode version or tokenizer, and therefore all invisible characters.

@@ -22,8 +22,7 @@ from mlxfp.text.tokenizers.tokenizer import EngineName, configuration_of, engine
 
 ENGINES = (GIGATOKEN, TOKIE)  # engines in the order of preference, fastest first
 _ASCII = 128
-# Maximum number of bytes in a token. tokie recurses once per byte: 1,000 bytes overflow a stack of 256 KB, 2,000 bytes a stack of
-# 512 KB.
+# Maximum number of bytes in a token. tokie recurses once per byte, so 1,000 bytes overflow a stack of 256 KB.
 _LONGEST = 512
 _LARGEST = 1 << 20  # Maximum number of tokens in a vocabulary. The largest vocabularies tested by fuzzing have 262,144.
 

@@ -413,7 +413,7 @@ def test_mistakes_in_the_call_are_named(tmp_path: Path):
         write(ROWS, tmp_path, format="csv")
     with pytest.raises(ArgumentTypeError, match="on must be Runner"):
         write(ROWS, tmp_path, on=2)
-    with pytest.raises(PipelineError, match=r"write takes rows, got batches from collate.*Put collate behind read_arrow"):
+    with pytest.raises(PipelineError, match=r"write takes rows, got batches from collate.*Put collate after read_arrow"):
         write(pipe(ROWS, batch(2), collate(lambda group: {})), tmp_path)
     with pytest.raises(PipelineError, match="write needs finite data"):
         write(pipe(ROWS, repeat(None)), tmp_path)

@@ -17,8 +17,8 @@ from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import DataError, SchemaError
 
-# Number of invalid records in a block after which every record is parsed alone. Finding one invalid record takes as long as parsing the
-# block ten times.
+# Number of invalid records in a block after which every record is parsed alone.
+# Finding one invalid record takes as long as parsing the block ten times.
 _FAULTS = 16
 _ESCAPED = re.compile("[\udc80-\udcff]")  # surrogates, to which Python decodes invalid UTF-8 bytes
 

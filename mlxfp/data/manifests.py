@@ -1,4 +1,4 @@
-"""Manifest of a folder written by `write`: files in order, with rows and hashes."""
+"""Manifest of a folder written by `fp.write`: the file `manifest.json`, which lists the data files in order with row counts and hashes."""
 
 import json
 from functools import lru_cache
@@ -15,16 +15,16 @@ from mlxfp.support.html import clip, element, fragment, table
 from mlxfp.support.progress import Progress
 
 NAME = "manifest.json"
-PROGRESS = ".writing"  # folder with the progress of an unfinished `write`
+PROGRESS = ".writing"  # subfolder in which an unfinished `write` keeps its progress
 _VERSION = 1
-_SHOWN = 20  # most columns and files shown in a notebook
+_SHOWN = 20  # maximum number of columns and of files shown in a notebook
 
 
 @frozen
 class File:
-    """Entry of one written file in a manifest."""
+    """Entry of one data file in a manifest."""
 
-    name: str = field(validator=instance_of(str))  # without folders
+    name: str = field(validator=instance_of(str))  # file name without folders
     rows: int = field(validator=(instance_of(int), ge(0)))
     bytes: int = field(validator=(instance_of(int), ge(0)))
     hash: str = field(validator=instance_of(str))  # SHA-256 in hexadecimal, as printed by sha256sum
@@ -34,17 +34,17 @@ class File:
             raise ValueError(f"the file name {self.name!r} is not the name of a file in this folder")
 
     def is_whole(self, folder: Path) -> bool:
-        """Return True if the file exists with the written content."""
+        """Return True if the file exists in `folder` with the size and hash of the manifest."""
         path = folder / self.name
         return path.is_file() and path.stat().st_size == self.bytes and digest(path) == self.hash
 
 
 @frozen
 class Manifest:
-    """Result of `write`, with the same content as the file `manifest.json`.
+    """Result of `write`, with the same content as the file `manifest.json` in the written folder.
 
-    `fingerprint` identifies the pipeline, the sizes and times of the source files, and the arguments of `write`. `skipped` lists the
-    rows left out by `on_error`: source, row, stage and reason.
+    `fingerprint` identifies the pipeline, the sizes and times of the source files, and the arguments of `write`. `skipped` lists each
+    row that `on_error` left out, with source, row number, stage and reason.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlxfp as fp
@@ -70,7 +70,10 @@ class Manifest:
             return tuple(file.name for file in progress.over(self.files) if not file.is_whole(Path(self.folder)))
 
     def save(self) -> None:
-        """Write `manifest.json` by way of the progress folder, whose removal also removes the leftovers of a killed process."""
+        """Write `manifest.json`.
+
+        The file is first written to the progress folder. Removing the progress folder also removes the leftovers of a killed process.
+        """
         fields = {"manifest": _VERSION} | {name: value for name, value in asdict(self).items() if name != "folder"}
         content = json.dumps(fields, indent=1, ensure_ascii=False).encode() + b"\n"
         write_whole(Path(self.folder, NAME), content, within=Path(self.folder, PROGRESS))
@@ -81,7 +84,7 @@ class Manifest:
         return f"Manifest({self.rows:,} rows in {files}, format={self.format!r}, folder={self.folder!r}{skipped})"
 
     def _repr_html_(self) -> str:
-        """Return HTML with the columns and the first files."""
+        """Return HTML for notebooks with the columns and the first files."""
         columns = [(clip(name, 100), clip(kind, 100)) for name, kind in islice(self.schema.items(), _SHOWN)]
         files = [(clip(file.name, 100), file.rows, file.bytes) for file in self.files[:_SHOWN]]
         more = [element("p", f"and {len(self.files) - _SHOWN:,} more files", class_="muted")] if len(self.files) > _SHOWN else []
@@ -117,15 +120,15 @@ def is_written(folder: Path) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def has_hash(path: str, size: int, modified: int, hash: str) -> bool:
-    """Return True if a file has the SHA-256 hash of a manifest. Size and time let later calls know the result of the first call."""
+    """Return True if a file has the SHA-256 hash `hash` of a manifest. The result is cached under the path, size and modification time."""
     return digest(Path(path)) == hash
 
 
 def listed_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path] | None:
     """Return the files listed in the manifest of a folder.
 
-    Returns None without a manifest, or if any file has a suffix not in `suffixes`. Raises `DataError` for a missing file, an unexpected
-    file size, or an unfinished `write`.
+    Returns None if the folder has no manifest, or if any listed file has a suffix not in `suffixes`. Raises `DataError` for a missing
+    file, an unexpected file size, or an unfinished `write`.
     """
     manifest = read_manifest(folder)
     if manifest is None:
@@ -150,7 +153,7 @@ def listed_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path] | None:
 
 
 def listed_hashes(folder: Path) -> dict[Path, str]:
-    """Return the hashes in the manifest of a folder, by path. Empty without a manifest."""
+    """Return the SHA-256 hash of each file listed in the manifest of a folder. Returns an empty dict for a folder without a manifest."""
     manifest = read_manifest(folder)
     return {} if manifest is None else {folder / file.name: file.hash for file in manifest.files}
 

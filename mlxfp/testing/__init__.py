@@ -1,10 +1,12 @@
-"""Laws for checking your own sources, stages and collators, and hypothesis strategies that draw their inputs. Requires hypothesis.
+"""Laws with which you can check your own sources, stages and collators, and hypothesis strategies that draw inputs. Requires hypothesis.
 
-- `parametrize_with_laws`: one pytest test per law of your parts.
-- `laws`: functions that raise `AssertionError` with the smallest failing case; `laws.check` runs all laws of a value.
+A law is a property that every stage, source or collator must have, for example that a resumed run gives the remaining items.
+
+- `parametrize_with_laws`: creates one pytest test per law of each of your parts (a part is a source, stage, collator, ...).
+- `laws`: functions that raise `AssertionError` with the smallest failing case. `laws.check` checks all laws of a part.
 - `strategies`: hypothesis strategies for tables, examples, stages and whole pipelines.
 - `audit`: checks of any data loader for determinism, permutation, workers and resuming.
-- `probing`: a source with given chunks and a log of the chunks read.
+- `probing`: a source that yields given chunks and logs the chunks read.
 - `comparing`: exact comparison of pipeline outputs.
 """
 

@@ -1,6 +1,6 @@
-"""Checks of any data loader against the laws of determinism, permutation, workers and resuming.
+"""Checks of any data loader for determinism, permutation, workers and resuming.
 
-A loader under audit reads the numbers 0 to `rows` - 1 in shuffled order, one number per row. `torch`, `stateful_dataloader`, `grain`,
+The checked loader reads the numbers 0 to `rows` - 1 in shuffled order, one number per row. `torch`, `stateful_dataloader`, `grain`,
 `datasets`, `mlx_data` and `pipeline` return a `Loader` for a loader factory of their package. For any other loader, write the `run`
 function of a `Loader`. `examine` returns printable findings. This module imports neither MLX nor any of these packages.
 """
@@ -30,7 +30,7 @@ Run = Callable[[int, int, int, Any], Iterator[tuple[Any, Any]]]
 
 @frozen
 class Loader:
-    """A loader under audit: name, number of rows and run function. An item may be a number or nested sequences of numbers.
+    """Data loader to be checked: name, number of rows and run function. An item may be a number or nested sequences of numbers.
 
     >>> def counting(seed, epoch, workers, state):
     ...     yield from ((number, number) for number in range(0 if state is None else state + 1, 12))
@@ -47,7 +47,7 @@ class Loader:
 
 @frozen
 class Finding:
-    """A broken law and a description of the violation.
+    """Broken law, with a description of what is wrong.
 
     >>> print(Finding("resume", "lost the rows [3, 4]"))
     resume: lost the rows [3, 4]
@@ -75,11 +75,11 @@ def examine(
     - uniform, only with `uniform=True`: rows move as far as in a uniform shuffle, few neighbours stay neighbours, and no row has the same
       index in all orders. Shuffling within a buffer or within blocks breaks this law, possibly on purpose.
 
-    State intended exceptions: `drop_last=True` if an epoch omits the rows that do not fill a batch, and `curriculum=True` if the order is
-    the same for several seeds or epochs, for example from easy to difficult rows.
+    Two arguments state intended exceptions. With `drop_last=True`, an epoch may omit the rows that do not fill a batch. With
+    `curriculum=True`, the order may be the same for several seeds or epochs, for example from easy to difficult rows.
 
-    A loader that raises an error breaks the law under check. `workers=0` skips the checks with workers. Orders are compared only for 12 or
-    more rows. Raises `ArgumentTypeError` if `workers` is not an int.
+    A loader that raises an error breaks the law that is being checked. `workers=0` skips the checks with workers. Orders are compared only
+    for 12 or more rows. Raises `ArgumentTypeError` if `workers` is not an int.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -104,7 +104,7 @@ def examine(
 
 
 def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a loader of Google's grain. `make(seed, workers)` returns a `DataLoader` or dataset that runs for two or more epochs.
+    """Return a `Loader` for Google's grain. `make(seed, workers)` returns a `DataLoader` or dataset that runs for two or more epochs.
 
     Epoch e starts after e * `rows` rows, so `rows` must be a multiple of the batch size.
 
@@ -127,7 +127,7 @@ def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
-    """Audit a streamed Hugging Face dataset. `make(seed)` returns an `IterableDataset`, which runs without workers.
+    """Return a `Loader` for a streamed Hugging Face dataset. `make(seed)` returns an `IterableDataset`, which runs without workers.
 
     >>> datasets(lambda seed: ..., rows=24).name
     'datasets'
@@ -145,10 +145,10 @@ def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
 
 
 def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a torch `DataLoader`. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
+    """Return a `Loader` for a torch `DataLoader`. `make(seed, workers)` returns the `DataLoader`. A second iteration is the next epoch.
 
     If the sampler, batch sampler or dataset has `set_epoch`, the audit calls `set_epoch` instead of iterating earlier epochs. A
-    `DataLoader` has no state: to resume, the audit skips the first items.
+    `DataLoader` has no state. To resume, the audit skips the first items.
 
     >>> torch(lambda seed, workers: ..., rows=24).name
     'torch'
@@ -166,9 +166,10 @@ def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a stream or buffer of mlx-data. `make(seed, workers)` calls `mlx.data.core.set_state(seed)` and returns the stream or buffer.
+    """Return a `Loader` for a stream or buffer of mlx-data.
 
-    The next epoch starts after `reset()`, if the method exists. The loader has no state: to resume, the audit skips the first items.
+    `make(seed, workers)` calls `mlx.data.core.set_state(seed)` and returns the stream or buffer. The next epoch starts after `reset()`, if
+    the method exists. Streams and buffers have no state. To resume, the audit skips the first items.
 
     >>> mlx_data(lambda seed, workers: ..., rows=24).name
     'mlx_data'
@@ -177,7 +178,7 @@ def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Skip `epochs` epochs and `state` items, then yield the remaining items, each with the number of items so far."""
+    """Skip `epochs` epochs and `state` items. Then yield the remaining items of the epoch, each with the number of items so far."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:
@@ -189,7 +190,9 @@ def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tu
 
 
 def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a `StatefulDataLoader` of torchdata. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
+    """Return a `Loader` for a `StatefulDataLoader` of torchdata. `make(seed, workers)` returns the `StatefulDataLoader`.
+
+    A second iteration is the next epoch.
 
     >>> stateful_dataloader(lambda seed, workers: ..., rows=24).name
     'stateful_dataloader'
@@ -210,7 +213,7 @@ def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader
 
 
 def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
-    """Audit an mlxfp pipeline. `make(seed, workers)` returns a dataset.
+    """Return a `Loader` for an mlxfp pipeline. `make(seed, workers)` returns a dataset.
 
     >>> import mlxfp as fp
     >>> pipeline(lambda seed, workers: fp.from_examples([{"x": 0}]), rows=1).name
@@ -253,7 +256,7 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
         yield f"{loader.name} has batches of the same rows in all epochs, such as {sorted(epochs[0][0])}. Shuffle rows before batching"
         return
     orders: dict[tuple[int, int], tuple[int, ...]] = {}
-    for cases in (_CASES, ((0, 2),)):  # some loaders repeat the order of the second epoch
+    for cases in (_CASES, ((0, 2),)):  # the third epoch is checked as well, because some loaders repeat the order of the second epoch
         orders |= {case: sum(_items(loader, *case, 0), ()) for case in cases}
         pairs = [*_equal_orders(orders, lambda order: order, ""), *_equal_orders(orders, _canonical_order, ", rotated or reversed")]
         if pairs:
@@ -264,7 +267,10 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
 def _equal_orders(
     orders: Mapping[tuple[int, int], tuple[int, ...]], form_of: Callable[[tuple[int, ...]], object], suffix: str
 ) -> Iterator[str]:
-    """Yield a description of the (seed, epoch) pairs with equal orders, if any. `form_of` converts an order before the comparison."""
+    """Describe which (seed, epoch) pairs have equal orders. Yields nothing if all orders differ.
+
+    `form_of` converts an order before the comparison.
+    """
     forms = {case: form_of(order) for case, order in orders.items()}
     pairs = [pair for form in dict.fromkeys(forms.values()) for pair in pairwise(case for case in orders if forms[case] == form)]
     if pairs:
@@ -272,7 +278,7 @@ def _equal_orders(
 
 
 def _canonical_order(order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a canonical form that is equal for all rotations and reversals of an order."""
+    """Return a form of an order that is the same for all its rotations and reversals."""
     if not order:
         return order
     minimum = order.index(min(order))
@@ -289,7 +295,7 @@ def _check_workers(loader: Loader, workers: int) -> Iterator[str]:
 
 def _check_resuming(loader: Loader, workers: int) -> Iterator[str]:
     for count in sorted({0, workers}):
-        epoch = 0 if count else 1  # starting workers takes seconds; some loaders start workers in every skipped epoch
+        epoch = 0 if count else 1  # Starting workers takes seconds, and some loaders start workers in every skipped epoch.
         full_run = [(_numbers(item), state, deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
         items = tuple(numbers for numbers, _, _ in full_run)
         error_after = partial(_resuming_error, items, partial(loader.run, 0, epoch, count))
@@ -307,7 +313,7 @@ def _check_resuming(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def _resuming_error(items: Items, run: Callable[[Any], Iterator[tuple[Any, Any]]], stop: int, state: Any) -> str:
-    """Return a description of the first error of a run resumed after `stop` items, or an empty string."""
+    """Describe the first error of a run that is resumed after `stop` items. Returns an empty string if there is no error."""
     where = f"resumed after item {stop} of {len(items)},"
     try:
         rest = tuple(_numbers(item) for item, _ in run(state))
@@ -325,7 +331,7 @@ def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
     orders = [np.array(sum(_items(loader, *case, 0), ())) for case in product((0, 1), (0, 1, 2))]
     moved = np.mean([np.abs(order - np.arange(len(order))).mean() / len(order) for order in orders])
     neighbours = np.mean([(np.abs(np.diff(order)) == 1).mean() for order in orders])
-    # For uniform orders of 12 or more rows over 6 epochs, each bound is exceeded by chance in fewer than 1 of 10,000 audits.
+    # A uniform shuffle fails each bound by chance in fewer than 1 of 10,000 audits (12 or more rows, 6 epochs).
     if moved < _LEAST_MOVED or neighbours > _MOST_NEIGHBOURS:
         yield (
             f"{loader.name} moves rows by {moved:.0%} of the row count on average, and keeps {neighbours:.0%} of neighbours together; "
@@ -335,7 +341,7 @@ def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
         yield f"{loader.name} has row {orders[0][still[0]]} at index {still[0]} in all {len(orders)} orders"
 
 
-_FEWEST_BATCHES = 3  # With two batches, equal rows in several epochs may be chance.
+_FEWEST_BATCHES = 3  # Minimum number of batches. With two batches, the same rows may be together in several epochs by chance.
 _LEAST_MOVED, _MOST_NEIGHBOURS = 0.2, 0.45
 _LAWS: Mapping[str, Callable[[Loader, int], Iterator[str]]] = {
     "determinism": _check_determinism,

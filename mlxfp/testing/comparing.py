@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_list_like
 
-__tracebackhide__ = True  # pytest omits the frames of this module from tracebacks
+__tracebackhide__ = True  # With this variable, pytest omits the frames of the module from tracebacks.
 
-_MLX = "mlx.core"  # module name instead of an import, because comparing rows must not import MLX
+_MLX = "mlx.core"  # the module name suffices, because comparing rows must not import MLX
 
 
 def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case per kind of value
@@ -71,8 +71,8 @@ def difference(a: object, b: object) -> str | None:
 
 
 def assert_same(found: object, expected: object, claim: str) -> None:
-    """Raise `AssertionError` with the claim and the first difference if the values differ."""
-    __tracebackhide__ = True  # IPython looks for this name only inside functions
+    """Raise `AssertionError` with `claim` and the first difference unless both values are exactly equal."""
+    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
     location = difference(found, expected)
     assert location is None, f"{claim}, but the results differ at {location}"
 
@@ -80,7 +80,8 @@ def assert_same(found: object, expected: object, claim: str) -> None:
 def is_close(a: Any, b: Any) -> bool:
     """Return True if two arrays, or lists of arrays, are equal up to the rounding of their float dtype.
 
-    The last digits of sums and matrix products depend on the number of rows. All other types are compared exactly.
+    Rounding is allowed because the last digits of sums and matrix products depend on the number of rows. Values of other types must
+    be equal.
 
     >>> is_close(np.array([0.1 + 0.2]), np.array([0.3])), is_close(np.array([1]), np.array([2]))
     (True, False)
@@ -93,13 +94,14 @@ def is_close(a: Any, b: Any) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape or a.dtype.kind != "f":
         return False
     finite = np.abs(np.asarray(b)[np.isfinite(b)])
-    tolerance = min(100 * float(np.finfo(a.dtype).eps), 0.004)  # of a sum of some hundred products; float16 has only three digits
+    # tolerance for a sum of some hundred products; float16 has only three digits
+    tolerance = min(100 * float(np.finfo(a.dtype).eps), 0.004)
     return np.allclose(a, b, rtol=tolerance, atol=tolerance * float(finite.max(initial=0)), equal_nan=True)
 
 
 def assert_close(found: object, expected: object, claim: str) -> None:
-    """Raise `AssertionError` with the claim and the first difference if the values differ by more than rounding."""
-    __tracebackhide__ = True  # IPython looks for this name only inside functions
+    """Raise `AssertionError` with `claim` and the first difference if two values differ by more than rounding."""
+    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
     if not is_close(found, expected):
         assert_same(found, expected, claim)
 
@@ -141,7 +143,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _as_containers(value: Any) -> Any:
-    """Return arrays, tables and attrs values as dicts and lists for `difference`; return other values unchanged."""
+    """Convert arrays, tables and attrs values to dicts and lists, for `difference`. Other values are returned unchanged."""
     match value:
         case Examples():
             return _as_containers(value.chunk)
@@ -157,7 +159,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _first_difference(a: Any, b: Any, path: str) -> tuple[str, Any, Any]:
-    """Return the path of the first difference and the two values at this path."""
+    """Return the path of the first difference, with the value in `a` and the value in `b`."""
     for name, left, right in _parts(a, b):
         if not same(left, right):
             return _first_difference(_as_containers(left), _as_containers(right), path + name)
@@ -165,7 +167,7 @@ def _first_difference(a: Any, b: Any, path: str) -> tuple[str, Any, Any]:
 
 
 def _parts(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (path, left, right) for the elements of two dicts or sequences."""
+    """Yield (path, left, right) for each element of two dicts or two sequences."""
     if isinstance(a, dict) and isinstance(b, dict) and list(a) == list(b):
         yield from ((f".{name}", a[name], b[name]) for name in a)
     elif isinstance(a, list | tuple) and type(a) is type(b):

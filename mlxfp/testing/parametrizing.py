@@ -1,4 +1,4 @@
-"""One pytest test per law of your parts."""
+"""Decorator that creates one pytest test per law of your sources, stages, collators and other parts."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,16 @@ _NOTHING: Mapping[str, str] = {}
 
 
 def parametrize_with_laws(parts: Iterable[Any], *, expected_failures: Mapping[str, str] = _NOTHING) -> "pytest.MarkDecorator":
-    """Parametrize a test with the laws of parts. Each law becomes one test, named like `test_laws[batch(size=2)-assert_resumable]`.
+    """Parametrize a test with the laws of parts (sources, stages, collators, ...). Each law becomes one test.
 
-    If a part needs arguments of `laws.check`, wrap the part in `laws.Subject`. `expected_failures` maps the name of a broken law to the
-    reason. These tests are expected to fail for every part, and a part that obeys the law fails its test. `pytest_plugins =
-    ["mlxfp.testing.pytest_plugin"]` in conftest.py marks the law tests (`pytest -m law`) and lists the broken laws after the run.
+    A test has a name such as `test_laws[batch(size=2)-assert_resumable]`. If a part needs arguments of `laws.check`, wrap the part in
+    `laws.Subject`.
 
-    Raises `ArgumentError` if `parts` is empty, and `UnknownNameError` if no part has an expected law.
+    `expected_failures` maps the name of a broken law to the reason. The tests of this law are expected to fail for every part. If a part
+    obeys the law, its test fails. `pytest_plugins = ["mlxfp.testing.pytest_plugin"]` in conftest.py marks the law tests (`pytest -m
+    law`) and lists the broken laws after the run.
+
+    Raises `ArgumentError` if `parts` is empty, and `UnknownNameError` if no part has a law named in `expected_failures`.
 
     >>> import mlxfp as fp
     >>> @parametrize_with_laws([fp.batch(2), fp.from_examples([{"x": 1}, {"x": 2}])])

@@ -1,4 +1,4 @@
-"""A source for tests with given chunks and a log of the chunks read."""
+"""Source for tests. The source yields given chunks and logs the chunks read."""
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -17,10 +17,10 @@ from mlxfp.support.errors import ArgumentError
 
 
 def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) -> Dataset[Example]:
-    """Return a dataset of exactly these chunks, without random access. Plans may leave out columns, and rows that a filter removes.
+    """Return a dataset of the given chunks, without random access.
 
-    Reading a chunk appends its number of rows to `log`, so a test can check the reads and their order. Raises `ArgumentError` if `chunks`
-    is empty or the schemas differ.
+    Reading a chunk appends its number of rows to `log`, so a test can check what is read and in which order. An optimized plan may skip
+    columns, and rows that a filter removes. Raises `ArgumentError` if `chunks` is empty or the schemas differ.
 
     >>> import pyarrow as pa
     >>> log = []
@@ -37,7 +37,7 @@ def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) 
 
 
 def _pruned(chunk: RecordBatch, columns: Sequence[str], conditions: tuple[Condition, ...]) -> RecordBatch:
-    """Return the columns, with nulls in the nullable columns of rows that do not meet the conditions."""
+    """Return the selected columns. Rows that do not meet the conditions have nulls in the nullable columns."""
     meets = [pc.fill_null(condition.mask(chunk), fill_value=False) for condition in conditions]
     kept, chunk = reduce(pc.and_, meets) if meets else None, chunk.select(list(columns))
     if kept is None or not columns:
@@ -51,7 +51,7 @@ def _pruned(chunk: RecordBatch, columns: Sequence[str], conditions: tuple[Condit
 
 @frozen(repr=False)
 class _FromChunks(Source):
-    """A source of given chunks. A position is the index of the next chunk."""
+    """Source of given chunks. A resume position is the index of the next chunk."""
 
     chunks: tuple[RecordBatch, ...] = field(eq=fingerprint)
     log: list[int] = field(eq=False, repr=False)

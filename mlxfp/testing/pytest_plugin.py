@@ -1,8 +1,8 @@
-"""A pytest plugin that marks law tests and lists the broken laws of every part after the run.
+"""Pytest plugin that marks law tests, and lists the broken laws of every part after the run.
 
-Load the plugin in `conftest.py`: `pytest_plugins = ["mlxfp.testing.pytest_plugin"]`. The package has no pytest entry point. With an entry
-point, every pytest run with mlxfp installed would load the plugin and rewrite all `assert` statements of the package, which changes the
-messages of the laws.
+Load the plugin in `conftest.py`: `pytest_plugins = ["mlxfp.testing.pytest_plugin"]`. The package has no pytest entry point, because every
+pytest run with mlxfp installed would then load the plugin and rewrite all `assert` statements of the package. The rewriting would change
+the messages of the laws.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-_LAWS = "mlxfp.testing.laws.checking"  # the module of `Law`, in `sys.modules` only if a test has imported it
+_LAWS = "mlxfp.testing.laws.checking"  # name of the module of `Law`, which is in `sys.modules` only if a test has imported it
 _MARK, _KEY = "law", "mlxfp law"
 
 
@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark law tests. Store the part in the report, so that a worker process of pytest-xdist sends the part as well."""
+    """Mark law tests. Store the checked part in the report, because a worker process of pytest-xdist sends only the report."""
     laws: Any = sys.modules.get(_LAWS)
     call = getattr(item, "callspec", None)
     for law in () if laws is None or call is None else call.params.values():

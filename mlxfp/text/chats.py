@@ -1,4 +1,4 @@
-"""Tokenization of conversations, with a mask that excludes the prompt from training."""
+"""Stage `chat`, which tokenizes conversations and marks the prompt, so that a model is not trained on the prompt."""
 
 import json as jsons
 import re
@@ -26,8 +26,8 @@ TrainOn = Literal["assistant", "last", "all"]
 _TRAIN_ON = ("assistant", "last", "all")
 _TOOLS = "tools"
 _ASSISTANT = "assistant"
-_ALIASES = (_ASSISTANT, "model", "gpt", "bot", "chatbot", "ai")  # roles of answers in other data sets, in any letter case
-_OTHERS = ("system", "developer", "user", "tool", "function")  # roles of conversations without an answer
+_ALIASES = (_ASSISTANT, "model", "gpt", "bot", "chatbot", "ai")  # names that other data sets use for the role "assistant", in lower case
+_OTHERS = ("system", "developer", "user", "tool", "function")  # roles that may occur in a conversation without an answer
 
 
 @explain_call
@@ -47,9 +47,9 @@ def chat(  # noqa: PLR0913  # only the tokenizer is positional
     column of function descriptions. The default column "tools" may be absent. Both columns may also contain JSON text. The default
     template is `tokenizer.chat_template`.
 
-    Adds two columns, as expected by `collators.causal(prompt_mask="prompt")`: `into` (list<int32>) with the ids of the conversation, and
-    `prompt` (list<bool>), false for tokens to train on and true for all other tokens. By default, a model is trained on all messages of
-    the assistant, including the end token of each message. `train_on="last"` selects only the last message of the assistant,
+    Adds two columns for `collators.causal(prompt_mask="prompt")`: `into` (list<int32>) holds the ids of the conversation, and `prompt`
+    (list<bool>) is false for tokens to train on and true for all other tokens. By default, a model is trained on all messages of the
+    assistant, including the end token of each message. `train_on="last"` selects only the last message of the assistant,
     `train_on="all"` selects all tokens.
 
     The ids equal the result of `apply_chat_template` in transformers, with one exception: special tokens spelled in a message are encoded
@@ -58,8 +58,8 @@ def chat(  # noqa: PLR0913  # only the tokenizer is positional
     messages.
 
     Raises `ArgumentError` if the tokenizer has no template. Raises `SchemaError` at construction of the pipeline if a column is missing or
-    has another type. Raises `DataError` with the row if the template rejects a conversation or answers cannot be located. Needs the extra
-    `chat`.
+    has another type. Raises `DataError` with the row if the template raises an error for a conversation, or answers cannot be
+    located. Needs the extra `chat`.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "user: assistant: hi ho"}] * 2), kind="wordpiece", vocab_size=40)
@@ -89,7 +89,7 @@ def encode_chat(tokenizer: Tokenizer, messages: Messages, *, tools: Any = None, 
     """Return the ids of a conversation followed by the generation prompt, as input for `models.generate`.
 
     The default template is `tokenizer.chat_template`. Special tokens spelled in a message are encoded as ordinary text. Raises
-    `ArgumentError` if the tokenizer has no template, and `DataError` if the template rejects the conversation.
+    `ArgumentError` if the tokenizer has no template, and `DataError` if the template raises an error for the conversation.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "user: hi, assistant:"}] * 2), kind="wordpiece", vocab_size=40)
@@ -166,7 +166,10 @@ class _Chat(RowWise):
 
 @frozen
 class _Guarded:
-    """Conversation with renamed special tokens in all messages. The rendered text contains only the special tokens of the template."""
+    """Conversation whose messages have other names for special tokens.
+
+    The special tokens in the rendered text thus come from the template.
+    """
 
     template: ChatTemplate
     words: "_Words"
@@ -191,7 +194,7 @@ class _Guarded:
             )
 
     def marked(self, train_on: TrainOn) -> str:
-        """Return the rendered conversation with `BEGIN` and `END` around the parts to train on."""
+        """Return the rendered conversation with the marks `BEGIN` and `END` around each part to train on."""
         whole = self.whole()
         if train_on == "all":
             return BEGIN + whole.replace(BEGIN, "").replace(END, "") + END
@@ -205,7 +208,10 @@ class _Guarded:
         return out + whole[last:]
 
     def check_answers(self, marked: str) -> None:
-        """Raise `DataError` for answers under another role than "assistant". Warn about answers without an end token."""
+        """Check the answers.
+
+        Raise `DataError` for an answer under another role than "assistant". Warn about an answer without an end token.
+        """
         answers = [part.partition(END)[0] for part in marked.split(BEGIN)[1:]]
         roles = dict.fromkeys(str(message["role"]) for message in self.given[0])
         unknown = () if answers and self.template.marks_answers else _ALIASES
@@ -247,16 +253,16 @@ class _Guarded:
 
 @frozen
 class _Words:
-    """Special tokens of a tokenizer, with patterns and with replacement names for messages during rendering."""
+    """Special tokens of a tokenizer: patterns that find these tokens, and the names that replace these tokens in messages."""
 
-    special: Any  # Pattern of all special tokens.
-    parts: Any  # Pattern of special tokens, replacement names and answer marks in a rendered template.
+    special: Any  # pattern of all special tokens
+    parts: Any  # pattern of special tokens, their replacement names and answer marks in a rendered conversation
     guards: dict[str, str]
 
 
 @lru_cache(maxsize=8)
 def _words(tokenizer: Tokenizer) -> _Words:
-    # Longer tokens first: of two tokens at the same position, the longer token matches.
+    # Longer tokens first, so that the longer of two tokens at the same place in a text is found.
     tokens = sorted(special_names(tokenizer), key=len, reverse=True)
     guards = {token: unspellable(f"text-{index}") for index, token in enumerate(tokens)}
     special = "|".join(map(re.escape, tokens)) or r"(?!)"
@@ -271,7 +277,7 @@ def _guard(tokenizer: Tokenizer, template: ChatTemplate, messages: Any, tools: A
 
 
 def _encode(tokenizer: Tokenizer, marked: str) -> tuple[list[int], list[bool]]:
-    """Return the ids of a rendered template, and True for each token of the prompt."""
+    """Return the ids of a rendered conversation, and for each token True if it belongs to the prompt."""
     words, names = _words(tokenizer), special_names(tokenizer)
     spelled = {guard: token for token, guard in words.guards.items()} | names | {BEGIN: "", END: ""}
     pieces, bounds, size, last = [], [], 0, 0
@@ -289,7 +295,7 @@ def _encode(tokenizer: Tokenizer, marked: str) -> tuple[list[int], list[bool]]:
 
 
 def _replaced(names: Mapping[str, str], pattern: Any, value: Any) -> Any:
-    """Replace special tokens in all strings of a nested value."""
+    """Replace special tokens by other names in all strings of a nested value."""
     if isinstance(value, str):
         return pattern.sub(lambda match: names[match[0]], value)
     if isinstance(value, Mapping):
@@ -298,7 +304,7 @@ def _replaced(names: Mapping[str, str], pattern: Any, value: Any) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """Parse JSON text, or each JSON text of a list."""
+    """Parse a value that is JSON text, or a list of JSON texts."""
     try:
         if isinstance(value, str):
             return jsons.loads(value)

@@ -1,4 +1,4 @@
-"""Padding of list columns to a fixed length."""
+"""Stage `pad`, which pads list columns to a fixed length."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def pad(
     such as `token_type_ids`, with a separate `pad` stage and a suitable `pad_id`. Existing columns with the same names are replaced.
 
     Raises `SchemaError` at construction of the pipeline if the column does not contain lists of numbers. Raises `DataError` if a row is
-    null or longer than `length`. `pad` never truncates. Truncate rows with `tokenize(max_length=...)`.
+    null or longer than `length`, because `pad` never truncates. Truncate rows with `tokenize(max_length=...)`.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8, 9]}])

@@ -26,12 +26,13 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, for_lite
 from mlxfp.text.word_lists import holds_words, read_words
 
 Truncation = Literal["right", "left", "error"]
-Encoded = dict[str, list[Ragged]]  # Values of each text, for each output column.
+Encoded = dict[str, list[Ragged]]  # values of each text, by output column
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
 _SPANS = ("token_starts", "token_ends")
 _WORDS = "word_ids"
-_PIECES_AT_ONCE = 256  # Pieces per chunk. Each piece carries a copy of the other columns, including the whole text.
+# Number of pieces of long texts in a chunk. Small, because each piece has a copy of the other columns, including the whole text.
+_PIECES_AT_ONCE = 256
 
 
 @explain_call
@@ -50,18 +51,20 @@ def tokenize(  # noqa: PLR0913  # each argument controls one property of the ids
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Convert a text column to token ids, a column of list<int32>.
 
+    Rows longer than `max_length` ids, including special ids, are truncated on the right or left. `truncation="error"` raises an error
+    instead. `special=False` omits the special tokens around a text. Other columns are unchanged. An existing column `into` is
+    replaced.
+
     `pair` names a second text column, encoded after the first column. The added column `token_type_ids` (list<int32>) is 0 for ids of the
-    first text and 1 for ids of the second text. Rows longer than `max_length` ids, including special ids, are truncated on the right or
-    left. For pairs, the longer text is truncated first. `truncation="error"` raises instead. `special=False` omits the special tokens
-    around a text. Other columns are unchanged. An existing column `into` is replaced.
+    first text and 1 for ids of the second text. For pairs, the longer text is truncated first.
 
     A special token spelled in the text, such as "</s>", is encoded as the special token. `literal=True` encodes special tokens in the
     text as ordinary text (`split_special_tokens` in transformers). Use `literal=True` for text from untrusted sources.
 
-    `offsets=True` adds the columns `token_starts` and `token_ends` (list<int32>), character offsets as in the `tokenizers` package: the
-    text of a token is `text[start:end]` of the respective text. Both offsets are 0 for special tokens. The tokenizer decides if the space
-    before a word belongs to the token of the word. If a character is split into several byte tokens, each token has the offsets of the
-    whole character.
+    `offsets=True` adds the columns `token_starts` and `token_ends` (list<int32>), character offsets as in the `tokenizers` package: a token
+    stands for `text[start:end]` of its text. Both offsets are 0 for special tokens. The tokenizer decides if the space before a word
+    belongs to the token of the word. If a character is split into several byte tokens, each token has the offsets of the whole
+    character.
 
     The column may also contain a list of words per row. The words are joined with spaces. The added column `word_ids` (list<int32>)
     contains the word index of each token, starting at 0, and -1 for special tokens. A token for the space before a word belongs to this
@@ -163,7 +166,7 @@ class _Tokenize(RowWise):
 
     @property
     def room(self) -> int | None:
-        """Maximum number of text ids per row, or None for no limit."""
+        """Maximum number of ids per row that belong to texts, or None for no limit."""
         return None if self.max_length is None else self.max_length - self.frame.added
 
     def schema(self, schema: Schema) -> Schema:
@@ -237,7 +240,7 @@ class _Tokenize(RowWise):
         return chunk if types is None else set_column(chunk, _TYPES, types)
 
     def frame_of(self, name: str) -> Frame:
-        """Return the frame of an output column: special ids for ids, 0 for offsets, -1 for word indices."""
+        """Return the values around a text in an output column: special ids for ids, 0 for offsets, -1 for word indices."""
         if name == self.into:
             return self.frame
         silent = self.frame.silent
@@ -248,7 +251,7 @@ class _Tokenize(RowWise):
         return "left" if self.truncation == "left" else "right"
 
     def _lengths(self, texts: list[Ragged], chunk: RecordBatch) -> tuple[NDArray[np.int64], ...] | None:
-        """Return the number of ids to keep of each text, or None to keep all ids."""
+        """Return how many ids of each text to keep, or None to keep all ids."""
         if self.max_length is None or self.room is None:
             return None
         if self.truncation != "error":
@@ -265,7 +268,7 @@ class _Tokenize(RowWise):
 
 @frozen(repr=False)
 class _TokenizeLong(Stage):
-    """Tokenization that splits a long text into several rows."""
+    """Stage that tokenizes texts and splits a long text into several rows."""
 
     whole: _Tokenize
     stride: int
@@ -293,10 +296,10 @@ class _TokenizeLong(Stage):
             yield repeated
 
     def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], ...]:
-        """Return the text index, piece index, first value index and length of each piece, int64[N] each."""
+        """Return for each piece: index of the text, number in the text, index of the first value, and length. int64[N] each."""
         room = self.whole.room or 0
         advance = room - self.stride
-        counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up
+        counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up to whole pieces
         rows, within = np.repeat(np.arange(len(counts)), counts), places_within(counts)
         kept = np.minimum(room, texts.lengths[rows] - within * advance)
         from_end = self.whole.truncation == "left"

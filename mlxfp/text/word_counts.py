@@ -1,7 +1,8 @@
-"""Text features: counts of hashed word and character n-grams, weighted by TF-IDF fitted on training rows.
+"""Text features for models of tables: counts of word and character n-grams, weighted by TF-IDF. The weights are fitted to training rows.
 
-Hashing needs no vocabulary, so memory use depends only on the number of counts. Salton and Buckley, "Term-weighting approaches in automatic
-text retrieval", 1988; Weinberger et al., "Feature Hashing for Large Scale Multitask Learning", 2009.
+N-grams are hashed to buckets, which needs no vocabulary, so memory use depends only on the number of counts. Salton and Buckley,
+"Term-weighting approaches in automatic text retrieval", 1988; Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
+2009.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +18,15 @@ from mlxfp.support.optional import optional
 Analyzer = Literal["words", "characters"]
 Matrix = Any  # SciPy CSR matrix, float32[N, K]. SciPy has no type stubs.
 
-_SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, a tenth shares a bucket with another n-gram, without effect on scores.
-_MOST = 2**18  # Maximum number of n-grams per column. Linear models have a weight per n-gram and class.
+_SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, a tenth shares a bucket with another n-gram, which does not affect scores.
+_MOST = 2**18  # Maximum number of n-grams per column. A limit is needed, because linear models have a weight per n-gram and class.
 _PARTS = (
-    5_000_000  # Maximum number of characters for character n-grams. More text takes minutes, and the words of long texts are sufficient.
+    # Maximum number of characters for character n-grams. More text takes minutes, and words are sufficient for long texts.
+    5_000_000
 )
 
-# Words, numbers and punctuation marks, as single tokens and pairs. Character n-grams of 2 to 5 characters inside words cover
-# inflections, compounds and misspellings.
+# Word n-grams are single words, numbers and punctuation marks, and pairs of these.
+# Character n-grams have 2 to 5 characters inside words, and cover inflections, compounds and misspellings.
 _OPTIONS: Mapping[Analyzer, Mapping[str, Any]] = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\w+|[^\w\s]"},
     "characters": {"ngram_range": (2, 5), "analyzer": "char_wb"},
@@ -35,8 +37,8 @@ _OPTIONS: Mapping[Analyzer, Mapping[str, Any]] = {
 class WordCounts:
     """TF-IDF features of a text column, created by `fit_word_counts`: sparse float32[N, K], or the first components, float32[N, C].
 
-    `kept` contains the sorted bucket indices of the n-grams in the training texts, `weights` their inverse document frequencies, and
-    `components`, [C, K], the right singular vectors of the training rows.
+    `kept` contains the sorted bucket indices of the n-grams in the training texts, and `weights` their inverse document frequencies.
+    `components`, [C, K], contains the right singular vectors of the training rows.
 
     >>> fitted = WordCounts("words", np.array([3], np.int32), np.array([1.5], np.float32))
     >>> fitted
@@ -49,12 +51,12 @@ class WordCounts:
     components: NDArray[np.float32] | None = field(default=None)
 
     def __call__(self, texts: Sequence[str]) -> Any:
-        """Return the weighted n-grams of texts. Rows have length 1."""
+        """Return the weighted n-gram counts of texts. Each row is scaled to length 1."""
         return self.of_counts(_count(self.analyzer, texts))
 
     def of_counts(self, counts: Matrix) -> Any:
         """Weight counts like scikit-learn with `sublinear_tf`: 1 + log(count), times the weight of the n-gram."""
-        # Column selection in SciPy takes time for each bucket, hence this look-up.
+        # This look-up replaces the column selection of SciPy, which takes time for each bucket.
         buckets = np.minimum(np.searchsorted(self.kept, counts.indices), len(self.kept) - 1)
         known = self.kept[buckets] == counts.indices
         starts = np.concatenate([[0], np.cumsum(known)])[counts.indptr]
@@ -74,8 +76,8 @@ def fit_word_counts(
 ) -> tuple[tuple[WordCounts, Any], ...]:
     """Fit word n-grams, and character n-grams if `parts` is true and the texts are short. Return (fitted counts, features) pairs.
 
-    `components` limits the number of singular vectors, fitted to n-grams of at least two rows. 0 fits no singular vectors. Only the `most`
-    frequent n-grams are kept. An analyzer is omitted if the texts contain no n-grams for the analyzer.
+    `components` limits the number of singular vectors, which are fitted to n-grams of at least two rows. `components=0` fits no singular
+    vectors. Only the `most` frequent n-grams are kept. If the texts have no word n-grams or no character n-grams, this pair is left out.
 
     >>> [(counts, values.shape) for counts, values in fit_word_counts(["red apple", "red pear"], parts=False)]
     [(WordCounts(words: 5 n-grams), (2, 5))]
@@ -102,14 +104,14 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
         min(components, len(buckets) - 1), random_state=seed
     )
     limits = optional("threadpoolctl", extra="kaggle", needed_by="Words as counts").threadpool_limits
-    with limits({"blas": 1}):  # The last digits depend on the number of threads.
+    with limits({"blas": 1}):  # one thread, because the last digits depend on the number of threads
         svd.fit(weighted)
     right = np.asarray(svd.components_, np.float32)
     return WordCounts(analyzer, fitted.kept, fitted.weights, right), np.asarray(weighted @ right.T, np.float32)
 
 
 def _count(analyzer: Analyzer, texts: Sequence[str]) -> Matrix:
-    """Count n-grams per hash bucket, float32[N, buckets]."""
+    """Count the n-grams of each text in each hash bucket, float32[N, buckets]."""
     return _vectorizer(analyzer).transform(texts)
 
 

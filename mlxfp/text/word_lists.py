@@ -1,4 +1,4 @@
-"""Columns with a list of words per row: joined text, and the word index of each token."""
+"""Columns with a list of words per row. The words are joined to a text, and each token gets the index of its word."""
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,10 @@ def holds_words(kind: pa.DataType) -> bool:
 
 @frozen(eq=False)
 class WordLists:
-    """Words of several rows."""
+    """Words of several rows, stored one after the other."""
 
     words: pa.Array  # concatenated words of all rows
-    ends: Ends  # Word offsets of the rows, int64[N + 1].
+    ends: Ends  # index at which the words of each row begin, and the end, int64[N + 1]
 
     @property
     def texts(self) -> pa.Array:
@@ -29,8 +29,9 @@ class WordLists:
 
     def numbers_of(self, starts: Ragged) -> Ragged:
         """Return the word index of each token within its row. `starts` contains the character offset of each token in the joined text."""
-        sizes = pc.utf8_length(self.words).to_numpy(zero_copy_only=False).astype(np.int64) + 1  # including the following space
-        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])  # offsets in the concatenated rows
+        # lengths of words, including the space after each word
+        sizes = pc.utf8_length(self.words).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])  # character offsets of the words in the joined texts of all rows
         rows = np.repeat(np.arange(len(starts.lengths)), starts.lengths)
         positions = np.repeat(starts.starts - (starts.lengths.cumsum() - starts.lengths), starts.lengths) + np.arange(len(rows))
         offsets = starts.values[positions] + bounds[self.ends[:-1]][rows]

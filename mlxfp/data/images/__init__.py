@@ -1,4 +1,4 @@
-"""Stages that decode, resize, crop, flip and recolour images. The results are uint8 tensors."""
+"""Stages that decode, resize, crop, flip and recolour images. The results are uint8 tensors, or pixels of variable size."""
 
 from mlxfp.data.images.colors import color_jitter
 from mlxfp.data.images.cropping import center_crop, random_crop, random_resized_crop

@@ -1,4 +1,4 @@
-"""Random changes of the colours of images."""
+"""Stage that changes the colours of images at random."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -23,11 +23,12 @@ def color_jitter(  # noqa: PLR0913  # keyword-only
     The changes are those of torchvision's `ColorJitter` for Pillow images (torchvision/transforms/_functional_pil.py):
 
     - Brightness blends the image with black, by a factor drawn uniformly from max(0, 1 - brightness) to 1 + brightness.
-    - Contrast blends the image with its mean grey, saturation with its grey version. Both factors are drawn in the same way.
+    - Contrast blends the image with its mean grey. Saturation blends the image with its grey version. Both factors are drawn in the
+      same way.
     - Hue is rotated by a fraction of the colour circle, drawn uniformly from -hue to hue. `hue` is at most 0.5.
 
-    Saturation and hue do not change grey images. The random numbers depend on seed, epoch and row. Columns and errors are as in
-    `decode`.
+    Grey images have no saturation and hue to change. The random numbers depend on seed, epoch and row. `decode` describes the types of the
+    column `image` and the errors.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -58,12 +59,12 @@ class _ColorJitter(ImageStage):
     saturation: float = 0.0
     hue: float = 0.0
     image: str = "image"
-    draws_each: ClassVar[int] = 8  # two draws for each of the 4 changes: order and amount
+    draws_each: ClassVar[int] = 8  # Each of the 4 changes needs two random numbers, for its order and its amount.
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         for change in np.argsort(drawn[:4], kind="stable").tolist():
             amount = (self.brightness, self.contrast, self.saturation, self.hue)[change]
-            number = 2 * float(drawn[4 + change]) - 1  # from -1 to 1
+            number = 2 * float(drawn[4 + change]) - 1  # random number from -1 to 1
             if not amount:
                 continue
             if change == _HUE:
@@ -90,7 +91,7 @@ _OTHERS = (_black, _mean_grey, lambda pixels: in_mode(pixels, "grey"))
 
 def _mixed(pixels: Pixels, other: Any, share: float) -> Pixels:
     """Return share * pixels + (1 - share) * other, rounded down like `PIL.Image.blend`."""
-    if np.ndim(other) == 0:  # a lookup table of 256 values is enough
+    if np.ndim(other) == 0:  # `other` is one grey value, so a lookup table of 256 values is enough
         table: Pixels = _mixed_values(np.arange(256, dtype=np.float32), np.float32(other), share)
         return table.take(pixels)
     return _mixed_values(pixels.astype(np.float32), other.astype(np.float32), share)
@@ -106,5 +107,5 @@ def _turn_hue(pixels: Pixels, share: float, needed_by: str) -> Pixels:
         return pixels
     pil = pillow(needed_by)
     colors = np.array(pil.fromarray(np.ascontiguousarray(pixels)).convert("HSV"))
-    colors[..., 0] += np.uint8(int(share * 255) % 256)  # uint8 overflow is correct here: hue is an angle
+    colors[..., 0] += np.uint8(int(share * 255) % 256)  # Hue is an angle, so the overflow of uint8 is correct.
     return np.asarray(pil.frombytes("HSV", colors.shape[1::-1], colors.tobytes()).convert("RGB"))

@@ -1,7 +1,7 @@
-"""Image columns: encoded files, tensors of one size, and pixels of variable size. Images are read and written one at a time.
+"""Image columns, which hold encoded files, tensors of one size, or pixels of variable size. Images are read and written one at a time.
 
-Pixels of variable size have the type `struct<rgb: large_binary, height: int32, width: int32>`, with `grey` instead of `rgb` for grey
-images. The bytes are in row-major order, 3 or 1 per pixel.
+Pixels of variable size have the type `struct<rgb: large_binary, height: int32, width: int32>`. Grey images have the field `grey` in
+place of `rgb`. The bytes are in row-major order, 3 (`rgb`) or 1 (`grey`) per pixel.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ _MODES: dict[int, Mode] = {1: "grey", 3: "rgb"}
 
 @frozen
 class ImageKind:
-    """Mode and, if constant, size of all images of a column. Encoded files are decoded to RGB."""
+    """Mode (RGB or grey) of all images of a column, and their size if constant. Encoded files are decoded to RGB."""
 
     mode: Mode
     size: Size | None = None
@@ -44,7 +44,7 @@ class ImageKind:
 
     @property
     def bytes(self) -> int:
-        """Number of bytes of an image, or 0 for images of variable size."""
+        """Number of bytes of an image, or 0 if the images of the column differ in size."""
         return 0 if self.size is None else prod((*self.size, CHANNELS[self.mode]))
 
     def column(self, blocks: Iterable[Pixels], count: int) -> pa.Array:
@@ -91,10 +91,10 @@ def mode_of(kind: pa.DataType) -> Mode | None:
 def loads_of(  # noqa: PLR0913  # two are keyword-only
     chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *, of: str = "chunk", memory: Memory | None = None
 ) -> list[Load]:
-    """Return one function per row that reads the image, uint8[H, W, C], or raises `UnusableImageError`.
+    """Return a function for each row that reads the image, uint8[H, W, C]. The function raises `UnusableImageError` for a damaged image.
 
-    Encoded files are decoded in `mode`. Other images keep their mode. Raises `DataError` for a row without an image. `of` is the word
-    for the table in messages, such as "chunk". With `memory`, the pixels are valid until the next image is read.
+    Encoded files are decoded in `mode`. Other images keep their mode. Raises `DataError` for a row without an image. `of` is the name of
+    the table in messages, for example "chunk". With `memory`, the pixels are valid until the next image is read.
     """
     column = column_without_nulls(chunk, name, wanted_by, of=of)
     if not len(column):
@@ -129,5 +129,5 @@ def _shape(kind: Any) -> tuple[int, ...]:
 
 
 def _content(file: pa.Scalar) -> bytes | memoryview:
-    """Return the bytes of a file without a copy. Arrow buffers hold signed bytes, which never equal `bytes`, hence the cast."""
+    """Return the bytes of a file without a copy. Arrow buffers hold signed bytes, which never equal `bytes`, so the buffer is cast."""
     return memoryview(file.as_buffer()).cast("B") if file.is_valid else b""

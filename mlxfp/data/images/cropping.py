@@ -1,4 +1,4 @@
-"""Crops of images: from the centre, or at random in each epoch."""
+"""Stages that crop images, at the centre or at a random position."""
 
 from collections.abc import Callable, Sequence
 from math import exp, log, sqrt
@@ -20,15 +20,15 @@ from mlxfp.support.errors import ArgumentError
 
 Range = tuple[float, float]
 
-_TRIES = 10  # same number of tries as torchvision
+_TRIES = 10  # Number of random regions that are tried, as in torchvision.
 
 
 @explain_call
 def center_crop(size: tuple[int, int], *, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Crop the centre of each image to `size`, (height, width). Makes tensors uint8 [height, width, C].
+    """Crop the centre of each image to `size`, (height, width). The results are tensors uint8 [height, width, C].
 
-    Columns are as in `decode`. Encoded files are decoded to RGB. Raises `DataError` with the row and file of an image smaller than
-    `size`.
+    `decode` describes the types of the column `image`. Encoded files are decoded to RGB. Raises `DataError` with the row and file of
+    an image smaller than `size`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -48,8 +48,8 @@ def random_crop(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Crop each image at a random position to `size`, (height, width).
 
-    All positions are equally likely. The position depends on seed, epoch and row. `padding` black pixels are added to every side before
-    the crop. Columns and errors are as in `center_crop`.
+    All positions are equally likely. The position depends on seed, epoch and row. Before the crop, `padding` black pixels are added
+    to every side. Column types and errors are the same as for `center_crop`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -76,9 +76,11 @@ def random_resized_crop(  # noqa: PLR0913  # keyword-only, except size
     """Crop a region of random area and aspect ratio from each image and resize the region to `size`, (height, width).
 
     The region is chosen as in torchvision's `RandomResizedCrop` (Szegedy et al., "Going Deeper with Convolutions", 2015). The fraction
-    of the area is uniform in `scale`. The logarithm of width / height is uniform in the logarithms of `ratio`. The first region of ten
-    tries that fits into the image is used, at a uniformly random position. If no region fits, the crop is the largest centre region
-    with an aspect ratio in `ratio`. Random numbers depend on seed, epoch and row. Filter, columns and errors are as in `resize`.
+    of the area is uniform in `scale`. The logarithm of width / height is uniform in the logarithms of `ratio`. Ten regions are tried. The
+    first region that fits into the image is used, at a uniformly random position. If no region fits, the crop is the largest centre region
+    with an aspect ratio in `ratio`.
+
+    Random numbers depend on seed, epoch and row. Filter, column types and errors are the same as for `resize`.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -162,7 +164,7 @@ class _RandomResizedCrop(ImageStage):
 
 
 def _with_margin(images: Pixels, margin: int) -> Pixels:
-    """Add black pixels on every side of images [N, H, W, C]. Ten times faster than `np.pad`."""
+    """Add black pixels on every side of images [N, H, W, C]. This code is ten times faster than `np.pad`."""
     count, height, width, channels = images.shape
     out = np.zeros((count, height + 2 * margin, width + 2 * margin, channels), images.dtype)
     out[:, margin : margin + height, margin : margin + width] = images
@@ -175,7 +177,7 @@ def _part(pixels: Pixels, top: int, left: int, size: Size) -> Pixels:
 
 
 def _spare(pixels: Pixels, size: Size) -> tuple[int, int]:
-    """Return the number of surplus rows and columns of an image. Raise `UnusableImageError` for an image smaller than the crop."""
+    """Return by how many rows and columns an image is larger than the crop. Raise `UnusableImageError` for a smaller image."""
     height, width = pixels.shape[0] - size[0], pixels.shape[1] - size[1]
     if height < 0 or width < 0:
         raise UnusableImageError(

@@ -1,4 +1,4 @@
-"""Decoding of image files to RGB or grey."""
+"""Stage that decodes image files to RGB or grey."""
 
 from collections.abc import Callable
 
@@ -16,14 +16,14 @@ from mlxfp.support.checks import check_choice, check_text, explain_call
 def decode(*, mode: Mode = "rgb", image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Decode files such as JPEG and PNG, and convert all images to RGB or grey, uint8[H, W, C] with C = 3 or 1.
 
-    The other stages of this family decode files to RGB without this stage. `decode` is needed for grey images and to look at pixels.
+    Other image stages, such as `resize`, decode files to RGB themselves. `decode` is needed for grey images and for looking at pixels.
 
     The column holds encoded files (`binary`, or a struct with a field `bytes` as in Hugging Face datasets) or tensors uint8 [H, W] or
     [H, W, C]. Files are decoded as in a browser: upright by their EXIF orientation, transparency over white, the upper 8 of 16 bits,
     the first frame of an animation. Colour profiles are ignored. Grey is ITU-R BT.601 luma, as in Pillow.
 
-    Tensors stay tensors. Decoded files have variable sizes, hence rows are `{"rgb": bytes, "height": int, "width": int}` until a stage
-    gives all images one size. Neighbouring stages of this family are fused and make no such column in between.
+    Tensors stay tensors. Decoded files have different sizes, so a row holds `{"rgb": bytes, "height": int, "width": int}` until a stage
+    gives all images one size. Neighbouring image stages are merged and skip this intermediate column.
 
     Needs Pillow (extra `vision`). Raises `SchemaError` for a column of another type. Raises `DataError` with the row and file of an
     image that is damaged or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels.
@@ -38,7 +38,7 @@ def decode(*, mode: Mode = "rgb", image: str = "image") -> Callable[[Dataset[Exa
     """
     check_choice(tuple(PILLOW_MODES), mode=mode)
     check_text(image=image)
-    pillow("images.decode")  # raise for a missing Pillow when the stage is built
+    pillow("images.decode")  # raise the error for a missing Pillow now, not when the first row is read
     return _Decode(mode, image)
 
 

@@ -1,4 +1,4 @@
-"""Base class of image stages. Neighbouring stages are fused: they run on blocks of images and make no column in between."""
+"""Base class of image stages. Neighbouring image stages are merged: they run on blocks of images, without a column between stages."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
@@ -22,7 +22,7 @@ from mlxfp.support.randomness import fold_in_rows, fold_into_rows, uniform
 
 Drawn = NDArray[np.float64]
 
-_BYTES_TOGETHER = 1 << 20  # bytes of a block of images; a block fits the CPU cache
+_BYTES_TOGETHER = 1 << 20  # number of bytes in a block of images; a block fits the CPU cache
 
 
 class ImageStage(RowWise):
@@ -37,17 +37,20 @@ class ImageStage(RowWise):
 
     @abstractmethod
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
-        """Return the changed image, uint8[H, W, C]. `drawn`, float64[draws_each], is uniform in [0, 1). Raises `UnusableImageError`."""
+        """Return the changed image, uint8[H, W, C]. Raises `UnusableImageError` for an image that the stage cannot change.
+
+        `drawn`, float64[draws_each], holds random numbers, uniform in [0, 1).
+        """
 
     def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
         """Return the changed images, uint8[N, H, W, C] with N >= 1.
 
-        Same result as `edit` per image. Overridden by stages with a faster batch form.
+        The result equals the result of `edit` for each image. A stage overrides this method if it has a faster way for many images.
         """
         return np.stack([self.edit(pixels, numbers) for pixels, numbers in zip(images, drawn, strict=True)])
 
     def kind(self, kind: ImageKind) -> ImageKind:
-        """Return mode and size of the images after this stage."""
+        """Return mode and size of the images after this stage, given mode and size before the stage."""
         return kind
 
     def schema(self, schema: Schema) -> Schema:
@@ -55,9 +58,9 @@ class ImageStage(RowWise):
 
     @property
     def traits(self) -> Traits:
-        """Traits of an image stage: columns read, random draws and fusion with neighbours.
+        """Traits of an image stage: columns read, random numbers drawn, and merging with neighbouring stages.
 
-        The path column is needed for error messages.
+        The path column is read for error messages.
         """
         return Traits(row_wise=True, draws=seeded(self), columns_read=(self.image, PATH), longest_row=identity, fuse=self._fused)
 
@@ -72,7 +75,7 @@ class ImageStage(RowWise):
 
 @frozen(repr=False)
 class _Edits(RowWise):
-    """Fused image stages. Exist only in plans."""
+    """Several image stages merged into one. Merged stages exist only in plans, not in datasets."""
 
     stages: tuple[ImageStage, ...]
 
@@ -101,33 +104,33 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
     if kinds[0].size is not None and chunk.num_rows:
         count = max(1, _BYTES_TOGETHER // max(kind.bytes for kind in kinds))
         blocks = editing.together(tensors_of(chunk, column, name_of(first)), count)
-    else:  # keep only one decoded image in memory at a time; `kinds[1]` has the mode of `decode`
+    else:  # keep only one decoded image in memory at a time; `kinds[1]` has the mode given to `decode`
         blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))
     return set_column(chunk, column, kinds[-1].column(blocks, chunk.num_rows))
 
 
 @frozen
 class _Editing:
-    """Fused stages of a chunk and the random numbers of each stage."""
+    """Merged image stages applied to a chunk, and the random numbers of each stage."""
 
     chunk: RecordBatch
     stages: Sequence[Any]
     drawn: Sequence[Drawn]
 
     def together(self, images: Pixels, count: int) -> Iterator[Pixels]:
-        """Yield images uint8[N, H, W, C] after all stages, in blocks of `count` images."""
+        """Yield the images after all stages, uint8[N, H, W, C], in blocks of `count` images."""
         for begin in range(0, len(images), count):
             block = result = images[begin : begin + count]
             try:
                 for stage, numbers in zip(self.stages, self.drawn, strict=True):
                     result = stage.edit_all(result, numbers[begin : begin + count])
-            except UnusableImageError:  # repeat image by image, to name row and stage
+            except UnusableImageError:  # edit again image by image, so that the error names row and stage
                 yield from self.one_by_one([partial(identity, pixels) for pixels in block], begin)
             else:
                 yield result
 
     def one_by_one(self, loads: Sequence[Load], first: int = 0) -> Iterator[Pixels]:
-        """Yield images of variable size after all stages, in blocks of one. `first` is the row of the first image."""
+        """Yield images of variable size after all stages, in blocks of one image. `first` is the row of the first image."""
         for row, load in enumerate(loads, first):
             stage = self.stages[0]
             try:

@@ -8,23 +8,25 @@ from attrs import define, field
 
 from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageError, check_size, in_mode, installed, pillow, turned
 
-_ORIENTATION = 0x0112  # EXIF tag number
-_PLANES, _SEPARATE, _BITS = 0x011C, 2, 0x0102  # PlanarConfiguration, value for separate planes, BitsPerSample (TIFF)
+_ORIENTATION = 0x0112  # number of the EXIF tag for the orientation
+# TIFF: number of the tag PlanarConfiguration, its value for separate planes, number of the tag BitsPerSample
+_PLANES, _SEPARATE, _BITS = 0x011C, 2, 0x0102
 _JPEG = b"\xff\xd8\xff"
-_TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}  # JPEG colour spaces that simplejpeg decodes like Pillow, and the output format
+# JPEG colour spaces that simplejpeg decodes in the same way as Pillow, each with the output format for simplejpeg
+_TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}
 Encoded = bytes | memoryview
 
-_MOST_REUSED = 1 << 24  # bytes of an image; larger images get a new buffer
+_MOST_REUSED = 1 << 24  # largest image that uses the shared buffer, in bytes
 
 
 @define(eq=False)
 class Memory:
-    """Reusable buffer for decoded images. New memory from the system for every image would cost a tenth of the decoding time."""
+    """Buffer that decoded images share. Allocating new memory for every image would cost a tenth of the decoding time."""
 
     _buffer: Pixels = field(init=False, factory=lambda: np.empty(0, np.uint8))
 
     def of(self, size: int) -> Pixels | None:
-        """Return the shared buffer with at least `size` bytes, or None for a large image. The buffer may hold the previous image."""
+        """Return the shared buffer, with at least `size` bytes, or None for a large image. The buffer may still hold the previous image."""
         if size > _MOST_REUSED:
             return None
         if len(self._buffer) < size:
@@ -35,9 +37,9 @@ class Memory:
 def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory | None = None) -> Pixels:
     """Return the pixels of an image file, uint8[H, W, C].
 
-    Raises `UnusableImageError` for a damaged file, too many pixels or an unsupported mode. JPEG files are decoded with simplejpeg if
-    installed: same pixels, in two thirds of Pillow's time. With `memory`, the pixels are valid until the next file is read into the
-    buffer.
+    Raises `UnusableImageError` for a damaged file, too many pixels or an unsupported mode. If simplejpeg is installed, it decodes
+    JPEG files to the same pixels as Pillow in two thirds of the time. With `memory`, the pixels are valid until the next file is read
+    into the buffer.
     """
     pil, decoded = pillow(needed_by), None
     try:
@@ -47,20 +49,21 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
     except (UnusableImageError, MemoryError):
         raise
     except Exception as error:  # Pillow raises many exception types for damaged files
-        problem = str(error).partition(" <_io.")[0].rstrip(".")  # Pillow appends the address of the file object
+        problem = str(error).partition(" <_io.")[0].rstrip(".")  # cut off the address of the file object, which Pillow appends
         raise UnusableImageError(f'cannot be decoded as an image: {problem}. Skip damaged rows with on_error("skip").') from error
     return in_mode(turned(pixels, orientation), mode)
 
 
 def _read_jpeg(data: Encoded, turbo: Any, pil: Any, memory: Memory | None) -> tuple[Pixels, int] | None:
-    """Return the stored pixels and the orientation of a JPEG file, or None if Pillow must read the file."""
+    """Return the pixels of a JPEG file as stored, and the EXIF orientation. Returns None if Pillow must read the file."""
     try:
         height, width, colors, _ = turbo.decode_jpeg_header(data)
         if colors not in _TURBO:
             return None
         check_size((height, width), pil)
         buffer = None if memory is None else memory.of(height * width * (1 if colors == "Gray" else 3))
-        pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors], buffer=buffer)  # strict: a damaged file raises ValueError
+        # simplejpeg is strict here: a damaged file raises ValueError
+        pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors], buffer=buffer)
     except ValueError:
         return None
     if not _has_metadata(data):
@@ -70,10 +73,13 @@ def _read_jpeg(data: Encoded, turbo: Any, pil: Any, memory: Memory | None) -> tu
 
 
 def _has_metadata(data: Encoded) -> bool:
-    """Return True if a JPEG file may contain EXIF or XMP with an orientation. Both are stored in APP1 segments before the pixels."""
+    """Return True if a JPEG file may contain EXIF or XMP data with an orientation.
+
+    Such data is stored in APP1 segments before the pixels.
+    """
     offset = 2
-    while data[offset : offset + 2] not in (b"\xff\xda", b""):  # SOS segment: start of the pixels
-        if data[offset] != 0xFF or data[offset + 1] == 0xE1:  # Pillow examines files with an unusual segment layout
+    while data[offset : offset + 2] not in (b"\xff\xda", b""):  # \xff\xda begins the SOS segment, which holds the pixels
+        if data[offset] != 0xFF or data[offset + 1] == 0xE1:  # True also for an unusual segment layout, which Pillow examines
             return True
         offset += 2 + int.from_bytes(data[offset + 2 : offset + 4], "big")
     return False
@@ -86,11 +92,12 @@ def _read(data: Encoded, mode: Mode | None, pil: Any) -> tuple[Pixels, int]:
         _check_planes(image)
         image.load()
         pixels = np.asarray(_as_shown(image, mode, pil))
-        return pixels if pixels.ndim == 3 else pixels[..., None], _orientation(image)  # grey images have two axes
+        # add the channel axis, which Pillow omits for grey images
+        return pixels if pixels.ndim == 3 else pixels[..., None], _orientation(image)
 
 
 def _check_planes(image: Any) -> None:
-    """Reject a TIFF file with separate planes of more than 8 bits. Pillow would use only half of the bytes."""
+    """Raise an error for a TIFF file with separate planes of more than 8 bits, because Pillow would use only half of the bytes."""
     tags = getattr(image, "tag_v2", {})
     if tags.get(_PLANES) == _SEPARATE and max(tags.get(_BITS, (8,))) > 8:
         raise UnusableImageError(

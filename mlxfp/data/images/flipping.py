@@ -1,4 +1,4 @@
-"""Random mirroring of images."""
+"""Stage that mirrors images at random."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -18,9 +18,9 @@ from mlxfp.support.errors import ArgumentError
 def random_flip(
     *, seed: int, probability: float = 0.5, vertical: bool = False, image: str = "image"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Mirror each image with the given probability: left and right, or top and bottom with `vertical`.
+    """Mirror each image with the given probability, left to right, or top to bottom with `vertical=True`.
 
-    The choice depends on seed, epoch and row. Columns and errors are as in `decode`.
+    The choice depends on seed, epoch and row. Column types and errors are the same as for `decode`.
 
     >>> import mlxfp as fp
     >>> import numpy as np

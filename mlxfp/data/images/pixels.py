@@ -1,4 +1,4 @@
-"""Operations on pixels [H, W, C] in NumPy and Pillow. Both release the GIL for large arrays."""
+"""Operations on pixel arrays [H, W, C] with NumPy and Pillow. Both libraries release the GIL for large arrays."""
 
 from functools import cache
 from importlib import import_module
@@ -17,24 +17,25 @@ Size = tuple[int, int]  # height and width
 PILLOW_MODES = {"rgb": "RGB", "grey": "L"}
 CHANNELS = {"rgb": 3, "grey": 1}
 
-_BYTES_TOGETHER = 1 << 20  # bytes of small images resized in one call; fits the CPU cache
-# Bytes of a small image, before and after resizing. Resizing together halves the time for 64 x 64 pixels and gains nothing for 224 x 224.
+_BYTES_TOGETHER = 1 << 20  # Number of bytes of small images that are resized in one call. These bytes fit the CPU cache.
+# Largest size of a small image in bytes, before and after resizing.
+# Resizing several images in one call halves the time for 64 x 64 pixels and saves no time for 224 x 224.
 _SMALL = 1 << 15
 
 
 class UnusableImageError(Exception):
-    """Error of an unusable image. The message is a predicate such as "has the mode CMYK", to which callers prepend the image."""
+    """Error for an image that cannot be used. The message is a predicate such as "has the mode CMYK". The caller prepends the image."""
 
 
 def pillow(needed_by: str) -> Any:
-    """Return `PIL.Image`, or raise `MissingExtraError`."""
+    """Return the module `PIL.Image`. Raise `MissingExtraError` if Pillow is not installed."""
     return optional("PIL.Image", extra="vision", needed_by=needed_by)
 
 
 def check_size(size: Size, pil: Any, change: str = "") -> None:
-    """Raise `UnusableImageError` for a size above Pillow's pixel limit, before the memory is allocated.
+    """Raise `UnusableImageError` for a size above Pillow's pixel limit, before memory for the pixels is allocated.
 
-    `change` replaces "has" in the message if the size is the result of resizing.
+    For a size that results from resizing, `change` replaces the word "has" in the message.
     """
     (height, width), most = size, pil.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
@@ -46,7 +47,7 @@ def check_size(size: Size, pil: Any, change: str = "") -> None:
 
 @cache
 def installed(module: str) -> ModuleType | None:
-    """Return an optional, faster image package, or None if it is not installed. Its pixels differ from Pillow's by at most 1."""
+    """Return an optional package that is faster than Pillow, or None if not installed. Its pixels differ from Pillow's by at most 1."""
     try:
         return import_module(module)
     except ImportError:
@@ -54,7 +55,7 @@ def installed(module: str) -> ModuleType | None:
 
 
 def in_mode(images: Pixels, mode: Mode | None) -> Pixels:
-    """Convert images [..., H, W, C] to RGB or grey (ITU-R BT.601 luma). For uint8, the rounding is Pillow's."""
+    """Convert images [..., H, W, C] to RGB or grey (ITU-R BT.601 luma). uint8 values are rounded as in Pillow."""
     channels = images.shape[-1]
     if mode == "rgb" and channels == 1:
         return np.repeat(images, 3, axis=-1)
@@ -81,8 +82,9 @@ def turned(pixels: Pixels, orientation: int) -> Pixels:
 def resized(pixels: Pixels, size: Size, needed_by: str, *, antialias: bool = True) -> Pixels:
     """Resize an image [H, W, C], uint8 or float, with a bilinear filter.
 
-    With `antialias`, a new pixel averages all covered pixels, as in Pillow and mlx-data. Otherwise, a new pixel comes from at most four
-    old pixels, as in OpenCV. cykooz_resizer, if installed, does antialiasing in a third of the time, and values may differ by 1.
+    With `antialias`, a new pixel averages all covered pixels, as in Pillow and mlx-data. Without `antialias`, a new pixel comes from
+    at most four old pixels, as in OpenCV. If cykooz_resizer is installed, antialiasing takes a third of the time, and values may
+    differ by 1.
     """
     if pixels.shape[:2] == size:
         return pixels
@@ -97,7 +99,7 @@ def resized(pixels: Pixels, size: Size, needed_by: str, *, antialias: bool = Tru
 
 
 def all_resized(images: Pixels, size: Size, needed_by: str, *, antialias: bool = True) -> Pixels:
-    """Resize images [N, H, W, C], N >= 1, with the same result as `resized` per image. Small images are resized together."""
+    """Resize images [N, H, W, C], N >= 1. Each result equals the result of `resized`. Small images are resized in one call."""
     count, height, width, channels = images.shape
     if (height, width) == size:
         return images
@@ -116,11 +118,12 @@ def all_resized(images: Pixels, size: Size, needed_by: str, *, antialias: bool =
 def _resized_together(simd: Any, images: Pixels, size: Size) -> Pixels:
     """Resize uint8[N, H, W, C] in the two passes of cykooz_resizer.
 
-    All images together form a wide image for the first pass and a tall image for the second pass.
+    For the first pass, all images side by side form one wide image. For the second pass, all images form one tall image.
     """
     (count, old_height, width, channels), (height, new_width) = images.shape, size
     wide = images.swapaxes(0, 1).reshape(old_height, -1, 1)
-    tall = _resized_by(simd, wide, (height, wide.shape[1])).reshape(height * count, width, channels)  # row-major over all images
+    # the rows of the wide image become the rows of the tall image in row-major order
+    tall = _resized_by(simd, wide, (height, wide.shape[1])).reshape(height * count, width, channels)
     return _resized_by(simd, tall, (height * count, new_width)).reshape(height, count, new_width, channels).swapaxes(0, 1)
 
 
@@ -136,5 +139,5 @@ def _resized_by(simd: Any, pixels: Pixels, size: Size) -> Pixels:
     kind = simd.PixelType.U8 if channels == 1 else simd.PixelType.U8x3
     bilinear = simd.ResizeOptions(simd.ResizeAlg.convolution(simd.FilterType.bilinear), use_alpha=False)
     source, target = simd.ImageData(pixels.shape[1], pixels.shape[0], kind, pixels.tobytes()), simd.ImageData(width, height, kind)
-    simd.Resizer().resize(source, target, bilinear)  # a shared Resizer would share its buffer between threads
+    simd.Resizer().resize(source, target, bilinear)  # not shared, because the buffer of a shared Resizer would be used by several threads
     return np.frombuffer(target.get_buffer(), np.uint8).reshape(height, width, channels)

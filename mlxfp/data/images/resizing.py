@@ -1,4 +1,4 @@
-"""Resizing of images."""
+"""Stages that resize images."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +17,14 @@ from mlxfp.support.errors import ArgumentError
 
 @explain_call
 def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Resize all images to `size`, (height, width), with a bilinear filter. Makes tensors uint8 [height, width, C].
+    """Resize all images to `size`, (height, width), with a bilinear filter. The results are tensors uint8 [height, width, C].
 
     With `antialias`, a new pixel averages all covered pixels, as in Pillow, torchvision and mlx-data. Values equal Pillow's within 1.
     Without `antialias`, a new pixel comes from the four nearest pixels, as in OpenCV and TensorFlow. Values equal OpenCV's within 1,
     and shrinking fine details causes aliasing patterns.
 
-    Columns are as in `decode`. Encoded files are decoded to RGB. Needs Pillow (extra `vision`). Raises `SchemaError` for a column of
-    another type, and `DataError` with the row and file of an image that cannot be decoded.
+    `decode` describes the types of the column `image`. Encoded files are decoded to RGB. Needs Pillow (extra `vision`). Raises
+    `SchemaError` for a column of another type, and `DataError` with the row and file of an image that cannot be decoded.
 
     >>> import mlxfp as fp
     >>> import numpy as np
@@ -42,10 +42,10 @@ def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image
 
 @explain_call
 def resize_short_side(length: int, *, antialias: bool = True, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Resize images to a shorter side of `length` pixels and keep the aspect ratio.
+    """Resize images so that the shorter side has `length` pixels. The aspect ratio stays the same.
 
-    The longer side is rounded down, as in torchvision. Images may still differ in size (see `decode`). Put `center_crop` after this
-    stage for one size. Filter, columns and errors are as in `resize`. Also raises `DataError` for a narrow image that would grow
+    The longer side is rounded down, as in torchvision. Images may still differ in size. To get one size, put `center_crop` after this
+    stage. Filter, column types and errors are the same as for `resize`. Also raises `DataError` for a narrow image that would grow
     beyond `PIL.Image.MAX_IMAGE_PIXELS` pixels.
 
     >>> import mlxfp as fp
@@ -109,7 +109,10 @@ class _ResizeShortSide(ImageStage):
         return self._length * height // short, self._length * width // short
 
     def _checked(self, size: Size) -> Size:
-        """Return the new size of an image. Raise `UnusableImageError` for too many pixels: a narrow image can grow very large."""
+        """Return `size`, the new size of an image.
+
+        Raise `UnusableImageError` for too many pixels, because a narrow image can grow very large.
+        """
         (height, width), reached = size, self._reached(size)
         check_size(reached, pillow(name_of(self)), f"has {width:,} x {height:,} pixels and would have")
         return reached

@@ -1,4 +1,4 @@
-"""Image arrays for groups of examples. Host half of `collators.vision` for encoded files and pixels of variable size."""
+"""Stage that stacks the images of each group to one array, for `collators.vision`. Handles encoded files and pixels of variable size."""
 
 import numpy as np
 from attrs import field, frozen
@@ -52,4 +52,4 @@ class Stacked(RowWise):
         return f"{self.wanted_by}: column {self.image!r} of {row_at(chunk, row, of=_GROUP)}{file_of(chunk, self.image, row)}"
 
 
-_GROUP = "group"  # word for a table of rows in messages
+_GROUP = "group"  # name of a table of rows in messages

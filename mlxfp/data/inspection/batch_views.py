@@ -1,4 +1,4 @@
-"""Views of batches: a plain dict of arrays has no readable print form."""
+"""Views of batches for printing, because a plain dict of arrays has no readable print form."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,14 +32,14 @@ class BatchView:
         return "\n".join(batch_lines(self.batch, "batch", 3, self.tokenizer))
 
     def _repr_html_(self) -> str:
-        """Return HTML with the arrays, the share of padding and the first rows, decoded."""
+        """Return HTML with the arrays, the share of padding, and the first rows as decoded text."""
         return fragment(batch_html(self.batch, self.tokenizer))
 
 
 def show_batch(batch: Mapping[str, Any], *, tokenizer: Decoder | None = None) -> BatchView:
-    """Return a view of a batch: dtypes, shapes, share of padding and of ignored labels, and the first rows, decoded.
+    """Return a view of a batch: dtypes, shapes, share of padding and of ignored labels, and the first rows as decoded text.
 
-    Printing the view gives the same format as `preview`; a notebook shows a table. Raises `ArgumentTypeError` unless the batch is a
+    A printed view has the same format as `preview`. In a notebook, the view is a table. Raises `ArgumentTypeError` unless the batch is a
     mapping.
 
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Checksums of the items of a pipeline, for tests."""
+"""Checksums of the items of a pipeline, for use in tests."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -19,7 +19,7 @@ from mlxfp.support.errors import DataError
 def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
     """Return a hash of the first `steps` items: names, types, shapes and values, bit by bit. The hash has 32 hexadecimal digits.
 
-    Use the hash in a test to detect changes of the model input by code, data or a library. The hash depends only on the items, so it is
+    Use the hash in a test to notice when code, data or a library changes the model input. The hash depends only on the items, so it is
     the same in every process and for all chunk sizes, threads and Python versions. Floating-point sums may differ in the last bits
     between types of machines. A shorter dataset is hashed completely. Raises `DataError` for a dataset without items.
 
@@ -40,7 +40,7 @@ def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
 
 
 def _rows(chunks: Iterable[Any], steps: int) -> tuple[Any, ...]:
-    """Return the first rows as a table, independent of chunk boundaries."""
+    """Return the first `steps` rows as a table, which does not depend on chunk boundaries."""
     batches, remaining = [], steps
     for chunk in chunks:
         batches.append(visible(chunk.slice(0, remaining)))
@@ -59,6 +59,6 @@ def _batch(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(array: Any) -> str:
-    """Return a hash of dtype, shape and bytes of a NumPy or MLX array. Unlike NumPy, a memoryview can read bfloat16."""
+    """Return a hash of dtype, shape and bytes of a NumPy or MLX array. The bytes are read with memoryview, because NumPy lacks bfloat16."""
     kind = str(array.dtype).rpartition(".")[2]
     return fingerprint((kind, tuple(array.shape), bytes(memoryview(array))))

@@ -20,16 +20,16 @@ from mlxfp.support.errors import SchemaError
 
 Kind = Literal["values", "lengths"]
 Number = int | float
-Sums = tuple[int, int, Number, Number | None, Number | None]  # (count, missing, total, least, greatest)
+Sums = tuple[int, int, Number, Number | None, Number | None]  # values counted, missing values, sum, minimum, maximum
 
 
 @frozen
 class ColumnStats:
-    """Statistics of a column."""
+    """Count, minimum, maximum and mean of a column."""
 
     column: str
     of: Kind
-    count: int  # number of values without missing values
+    count: int  # number of values that are not missing
     missing: int
     least: Number | None  # None if all values are missing
     greatest: Number | None
@@ -40,9 +40,9 @@ class ColumnStats:
 def column_stats(dataset: Dataset[Any], columns: Sequence[str], *, epoch: int = 0) -> tuple[ColumnStats, ...]:
     """Return count, minimum, maximum and mean of columns. Texts and lists are measured by their lengths.
 
-    Reads the epoch once. Nulls and NaN count as missing. The length of a text is its number of characters; the length of a binary value is
-    its number of bytes. Raises `SchemaError` for an unknown column and for a column of another type. Use `take(count)` before
-    `column_stats` to read fewer rows.
+    Reads the epoch once. Nulls and NaN count as missing. The length of a text is its number of characters. The length of a binary value is
+    its number of bytes. Raises `SchemaError` for an unknown column, and for a column without numbers, texts or lists. To read fewer
+    rows, put `take(count)` before `column_stats`.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4]}])
@@ -74,7 +74,7 @@ def _kind(column: pa.Field) -> Kind:
 
 
 def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:
-    """Return the values or lengths without missing values: int64, uint64 or float64[N]."""
+    """Return the values or lengths of a column, without missing values: int64, uint64 or float64[N]."""
     plain = decoded(column).drop_null()
     if kind == "lengths":
         count = pc.utf8_length if is_text(plain.type) else pc.list_value_length if is_list(plain.type) else pc.binary_length
@@ -102,12 +102,12 @@ def _added(sums: Sums, numbers: NDArray[Any], rows: int) -> Sums:
 
 
 def _total(before: Number, numbers: NDArray[Any]) -> Number:
-    """Return the sum of the numbers, added in order.
+    """Add numbers to the sum `before`, one after the other.
 
     The result does not depend on chunk boundaries, and 64-bit integers do not overflow.
     """
     if numbers.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # inf - inf and overflow are valid results of a sum.
+        with np.errstate(all="ignore"):  # no warnings: inf - inf and overflow are valid results of a sum
             return float(np.cumsum(np.concatenate([[before], numbers]))[-1])
     upper, lower = numbers >> numbers.dtype.type(32), numbers & numbers.dtype.type(2**32 - 1)
     return before + (int(upper.sum()) << 32) + int(lower.sum())

@@ -1,4 +1,4 @@
-"""Differences between two pipelines."""
+"""Comparison of two pipelines, part by part."""
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
@@ -15,7 +15,7 @@ from mlxfp.core.nodes import Pipeline, check_dataset, children, flat_parts
 def diff(a: Dataset[Any], b: Dataset[Any]) -> str:
     """Compare two pipelines part by part. Return printable lines: `-` marks parts only in `a`, `+` marks parts only in `b`.
 
-    `!` marks parts with equal print form and different content, followed by the difference. Returns "" for equal pipelines.
+    `!` marks parts that look equal when printed but differ in content. The next line names the difference. Returns "" for equal pipelines.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}])
@@ -55,7 +55,7 @@ def _lines(a: Dataset[Any], b: Dataset[Any]) -> Iterator[str]:
 
 
 def _pair(one: Any, other: Any) -> Iterator[str]:
-    """Yield the lines for two different parts. A missing part is None."""
+    """Yield the lines for two parts that differ. A part missing in a pipeline is None."""
     if one is None or other is None or one[0] != other[0] or type(one[2]) is not type(other[2]):
         yield from [] if one is None else [f"- {one[0]}"]
         yield from [] if other is None else [f"+ {other[0]}"]
@@ -68,7 +68,7 @@ def _pair(one: Any, other: Any) -> Iterator[str]:
 
 
 def _differing(one: Any, other: Any) -> Iterator[str]:
-    """Yield the names of fields that differ between two parts of the same type. The caller compares a single child dataset."""
+    """Yield the names of the fields in which two parts of the same type differ. A single child dataset is compared by the caller."""
     for field in attrs.fields(type(one)):
         values = getattr(one, field.name), getattr(other, field.name)
         if field.eq and not isinstance(values[0], Pipeline) and fingerprint(values[0]) != fingerprint(values[1]):

@@ -1,4 +1,4 @@
-"""Proportions of the datasets in a mixture, computed from a cursor alone."""
+"""Shares of the datasets in a mixture up to a cursor."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -31,17 +31,18 @@ class Proportion:
     """
 
     wanted: float
-    realised: float  # Share of the examples, or of the tokens with by="tokens". 0 before the first example.
-    count: int  # number of examples (or of groups or batches, if the mixture contains these)
-    tokens: int | None  # Number of tokens, None unless by="tokens". An empty row counts as one token.
+    realised: float  # Share of the examples, or of the tokens with `by="tokens"`. 0 before the first example.
+    count: int  # number of examples, or of groups or batches if the mixture consists of groups or batches
+    tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
 
 
 def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proportion, ...]:
     """Return the share of each dataset in a mixture (`mix`, `interleave`) up to the cursor, in the order of the datasets.
 
-    Counts exactly the rows read for the items so far, including rows buffered or dropped by later stages. Before a `repeat`, only the
-    current pass counts. If the mixture is inside another source (`prefetch`, `take`), rows are counted by chunks. The stages process the
-    current source chunk again, at most about a dozen times. In nested mixtures, the outer mixture counts.
+    All rows read for the items so far are counted, including rows that later stages buffered or dropped. If a `repeat` follows the mixture,
+    only the current pass is counted. If another source contains the mixture (`prefetch`, `take`), whole chunks are counted. In nested
+    mixtures, the outer mixture is counted. To count exactly, the stages process the current source chunk again, at most about a dozen
+    times.
 
     Raises `PipelineError` if there is no mixture, or if a later source reads the whole dataset at once and drops the cursor of the mixture
     (`load`, `cache`, `shuffle` in memory). Raises `CursorMismatchError` for a cursor of another pipeline.
@@ -53,14 +54,14 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     >>> [(each.wanted, each.realised, each.count) for each in fp.inspect.mixture_proportions(groups, cursor)]
     [(0.75, 0.7, 7), (0.25, 0.3, 3)]
     """
-    iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
+    iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
     owner, child_cursor = dataset, cursor
     while not isinstance(owner.source, Mix):
         child = tuple(owner.source.traits.children_at(replay(owner, child_cursor).position)) if len(children(owner.source)) == 1 else ()
         if not child:
             raise PipelineError(
                 "mixture_proportions needs a mixture: the pipeline has none, or a later source reads the whole dataset at once or joins "
-                f"several datasets. Put mix behind load, cache, shuffle and concat, in {dataset!r}."
+                f"several datasets. Put mix after load, cache, shuffle and concat, in {dataset!r}."
             )
         ((owner, child_cursor),) = child
     mixture = owner.source
@@ -73,11 +74,11 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return the totals of each dataset: int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
+    """Return the amounts that each dataset has given, int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.traits.level != "examples":  # There is no item yet, or the item comes from `finish`.
+    if chunk is None or mixture.traits.level != "examples":  # There is no item yet, or the item was made at the end of the data.
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _items_of(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
@@ -88,7 +89,7 @@ def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
-            if hooks.ended:  # The remaining rows come from `finish`, after the item of the cursor.
+            if hooks.ended:  # The other rows were made at the end of the data, after the item of the cursor.
                 break
             count += item.num_rows if dataset.level == "examples" else 1
             if count >= cursor.done:

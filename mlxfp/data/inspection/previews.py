@@ -1,4 +1,4 @@
-"""Previews of the first items of a pipeline: decoded rows, masks, inputs and labels."""
+"""Text previews of the first items of a pipeline: decoded rows, masks, inputs and labels."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -20,9 +20,9 @@ _WIDTH = 100  # maximum number of characters per value
 
 
 def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None = None) -> str:
-    """Return a printable preview of the first `count` examples, groups or batches of epoch 0, with up to `count` rows each.
+    """Return a printable preview of the first `count` examples, groups or batches of epoch 0. A group or batch shows up to `count` rows.
 
-    Token columns are printed side by side: inputs, masks and labels per position, decoded if a tokenizer is given. A dot is an ignored
+    Token columns are printed side by side: inputs, masks and labels for each position, decoded if a tokenizer is given. A dot is an ignored
     label (-100). Images and sounds are described by shape, dtype and range.
 
     >>> import mlxfp as fp
@@ -44,7 +44,7 @@ def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None 
 
 
 def show_value(value: Any) -> str:
-    """Return a value as a single line: arrays by dtype, shape and range, long texts and lists shortened."""
+    """Return a value as a single line. Arrays are described by dtype, shape and range. Long texts and lists are shortened."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _array(value)
     if isinstance(value, bytes):
@@ -105,7 +105,7 @@ def _kind(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a row of an array as an example value: a number, or a list of integers."""
+    """Return a row of an array as a plain Python value: a number, or a list of integers."""
     if isinstance(value, str):
         return value
     whole = "int" in str(value.dtype) or "bool" in str(value.dtype)
@@ -126,11 +126,11 @@ def _is_aligned(value: Any, ids: Any) -> bool:
 
 
 def _decoded(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Iterator[str]:
-    """Yield the decoded text of the ids without padding."""
+    """Yield a line with the decoded text of the ids, without padding."""
     mask = columns.get("attention_mask", columns["input_ids"])
     ids = [number for number, real in zip(columns["input_ids"], mask, strict=True) if real or mask is columns["input_ids"]]
     if tokenizer is not None:
-        with suppress(MlxfpError):  # The table below shows an id outside the vocabulary.
+        with suppress(MlxfpError):  # skip ids outside the vocabulary, which the table below shows
             yield f"decoded  {show_value(tokenizer.decode(ids))}"
 
 

@@ -1,4 +1,4 @@
-"""Profiles of pipelines: run time per part, measured by hooks in a copy of the pipeline. Each run has separate meters."""
+"""Profiles of pipelines. Hooks in a copy of the pipeline measure the run time of each part."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -21,22 +21,23 @@ from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 
-_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # Threads that wait for the GIL have a high busy share, but use about one core.
+# Threads are considered to wait for the GIL if each is busy for this share of the time, but together they use about one core.
+_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)
 _WAITING = (
     'Unless other programs use the cores, the threads wait for the GIL. Processes have no common GIL: prefetch(..., kind="processes").'
 )
-_STALLED = 0.02  # A consumer that waits at most 2 % of the time is not limited by data loading.
+_STALLED = 0.02  # A consumer that waits for at most this share of the time is not slowed down by data loading.
 
-_REST = "run loop"  # Time outside of all parts, including the conversion of rows to dicts.
+_REST = "run loop"  # name for the time outside of all parts, including the conversion of rows to dicts
 _DICTS = "Rows become dicts one by one: batch(size) gives groups of whole columns."
 
 
 def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any], object] | None = None, epoch: int = 0) -> "Profile":
     """Run the first `items` examples, groups or batches of a pipeline, and return the time of each part, for printing.
 
-    `consume` is called with each item; the profile then includes the waiting time of the consumer. `TrainStep.consumer(state)` is a
-    training step; the profile then includes the bytes sent to other ranks. Without `consume`, items are dropped. A copy of the pipeline
-    runs from the start, so `load` loads its rows again.
+    `consume` is called with each item, and the profile then shows how long the consumer waits for data. `TrainStep.consumer(state)`
+    consumes each item in a training step, and the profile then shows the bytes sent to other ranks. Without `consume`, items are
+    dropped. A copy of the pipeline runs from the start, so `load` loads its rows again.
 
     >>> import mlxfp as fp
     >>> found = fp.inspect.profile(fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.batch(32)))
@@ -48,7 +49,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     if consume is not None:
         check_callable(consume=consume)
     timed = with_hooks(dataset, lambda child: _Timed(child.hooks, steps=tuple(Meter() for _ in child.stages)))
-    for timed_dataset in _datasets(timed):  # Rows read during planning are not part of the run.
+    for timed_dataset in _datasets(timed):  # Planning also reads some rows, which are not part of the run.
         _clock(timed_dataset).reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
     run: Any = iterate(timed, epoch=epoch)
@@ -68,10 +69,10 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
 
 @frozen
 class PartProfile:
-    """Number of rows, groups or batches of a part, and its working time in seconds.
+    """Number of rows, groups or batches made by a part of a pipeline, and its working time in seconds.
 
-    For `prefetch`, `waited` is the waiting time of the next part in seconds, and `queue` is the mean number of ready items, at most
-    `depth`. With several workers, `busy` is their mean busy share, and `cores` is the mean number of busy cores.
+    For `prefetch`, `waited` is the time in seconds that the next part waited, and `queue` is the mean number of ready items, at most
+    `depth`. With several workers, `busy` is the mean share of time that a worker works, and `cores` is the mean number of busy cores.
     """
 
     part: str
@@ -83,7 +84,7 @@ class PartProfile:
     workers: int | None = None
     busy: float | None = None
     cores: float | None = None
-    advice: str = field(default="", eq=False, repr=False)  # change that would make the part faster
+    advice: str = field(default="", eq=False, repr=False)  # suggestion that would make the part faster
 
 
 @frozen(repr=False)
@@ -99,7 +100,7 @@ class Profile:
     count: int
     seconds: float
     first: float  # seconds until the first item
-    consumed: float  # seconds in `consume`
+    consumed: float  # seconds spent in `consume`
     sent: int = 0  # bytes sent to other ranks per item by `consume`
 
     @property
@@ -109,7 +110,7 @@ class Profile:
 
     @property
     def verdict(self) -> str:
-        """Limiting part of the pipeline, and advice."""
+        """Slowest part of the pipeline, with advice."""
         if self.consumed and self.stall <= _STALLED:
             return f"The consumer limits: it waits {self.stall:.1%} of the time. A faster pipeline would change nothing."
         slowest = max(self.parts, key=lambda part: part.seconds)
@@ -158,10 +159,10 @@ class Profile:
 
 @frozen(eq=False)
 class _Timed(Hooks):
-    """Hooks that measure every part of a dataset. Row-wise stages are not fused, so each stage is measured separately."""
+    """Hooks that measure every part of a dataset. Stages that could be merged are run and measured one by one."""
 
     meter: Meter = field(factory=Meter)  # meter of the source
-    steps: tuple[Meter, ...] = ()  # meters by stage index
+    steps: tuple[Meter, ...] = ()  # one meter for each stage
     queue: QueueMeter = field(factory=QueueMeter)  # meter of a `prefetch`
 
     def reset(self) -> None:
@@ -181,7 +182,8 @@ class _Timed(Hooks):
             read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
             tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
             task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
-            exact_length=lambda: self.meter.call(calls.exact_length),  # The exact length may need all rows of `load` or `cache`.
+            # measured as well, because the exact length may need all rows of `load` or `cache`
+            exact_length=lambda: self.meter.call(calls.exact_length),
         )
 
     def step(self, step: Step) -> Any:
@@ -204,18 +206,18 @@ class _Timed(Hooks):
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
-        """Return True for a step appended by `shard` or `split`. Its time belongs to the stages of the child dataset."""
+        """Return True for a step that `shard` or `split` has appended. The stages of the child dataset include the time of such a step."""
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Return a function that yields the results of a step. Results are counted only after the last part of the step."""
+        """Return a function that yields the results of a step. A step may have several parts. Results are counted after the last part."""
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 
 
 @frozen(eq=False)
 class _TimedTask(Task):
-    """Task that measures its run time in any thread."""
+    """Task that measures its run time, in whatever thread it runs."""
 
     task: Task
     meter: Meter
@@ -239,7 +241,7 @@ class _TimedTask(Task):
 
 
 def _timed_tasks(tasks: Tasks, meter: Meter) -> Tasks:
-    """Yield timed tasks, and measure the time for creating tasks."""
+    """Yield tasks that measure their run time. Also measure the time for creating the tasks."""
     with closing(tasks):
         while (pair := meter.call(next, tasks, None)) is not None:
             task, after = pair
@@ -247,7 +249,7 @@ def _timed_tasks(tasks: Tasks, meter: Meter) -> Tasks:
 
 
 def _datasets(dataset: Dataset[Any]) -> Iterator[Dataset[Any]]:
-    """Yield the running datasets, child datasets first."""
+    """Yield the datasets that take part in the run, child datasets first."""
     for child in children(dataset.plan.source):
         yield from _datasets(child)
     yield dataset
@@ -269,7 +271,7 @@ def _of_prefetch(source: Prefetch, count: int, waited: float, queue: QueueMeter)
 
 
 def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
-    """Return the profile of each part, and the seconds of reading in the reading thread."""
+    """Return the profile of each part, and the seconds that the reading thread spent reading."""
     source, timed = dataset.plan.source, _clock(dataset)
     inner = [_measured(child) for child in children(source)]
     parts, within = [part for profiles, _ in inner for part in profiles], sum(seconds for _, seconds in inner)

@@ -1,4 +1,4 @@
-"""Provenance: source rows of an item, and the results of all parts for a source row."""
+"""Provenance of rows: the source rows of an item, and the results of all parts of a pipeline for a source row."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -26,14 +26,14 @@ from mlxfp.support.errors import ArgumentError, PipelineError
 from mlxfp.support.html import clip
 from mlxfp.support.terminal import COLUMNS, printed
 
-_WITHOUT = 1_000  # maximum characters of the list of removed columns
+_WITHOUT = 1_000  # maximum number of characters in the list of removed columns
 
 
 def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = None, epoch: int = 0) -> tuple[Origin, ...]:
     """Return the source rows of the item with index `step`, counted from the start or from `cursor`.
 
-    Runs the pipeline up to this item without collating. A row made from several source rows (`pack`, `windows`) has the origin of the first
-    source row. Raises `ArgumentError` if the pipeline has fewer items.
+    Runs the pipeline up to this item, without `collate`. A row made from several source rows (`pack`, `windows`) has the origin of
+    the first source row. Raises `ArgumentError` if the pipeline has fewer items.
 
     >>> import mlxfp as fp
     >>> groups = fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.shuffle(seed=0), fp.batch(4))
@@ -45,7 +45,7 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     check_dataset(dataset, row_origins)
     check_not_negative(step=step)
     if cursor is not None:
-        iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
+        iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
     grouped = with_hooks(dataset, _uncollated)
     with closing(run(grouped, start(epoch, cursor))) as items:
         chunks = (chunk for chunk, _ in items)
@@ -61,7 +61,7 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
 
 @frozen
 class _Uncollated(Hooks):
-    """Hooks that skip all stages with batches as output."""
+    """Hooks that skip all stages that output batches, such as `collate`."""
 
     passed: frozenset[int] = field(kw_only=True)  # indices of the skipped stages
 
@@ -80,7 +80,7 @@ def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
 
 @frozen(eq=False)
 class Passed:
-    """Result of a pipeline part for a traced row: rows, batches after `collate`, or the error."""
+    """Result of one part of a pipeline for a traced row: rows, batches after `collate`, or the error."""
 
     part: str
     items: tuple[Mapping[str, Any], ...]
@@ -89,7 +89,7 @@ class Passed:
 
 @frozen(eq=False, repr=False)
 class RowTrace:
-    """Results of all pipeline parts for a traced row, for printing."""
+    """Results of all parts of a pipeline for a traced row, for printing."""
 
     origin: Origin
     steps: tuple[Passed, ...]
@@ -106,9 +106,11 @@ class RowTrace:
 def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     """Run each part of a pipeline on a single source row, and return the results of all parts.
 
-    `row` is a row number, as in `Examples.rows` and `Origin.number`. With a single source, it is the index in the source. Stages that
-    reorder, repeat or store rows leave the row unchanged, `filter` may drop it, and grouping stages return a group of this row. Random
-    stages draw as in the epoch. A failing part ends the trace; the result contains the error. Raises `ArgumentError` for an unknown row.
+    `row` is a row number, as in `Examples.rows` and `Origin.number`. If the pipeline has a single source, `row` is the index in the source.
+    Stages that reorder, repeat or store rows leave the row unchanged. `filter` may drop the row, and grouping stages return a group of this
+    row alone. Random stages draw the same numbers as in the epoch.
+
+    A part that fails ends the trace, and the result contains the error. Raises `ArgumentError` for an unknown row.
 
     >>> import mlxfp as fp
     >>> def square(row):
@@ -132,11 +134,11 @@ def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     return RowTrace(origin, tuple(_through(dataset, row >> LEAF_BITS, origin.row, epoch)))
 
 
-_Way = Generator[Passed, None, list[Any]]  # Yields the result of each part, and returns the result of the last part.
+_Way = Generator[Passed, None, list[Any]]  # generator that yields the result of each part, and returns the result of the last part
 
 
 def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
-    """Yield the results of all pipeline parts for row `row` of the leaf source with index `leaf`."""
+    """Yield the results of all parts of a pipeline for row `row` of data source number `leaf`."""
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
         try:
@@ -174,7 +176,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
 
 
 def _read(source: Source, row: int, epoch: int) -> RecordBatch:
-    """Read a row of a source without child datasets."""
+    """Read one row of a data source."""
     if source.indexable and row < (exact_length(source) or 0):
         return number_as(source.take(epoch, np.array([row])), epoch, np.array([row]))
     first = 0
@@ -186,7 +188,7 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
 
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
-    """Add the columns of a source with child datasets: `weight`, 1 for a real row."""
+    """Add the column `weight` if `shard` pads the rows. The weight is 1, because a traced row is no padding."""
     present = set(chunk.schema.names)
     for column in source.schema():
         if column.name not in present:
@@ -200,13 +202,13 @@ def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
     alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
-        return chunks  # `batch(drop_last=True)` drops a single row, so the trace keeps the row as it was.
+        return chunks  # `batch(drop_last=True)` drops a group of a single row, so the trace continues with the row itself.
     return [item for item in out if isinstance(item, dict) or item.num_rows]
 
 
 @frozen(repr=False)
 class _Chunks(Source):
-    """Source of given chunks or batches with row numbers."""
+    """Source that yields given chunks or batches with row numbers."""
 
     chunks: tuple[Any, ...]
 
@@ -228,7 +230,7 @@ def _say(error: Exception) -> str:
 
 
 def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
-    """Yield printable lines about the items after a part. If a single item stays a single item, only changed columns are printed."""
+    """Yield printable lines about the items after a part. If one item stays one item, only changed columns are printed."""
     if step.error is not None:
         yield f"failed: {step.error}"
     elif not step.items:

@@ -1,4 +1,7 @@
-"""Random changes of fields and tokens. Random keys depend on epoch, row and position, not on chunks, shards or threads."""
+"""Stages that change fields and tokens at random.
+
+The random numbers depend on epoch, row and position, not on chunks, shards or threads.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -24,7 +27,7 @@ from mlxfp.support.randomness import Keys, fold_in_rows, fold_into_rows, uniform
 def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Replace each value of these columns by null with probability `rate`, independently, for training on tables.
 
-    A later `template` treats these nulls like other missing values, so that a model learns not to depend on a single field.
+    A later `template` treats these nulls like other missing values. A model thus learns not to depend on a single field.
 
     Raises `SchemaError` for a missing column, and for a column of fixed-shape tensors, which cannot contain nulls.
 
@@ -45,8 +48,8 @@ def drop_tokens(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Remove each token with probability `rate`, for training (word dropout: Iyyer et al., "Deep Unordered Composition", 2015).
 
-    Ids in `keep` stay, as in `keep=tokenizer.special_ids`. A row without such ids may lose all its tokens. Columns in `aligned` are lists
-    with one value per token, such as `token_type_ids`, and lose the same positions.
+    Ids in `keep` are never removed. For example, `keep=tokenizer.special_ids` keeps special tokens. A row without such ids may lose all its
+    tokens. Columns in `aligned` are lists with one value per token, such as `token_type_ids`, and lose the same positions.
 
     Raises `SchemaError` unless all columns contain lists and `column` contains lists of integers. Raises `DataError` for a row with missing
     lists or lists of different lengths.
@@ -71,8 +74,8 @@ def replace_tokens(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Replace each token with probability `rate` by a random element of `replacements`.
 
-    `replacements=[tokenizer.mask_id]` hides tokens; `range(tokenizer.vocab_size)` inserts random tokens. Ids in `keep` stay. For masked
-    language models use `collators.masked`, which also creates the labels.
+    `replacements=[tokenizer.mask_id]` hides tokens. `replacements=range(tokenizer.vocab_size)` inserts random tokens. Ids in `keep`
+    are never replaced. For masked language models use `collators.masked`, which also creates the labels.
 
     Raises `SchemaError` unless the column contains lists of integers, and `DataError` for a row with a missing list.
 
@@ -113,7 +116,8 @@ class _DropFields(RowWise):
         keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
         for name in self.columns:
             dropped = uniform(fold_into_rows(keys, name)) < self.rate
-            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # For a column of any type, `take` returns null at a null index.
+            # `take` returns null at a null index, whatever the type of the column.
+            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)
             chunk = set_column(chunk, name, chunk.column(name).take(kept))
         return chunk
 
@@ -177,7 +181,7 @@ def _draws(keys: Keys, ends: Ends) -> Keys:
 
 
 def _chosen(tokens: NDArray[np.int32], ends: Ends, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
-    """Return a mask of the chosen tokens. Tokens outside `keep` are chosen with probability `rate`: bool[T]."""
+    """Return a mask of the chosen tokens, bool[T]. Each token is chosen with probability `rate`, unless its id is in `keep`."""
     chosen: NDArray[np.bool_] = uniform(_draws(keys, ends)) < rate
     return chosen & ~np.isin(tokens, keep) if keep else chosen
 
@@ -190,7 +194,7 @@ def _rate(rate: Any) -> float:
 
 
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:
-    # Keep a range as a range: it is short to print, unlike a whole vocabulary.
+    # A range stays a range, because a tuple of the whole vocabulary would be printed in full.
     unique = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))
     check_integer(**{f"{name}[{index}]": number for index, number in enumerate([] if isinstance(unique, range) else unique)})
     ends = (unique[0], unique[-1]) if isinstance(unique, range) and len(unique) else unique

@@ -1,4 +1,4 @@
-"""Stages that group examples by number, and ungroup them.
+"""Stages that combine a number of examples to groups, and split groups into examples.
 
 Grouping stages return the bounds of groups, so that `collate` can process many groups at once.
 """
@@ -21,15 +21,15 @@ from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 from mlxfp.support.checks import check_positive, explain_call
 
-Cuts = tuple[RecordBatch, Sequence[int]]  # rows and group bounds: 0, then the end of each group
+Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and group bounds: 0, then the end row of each group
 
 
 @explain_call
 def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
     """Group consecutive examples into groups of `size`.
 
-    The last group may be short; `drop_last=True` drops a short last group. Iteration yields `Examples`, a sequence of mappings over one
-    record batch.
+    If the number of examples is no multiple of `size`, the last group is shorter. `drop_last=True` drops a shorter last group. Iteration
+    yields `Examples`, a sequence of mappings over one record batch.
 
     >>> import mlxfp as fp
     >>> [len(group) for group in fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2))]
@@ -43,7 +43,7 @@ def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]],
 
 @explain_call
 def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
-    """Turn groups back into examples, in order: the inverse of `batch`.
+    """Split groups into their examples, in order. `unbatch` is the inverse of `batch`.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.batch(2), fp.unbatch()))
@@ -61,25 +61,25 @@ class Grouping(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits: token column, number of groups and group sizes."""
+        """Traits: the column of tokens, the number of groups and the group sizes."""
         columns = () if self.column is None else (self.column,)
         return Traits(columns_read=columns, length=self.count, groups=self.groups, share=self.share, notes=self.notes)
 
     def count(self, rows: int) -> int | None:
-        """Return the number of groups for `rows` rows, or None if the number depends on row lengths."""
+        """Return the number of groups for `rows` rows, or None if the number depends on the lengths of the rows."""
         return None
 
     @abstractmethod
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        """Return the possible groups of `count` rows. None means an unknown number of rows."""
+        """Return the group sizes and row lengths that are possible for `count` rows. `count=None` means an unknown number of rows."""
 
     @property
     def share(self) -> Share | None:
-        """Relation between the groups and the number of ranks. None: the groups do not depend on the ranks."""
+        """Relation between the groups and the number of ranks. None if the groups do not depend on the ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:
-        """Return a note on the number of buffered rows, for `explain`."""
+        """Return a note for `explain` on the number of rows in memory."""
         return ()
 
     def schema(self, schema: Schema) -> Schema:
@@ -92,16 +92,19 @@ class Grouping(Stage):
         return None
 
     def missing(self, rest: Any) -> int | None:
-        """Return the number of rows needed to complete the group in a state. Return None if this number depends on row lengths."""
+        """Return how many rows are needed to complete the unfinished group in a state.
+
+        None if the number depends on the lengths of the rows.
+        """
         return None
 
     @abstractmethod
     def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
-        """Do the same as `step`, but return group bounds instead of slices."""
+        """Group the rows of a chunk like `step`, but return rows and group bounds instead of slices."""
 
     @abstractmethod
     def cut_last(self, state: State) -> Iterable[Cuts]:
-        """Do the same as `finish`, but return group bounds instead of slices."""
+        """Group the remaining rows like `finish`, but return rows and group bounds instead of slices."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         """Group the rows of a chunk."""
@@ -114,7 +117,7 @@ class Grouping(Stage):
 
 
 def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
-    """Append a chunk to the remaining rows. Only common columns are kept, because a resumed run may read fewer columns."""
+    """Append a chunk to the remaining rows. Columns missing in one of them are dropped, because a resumed run may read fewer columns."""
     if rest is None:
         return chunk
     if rest.num_columns != chunk.num_columns:
@@ -134,7 +137,7 @@ def _slices(cuts: Iterable[Cuts]) -> Iterator[RecordBatch]:
 
 @frozen(repr=False)
 class _Batch(Grouping):
-    """Stage that groups rows by number. The state contains the rows of an incomplete group."""
+    """Stage that groups a fixed number of rows. The state contains the rows of an incomplete group."""
 
     size: int
     drop_last: bool = False
@@ -149,7 +152,7 @@ class _Batch(Grouping):
             return rest, ()
         if waiting + rows < self.size:
             return after(rest, chunk), ()
-        start = self.size - waiting if waiting else 0  # Only the group across the chunk boundary is copied; other groups are slices.
+        start = self.size - waiting if waiting else 0  # Only the group across the chunk boundary is copied. Other groups are slices.
         stop = start + (rows - start) // self.size * self.size
         cuts = [whole(after(rest, chunk.slice(0, start)))] if waiting else []
         if stop > start:

@@ -1,4 +1,4 @@
-"""Grouping by length: groups within a budget of tokens, or groups of examples of similar length."""
+"""Stages that group examples by length, up to a budget of tokens or in buckets of similar length."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -27,8 +27,9 @@ def batch_by_tokens(
     """Group as many consecutive examples as fit a budget of tokens. Groups of long examples are small.
 
     The padded size of a group is the number of examples times the longest length, rounded up to `pad_multiple` (use the value of the
-    collator). It is at most `tokens`, which bounds the memory of a batch. To convert a limit in bytes, divide by the bytes that your model
-    needs per token. `max_size` also limits the number of examples. Raises `DataError` for a row larger than the budget.
+    collator). The padded size is at most `tokens`, which bounds the memory of a batch. To convert a limit in bytes, divide by the
+    bytes that your model needs per token. `max_size` also limits the number of examples. Raises `DataError` for a row larger than the
+    budget.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1] * length} for length in (2, 3, 3, 8, 1)])
@@ -50,8 +51,9 @@ def bucket_by_length(
 ) -> Callable[[Dataset[Example]], Dataset[Examples]]:
     """Group examples of similar length. A collator that pads to `lengths` then adds little padding and creates few shapes.
 
-    Each example waits in the bucket of the smallest sufficient length. A full bucket becomes a group of `size` examples, or of as many
-    examples as fit `tokens` tokens with padding (give either `size` or `tokens`). There are as many batch shapes as lengths.
+    Each example waits in the bucket of the smallest sufficient length. A full bucket becomes a group. `size` is the number of examples in a
+    group. With `tokens` instead of `size`, a group holds as many examples as fit `tokens` tokens with padding. There are as many
+    batch shapes as lengths.
 
     At the end, the remaining examples are grouped from longest to shortest across buckets, so only the very last group may be short.
     `drop_last=True` drops a short last group. Raises `DataError` for a row longer than the last of `lengths`.
@@ -120,7 +122,7 @@ class _BatchByTokens(Grouping):
 
 @frozen(repr=False)
 class _BucketByLength(Grouping):
-    """Stage that groups rows of similar length. The state contains the waiting rows in the order of arrival."""
+    """Stage that groups rows of similar length. The state contains the rows not yet grouped, in the order of arrival."""
 
     lengths: tuple[int, ...]
     size: int | None = None
@@ -154,13 +156,14 @@ class _BucketByLength(Grouping):
         return (f"holds fewer than {sum(self.sizes):,} rows",)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        known = None if self.size is None else count  # With a token budget, the size of the last group depends on the row lengths.
+        # With a token budget, the sizes of the last groups depend on row lengths, so the row count does not help.
+        known = None if self.size is None else count
         sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
         return _spans(sizes, self.lengths, self.column)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Group size of each bucket."""
+        """Number of rows in a full group, for each bucket."""
         return tuple(self.size or (self.tokens or 0) // length for length in self.lengths)
 
     def _leftover_groups(self, rest: RecordBatch) -> Iterator[Indices]:
@@ -184,13 +187,13 @@ class _BucketByLength(Grouping):
 
 
 def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) -> tuple[Groups, ...]:
-    """Return for each bucket the group sizes, and the minimum and maximum of the longest row length."""
+    """Return for each bucket the possible group sizes, and the minimum and maximum length of the longest row in a group."""
     least = (0, *(length + 1 for length in lengths[:-1]))
     return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
 
 
 def _gathered(rows: RecordBatch, groups: Sequence[Indices]) -> tuple[Cuts, ...]:
-    """Return groups of non-adjacent rows. One copy of all groups is faster than a copy per group."""
+    """Return groups of rows that are not adjacent. All groups are copied at once, because a copy per group is slower."""
     if not groups:
         return ()
     ordered = rows_in(rows.schema, [rows]).take(np.concatenate(groups))

@@ -1,4 +1,4 @@
-"""Cropping of waveforms to a maximum length, at random or in the middle."""
+"""Stage that crops waveforms to a maximum length, at random or in the middle."""
 
 from collections.abc import Callable
 
@@ -19,10 +19,10 @@ from mlxfp.support.randomness import fold_into_rows
 
 @explain_call
 def crop_waveforms(length: int, *, seed: int | None = None, column: str = "waveform") -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Crop waveforms to at most `length` samples. With `seed`, the position is random in each epoch, else the middle is kept.
+    """Crop waveforms to at most `length` samples. With `seed`, the position is random in each epoch, otherwise the middle is kept.
 
-    Shorter waveforms stay unchanged; a collator pads them. Use random crops for training and the middle for validation. `length` equals
-    `collators.audio(length=)` in samples. A spectrogram of n samples has 1 + n // hop frames.
+    Shorter waveforms stay unchanged, because a collator pads them. Use random crops for training and the middle for validation. To fit
+    `collators.audio(length=)` without a spectrogram, use the same `length`. A spectrogram of n samples has 1 + n // hop frames.
 
     Raises `SchemaError` unless the column contains lists or tensors [T] of numbers, and `DataError` for a row without a waveform.
 
@@ -68,7 +68,7 @@ class _CropWaveforms(RowWise):
         return set_column(chunk, self.column, to_lists(pa.concat_arrays(parts) if parts else values, ends_of(kept)))
 
     def _skipped(self, chunk: RecordBatch, spare: Indices) -> Indices:
-        """Return the number of samples to remove from the start of each row, at most `spare`: int64[N]."""
+        """Return how many samples to remove from the start of each row, int64[N]. `spare` is the number of samples to remove in total."""
         if self.seed is None:
             return spare // 2
         draws = fold_into_rows(row_keys(chunk), _NAME, self.seed) % (spare + 1).astype(np.uint64)

@@ -1,7 +1,7 @@
-"""Planning of batch shapes: few shapes, because MLX keeps a compiled program per shape, with little padding.
+"""Planning of batch shapes. Few shapes are better, because MLX compiles a program per shape, but they should need little padding.
 
 Stages and collators declare possible shapes before data is read: stages by `Traits.longest_row` and `Traits.groups`, collators by the
-methods of `Padding`. Without a declaration, an epoch is run and its rows, groups or batches are measured.
+methods of `Padding`. If a stage or collator declares none, an epoch is run, and its rows, groups or batches are measured.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from mlxfp.support.errors import ArgumentError, PipelineError
 
 @frozen
 class ShapePlan:
-    """Padded lengths in ascending order, and the resulting share of padding among all tokens.
+    """Padded lengths in ascending order, and the share of padding among all tokens that results from these lengths.
 
     >>> shape_plan([3, 3, 4, 9, 10], shapes=2).lengths
     (4, 10)
@@ -38,9 +38,10 @@ class ShapePlan:
 def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1) -> ShapePlan:
     """Return the padded lengths with the least padding for rows of the given lengths. The plan has at most `shapes` lengths.
 
-    The plan is optimal: dynamic programming over the distinct lengths, rounded up to multiples of `pad_multiple`. The time is quadratic in
-    the number of distinct lengths: 0.2 seconds for 4,000. Plan for all rows, or for a sample with the longest row, because
-    `bucket_by_length` rejects longer rows. If the best plan still needs too much padding, `pack` needs almost none.
+    The plan is optimal. It is found by dynamic programming over the distinct lengths, rounded up to multiples of `pad_multiple`. The
+    time is quadratic in the number of distinct lengths: 0.2 seconds for 4,000. Plan for all rows, or for a sample with the longest
+    row, because `bucket_by_length` raises an error for longer rows. If the best plan still needs too much padding, use `pack`, which
+    needs almost none.
 
     >>> shape_plan([3, 3, 4, 9, 10], shapes=2)
     ShapePlan(lengths=(4, 10), padding=0.09375)
@@ -49,7 +50,7 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
     """
     check_positive(shapes=shapes, pad_multiple=pad_multiple)
     rows = np.array([*lengths])
-    if rows.dtype.kind not in "iu" or rows.min() < 0:  # An empty list gives an array of floats.
+    if rows.dtype.kind not in "iu" or rows.min() < 0:  # an empty list becomes an array of floats
         raise ArgumentError(f"shape_plan needs the lengths of at least one row, integers of at least 0, got {rows!r:.80}.")
     padded = np.maximum(1, -(-rows.astype(np.int64) // pad_multiple)) * pad_multiple
     distinct, counts = np.unique(padded, return_counts=True)
@@ -62,8 +63,9 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
 def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     """Return the possible token shapes [B, L] of the batches of a pipeline. Reads no data if all parts declare their shapes.
 
-    The grouping stage gives the batch sizes (only the last batch can differ if the number of rows is known). The collator gives the padded
-    lengths. `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` give maximum row lengths.
+    The grouping stage gives the batch sizes. If the number of rows is known, at most the last batch has another size. The collator
+    gives the padded lengths. `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` give maximum row
+    lengths.
 
     User-defined stages, collators and `map` functions are run for an epoch, and the shapes of this epoch are returned. To avoid this run,
     declare shapes: in stages by `longest_row` and `groups` of `Traits`, in collators by the methods of
@@ -84,16 +86,16 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
 
 @runtime_checkable
 class Padding(Protocol):
-    """Protocol of a collator for rows of tokens."""
+    """Protocol of a collator that pads rows of tokens."""
 
-    longest: int | None  # maximum row length; None: unlimited
+    longest: int | None  # maximum row length; None means unlimited
 
     def padded(self, longest: int) -> int:
         """Return the padded length of a group, given the length of its longest row."""
 
 
 def check_lengths(lengths: Sequence[int]) -> None:
-    """Raise `ArgumentError` unless padded lengths are integers in ascending order, at least one."""
+    """Raise `ArgumentError` unless `lengths` has at least one padded length and contains integers in ascending order."""
     check_types((Sequence, np.ndarray), lengths=lengths)
     if not len(lengths) or isinstance(lengths, str):
         raise ArgumentError(f"lengths must contain at least one length to pad to, got {lengths!r}.")
@@ -104,7 +106,7 @@ def check_lengths(lengths: Sequence[int]) -> None:
 
 
 def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, ...]:
-    """Return the possible group sizes for `count` rows if all groups except the last have `size` rows."""
+    """Return the possible sizes of groups of `count` rows, given that all groups except the last have `size` rows."""
     if drop_last:
         return (size,)
     last = range(1, size) if count is None else (count % size,)
@@ -112,7 +114,7 @@ def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, 
 
 
 def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
-    """Return the possible `Groups` of a dataset before `collate`, or the possible shapes after `collate`."""
+    """Return what the stages declare: the possible `Groups` of a dataset before `collate`, or the possible shapes after `collate`."""
     datasets = children(dataset.source)
     facts = tuple(fact for child in datasets for fact in _facts(child)) if datasets else (Groups(),)
     for index, stage in enumerate(dataset.stages):
@@ -166,7 +168,7 @@ def _shapes(stage: Any, facts: tuple[Groups, ...], before: Dataset[Any], after: 
 
 
 def _longest(dataset: Dataset[Any]) -> list[int]:
-    """Return a list with the maximum row length of an epoch, or an empty list if all stages declare row lengths."""
+    """Return a list with the maximum row length, measured in an epoch. The list is empty if all stages declare row lengths."""
     if all(stage.emits is not None or stage.traits.longest_row is not None for stage in _stages(dataset)):
         return []
     if "input_ids" not in schema(dataset).names:
@@ -184,7 +186,7 @@ def _stages(dataset: Dataset[Any]) -> Iterator[Stage]:
 def _measured_shapes(collator: Any, dataset: Dataset[Any]) -> Iterator[tuple[int, int]]:
     for batch in read_all(dataset, reader="batch_shapes"):
         ids = batch.get("input_ids")
-        if ids is None or ids.ndim < 2:  # [B, L]
+        if ids is None or ids.ndim < 2:  # anything but an array [B, L]
             raise PipelineError(
                 f"batch_shapes needs an array input_ids [B, L] in every batch, got {', '.join(batch) or 'none'} from {brief(collator)}. "
                 "Rename the array of tokens."
@@ -195,15 +197,16 @@ def _measured_shapes(collator: Any, dataset: Dataset[Any]) -> Iterator[tuple[int
 def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     """Return the padded lengths with the fewest tokens in total. The largest distinct length is always included.
 
-    `below` is the number of rows below each distinct length, followed by the number of all rows.
+    `below` holds for each distinct length the number of shorter rows, and at the end the number of all rows.
     """
     count = len(distinct)
-    # Tokens of the rows below each length, if all of these rows are padded to a single length.
+    # Number of tokens of the rows up to each length, if all of these rows are padded to this length.
     best = np.concatenate([[0], below[1:] * distinct])
     choices = []
     for _ in range(min(shapes, count) - 1):
         before, best, choice = best, np.zeros_like(best), np.zeros_like(best)
-        for last in range(1, count + 1):  # The rows from the chosen split up to `last` are padded to the length just before `last`.
+        # The rows between the chosen split and `last` are padded to the longest length among these rows.
+        for last in range(1, count + 1):
             totals = before[:last] - below[:last] * distinct[last - 1]
             choice[last] = totals.argmin()
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]

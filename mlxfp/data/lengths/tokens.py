@@ -1,4 +1,4 @@
-"""Token columns: lists of integers, read as NumPy arrays."""
+"""Access to token columns, which hold lists of integers, as NumPy arrays."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ TOKENS = pa.list_(pa.int32())  # type of all token columns created by mlxfp
 
 
 def check_tokens(schema: Schema, column: str, stage: str) -> None:
-    """Raise `SchemaError` unless the column exists and contains lists of integers."""
+    """Raise `SchemaError` unless `column` exists and contains lists of integers."""
     check_columns([column], [name for name in schema.names if name not in HIDDEN], stage)
     kind = schema.field(column).type
     if not (is_list_like(kind) and pa.types.is_integer(kind.value_type)):
@@ -25,7 +25,7 @@ def check_tokens(schema: Schema, column: str, stage: str) -> None:
 
 
 def aligned_schema(schema: Schema, column: str, aligned: Sequence[str], stage: str) -> Schema:
-    """Return the schema with token ids in `column` and lists in the aligned columns. Raises `SchemaError` for other column types."""
+    """Return the schema after a check. Raises `SchemaError` unless `column` holds token ids and the columns in `aligned` hold lists."""
     check_tokens(schema, column, stage)
     check_columns(aligned, [name for name in schema.names if name not in HIDDEN], stage)
     for name in aligned:
@@ -37,7 +37,10 @@ def aligned_schema(schema: Schema, column: str, aligned: Sequence[str], stage: s
 
 
 def prompt_masks(schema: Schema) -> list[str]:
-    """Return the names of the prompt masks that `chat` adds by default: `prompt`, if the column has lists of true and false."""
+    """Return `["prompt"]` if the column `prompt` has lists of true and false, as the prompt mask added by `chat`.
+
+    Otherwise return an empty list.
+    """
     masks = (field for field in schema if field.name == "prompt" and is_list_like(field.type))
     return [field.name for field in masks if pa.types.is_boolean(field.type.value_type)]
 
@@ -68,7 +71,7 @@ def read_tokens(chunk: RecordBatch, column: str, stage: str) -> tuple[NDArray[np
 
 
 def read_aligned(chunk: RecordBatch, name: str, tokens: tuple[str, Ends], stage: str) -> pa.Array:
-    """Return the concatenated values of an aligned column. `tokens` is the name and the row bounds of the token column.
+    """Return the concatenated values of the column `name`, which has one value per token. `tokens` is (name, row bounds) of the tokens.
 
     Raises `DataError` for a row with a null list, or with another number of values than tokens.
     """

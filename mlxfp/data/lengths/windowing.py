@@ -1,4 +1,4 @@
-"""Windows: the concatenated tokens of all rows, cut into rows of equal length."""
+"""Stage that cuts the concatenated tokens of all rows into rows of equal length."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -23,9 +23,10 @@ def windows(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Concatenate the tokens of all rows to a stream, and cut the stream into rows of `length` tokens, for language models.
 
-    A window starts every `stride` tokens; the default is `length` (no overlap). The id `separator` is inserted after each input row and
-    marks the ends of documents. The last window contains the rest of the stream and may be short; `drop_last=True` drops a short last
-    window. A window without any new token is never emitted. Output rows have only the column of ids, list<int32>.
+    Each output row is a window of the stream. A window starts every `stride` tokens, by default every `length` tokens without
+    overlap. The id `separator` is inserted after each input row and marks the ends of documents. The last window may be short.
+    `drop_last=True` drops a short last window. A window without any new token is never made. Output rows have only the column of ids,
+    list<int32>.
 
     `collators.causal` predicts each token from earlier tokens, so a window of L + 1 tokens gives L predictions. With `stride=L`, each
     prediction is made once. Raises `SchemaError` unless the column contains lists of integers, and `DataError` for a missing list.
@@ -53,19 +54,21 @@ def windows(
 
 
 _STREAM = pa.schema({"tokens": TOKENS, "offset": pa.int64(), ROW: pa.int64(), KEY: pa.uint64()})
-_TOKENS_AT_ONCE = 1 << 20  # Maximum number of tokens in an output chunk. Overlapping windows have many more tokens than the input.
+# Maximum number of tokens in an output chunk. Needed because overlapping windows have many more tokens than the input.
+_TOKENS_AT_ONCE = 1 << 20
 
 
 @frozen(repr=False)
 class _Windows(Stage):
-    """Stage that cuts windows.
+    """Stage that cuts a stream of tokens into windows.
 
-    The state is (stream, covered): the rest of the stream, and the number of tokens at its start already contained in an earlier window. A
-    stream has a row per document: the remaining tokens of the document, and the number of tokens removed before them.
+    The state is (stream, covered). `stream` holds the tokens still needed, and `covered` is the number of tokens at the start of
+    `stream` that an earlier window already contains. A stream has a row per document: the remaining tokens of the document, and the
+    number of tokens removed before them.
     """
 
     _length: int
-    stride: int | None = None  # None: `length`
+    stride: int | None = None  # None means `length`
     separator: int | None = None
     drop_last: bool = False
     column: str = "input_ids"
@@ -97,7 +100,10 @@ class _Windows(Stage):
         return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds fewer than {self._length:,} tokens",))
 
     def _stream(self, chunk: RecordBatch) -> RecordBatch:
-        """Return a stream of the rows of a chunk, with separators. Documents without tokens are dropped: no window starts in them."""
+        """Return the rows of a chunk as a stream, with separators.
+
+        Documents without tokens are dropped, because no window starts in them.
+        """
         tokens, ends = read_tokens(chunk, self.column, "windows")
         if self.separator is not None:
             tokens, ends = np.insert(tokens, ends[1:], self.separator), ends + np.arange(len(ends))
@@ -126,7 +132,7 @@ def _size(stream: RecordBatch) -> int:
 
 
 def _after(stream: RecordBatch, position: int) -> RecordBatch:
-    """Remove the tokens of a stream before a position."""
+    """Return a stream without its tokens before `position`."""
     tokens, ends = read_tokens(stream, "tokens", "windows")
     first = int(np.searchsorted(ends[1:], position, side="right"))  # number of documents that end before the position
     rest = stream.slice(first)

@@ -1,4 +1,4 @@
-"""Calls of user functions on rows: random generators per row, error notes and early cancellation."""
+"""Calls of user functions on rows, with a random generator for each row, notes on errors, and early cancellation."""
 
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
@@ -12,9 +12,9 @@ from mlxfp.support.randomness import Keys
 
 
 class UnwantedWork(BaseException):
-    """Raised in a worker thread, before its next row, when no consumer waits for the result.
+    """Exception that ends a worker thread before its next row, because no consumer waits for the result.
 
-    Derives from `BaseException`, so a pipeline with `on_error` never skips it as a failed row.
+    Derives from `BaseException`, so that a pipeline with `on_error` never skips it as a failed row.
     """
 
 
@@ -24,7 +24,8 @@ _unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambd
 def context_until(unwanted: Callable[[], bool]) -> Context:
     """Return a copy of the current context with a cancellation check.
 
-    Work run in the context raises `UnwantedWork` at the next `call` once `unwanted()` or the check of the outer context is true.
+    Work that runs in the returned context raises `UnwantedWork` at the next `call` after `unwanted()` returns True. A cancellation check of
+    the current context stays in force.
     """
     outer, context = _unwanted.get(), copy_context()
     context.run(_unwanted.set, lambda: unwanted() or outer())
@@ -34,9 +35,9 @@ def context_until(unwanted: Callable[[], bool]) -> Context:
 def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -> Any:
     """Call a user function on a row.
 
-    Errors of the function get a note with the source row. Raises `UnwantedWork` if no consumer waits for the result.
+    An error of the function gets a note with the number of the source row. Raises `UnwantedWork` if no consumer waits for the result.
     """
-    __tracebackhide__ = True  # Hide this frame in pytest and IPython: a traceback then ends in the user's function.
+    __tracebackhide__ = True  # Hide this frame in pytest and IPython, so that a traceback ends in the user's function.
     stop_unwanted()
     try:
         return function(row, *extra)
@@ -49,9 +50,9 @@ def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -
 
 
 def stop_unwanted() -> bool:
-    """Raise `UnwantedWork` if no consumer waits for the result of this thread, else return False.
+    """Raise `UnwantedWork` if no consumer waits for the result of this thread, otherwise return False.
 
-    The return value lets a wait loop use this function as its stop condition.
+    Because of the return value, a wait loop can use this function as its stop condition.
     """
     if _unwanted.get()():
         raise UnwantedWork
@@ -61,7 +62,7 @@ def stop_unwanted() -> bool:
 def generators(keys: Keys) -> Iterator[np.random.Generator]:
     """Yield `generator(key)` for each key of an array. A generator is valid until the next iteration.
 
-    A single Philox generator is reset for every key: seven times faster than a new generator.
+    A single Philox generator is reset for every key, which is seven times faster than creating generators.
     """
     philox = np.random.Philox(key=0)
     one, fresh = np.random.Generator(philox), philox.state

@@ -1,4 +1,4 @@
-"""Stages that select, drop or rename columns. Readers then skip unused columns (see `planning.py`)."""
+"""Stages that select, drop or rename columns. Readers do not read the columns that these stages remove."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

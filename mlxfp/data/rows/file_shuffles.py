@@ -1,7 +1,7 @@
-"""Shuffle over many files: several files are open at a time, their rows are interleaved, and a buffer shuffles the interleaved rows.
+"""Shuffle over many files. Several files are open at a time, their rows are interleaved, and a buffer shuffles the interleaved rows.
 
-A separate dataset reads each file and applies the stages of the whole dataset. A cursor therefore holds one child cursor per open file.
-Files not yet opened need no cursor, because their order follows from the seed and the epoch.
+Each file is read by a separate dataset that applies the stages of the whole dataset. A cursor therefore holds one child cursor per
+open file. Files not yet opened need no cursor, because their order follows from the seed and the epoch.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from mlxfp.support.randomness import fold_in, fold_in_rows
 
 @frozen(repr=False)
 class Shuffle(Wrapper):
-    """Rows of many files in random order. The position is the cursor of the dataset `stream`."""
+    """Source of the rows of many files in random order. A resume position is the cursor of the dataset `stream`."""
 
     seed: int
     buffer: int
@@ -63,7 +63,7 @@ class Shuffle(Wrapper):
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset `stream` and the cursor."""
+        """Return the dataset `stream` with its cursor, as the only child."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def notes(self) -> tuple[str, ...]:
@@ -72,9 +72,9 @@ class Shuffle(Wrapper):
 
 @frozen(repr=False)
 class _FilesInTurn(Wrapper):
-    """Source of the open files' rows, one row per file in turn.
+    """Source that takes one row from each open file in turn.
 
-    A position is (number of files opened so far, total number of files, (file index, cursor) of each open file).
+    A resume position is (number of files opened so far, total number of files, (file index, cursor) of each open file).
     """
 
     seed: int
@@ -101,7 +101,8 @@ class _FilesInTurn(Wrapper):
         begun, before, slots = position or (0, count, ())
         if before != count:
             raise CursorError(
-                f"The files have changed since the cursor was made: there were {before}, now {count}. Restore them, or start over."
+                f"The files have changed since the cursor was made: there were {before}, now {count}. "
+                "Restore the files, or start without a cursor."
             )
         order = permute(np.arange(count), count=count, key=fold_in(0, "shuffle files", self.seed, epoch)).tolist()
         with ExitStack() as stack:
@@ -120,7 +121,7 @@ class _FilesInTurn(Wrapper):
         return tuple((self.read_parts[number], cursor) for number, cursor in (position[2] if position else ()))
 
     def _filled(self, opened: list["_Open"], order: list[int], begun: int, epoch: int, stack: ExitStack) -> tuple[list["_Open"], int]:
-        """Return the open files, each with at least one buffered row. An unopened file replaces each exhausted file."""
+        """Return the open files, each with at least one buffered row. A file without further rows is replaced by the next unopened file."""
         out: list[_Open] = []
         for slot in (*opened, *[None] * (self.files - len(opened))):
             file = slot
@@ -135,12 +136,12 @@ class _FilesInTurn(Wrapper):
 
 
 class _Open:
-    """Reader of an open file, with buffered rows and a cursor. Mutable, never part of a dataset."""
+    """Reader of an open file, with buffered rows and a cursor. The reader is mutable, so a dataset never stores one."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
-        self.number, self.cursor = number, cursor  # cursor of the file before the buffered rows
+        self.number, self.cursor = number, cursor  # The cursor is before the buffered rows of the file.
         self.buffered: Any = None  # buffered rows
-        self._cursor_after: Any = cursor  # cursor of the file after the buffered rows
+        self._cursor_after: Any = cursor  # cursor after the buffered rows of the file
         self._joined = len(mixture.read_parts) > 1
         self._chunks = run(mixture.read_parts[number], start(epoch, cursor))
         stack.callback(self._chunks.close)
@@ -156,17 +157,18 @@ class _Open:
         """Remove and return the first `count` buffered rows."""
         rows, remaining = self.buffered.slice(0, count), self.buffered.num_rows - count
         self.buffered = self.buffered.slice(count) if remaining else None
-        self.cursor = self._cursor_after.back(remaining)  # The cursor must not skip rows still in the buffer.
+        self.cursor = self._cursor_after.back(remaining)  # The cursor must not skip the rows that are still in the buffer.
         return rows
 
 
 @frozen(repr=False)
 class OneFile(Source):
-    """Rows of one file of a `FileSource`, with the columns of all files.
+    """Source of the rows of one file of a `FileSource`. The columns are the columns of all files.
 
-    Rows are numbered from 0 within the file. Row keys also depend on the file index, so keys of different files differ.
+    Rows are numbered from 0 within the file. The keys of the rows, from which random numbers are derived, also depend on the file index, so
+    that keys of different files differ.
 
-    A position is (position of the `FileSource`, index of the next row).
+    A resume position is (position of the `FileSource`, index of the next row).
     """
 
     source: FileSource
@@ -201,7 +203,7 @@ class OneFile(Source):
         with closing(chunks):
             for chunk, after in chunks:
                 if after[0] > self.number and after[:3] != (self.number + 1, 0, 0):
-                    return  # The file had no more rows, so this chunk belongs to the next file.
+                    return  # The file has no more rows: this chunk belongs to the next file.
                 rows = np.arange(row, row + chunk.num_rows)
                 keys = fold_in_rows(fold_in(0, epoch, "file", self.number), rows)
                 row += chunk.num_rows

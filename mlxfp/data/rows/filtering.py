@@ -1,4 +1,4 @@
-"""Row filters given as column conditions. Unlike a Python predicate, readers can evaluate the conditions themselves."""
+"""Row filters given as conditions on columns. File readers can evaluate such conditions, unlike a Python function."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
@@ -24,7 +24,7 @@ _EXAMPLE = "Write them as in [('age', '>', 18), ('sex', 'in', ['male', 'female']
 def filter_by(conditions: Sequence[tuple[str, Operator, Any]]) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Keep the examples that meet every condition. A condition is a tuple (column, operator, value).
 
-    The operators are `==`, `!=`, `<`, `<=`, `>`, `>=` and `in`. The value of `in` is a sequence. A missing value meets no condition; NaN
+    The operators are `==`, `!=`, `<`, `<=`, `>`, `>=` and `in`. The value of `in` is a sequence. A missing value meets no condition. NaN
     meets only `!=`. Conditions are evaluated on whole columns. A Parquet reader skips row groups whose statistics exclude every match, if
     only stages that choose columns stand between the reader and `filter_by`.
 

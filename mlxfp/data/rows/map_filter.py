@@ -58,9 +58,12 @@ def map(
 ) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Replace every example by the result of `function`.
 
-    `function` must be pure, because a resume may call it again. Without `schema`, types are inferred from the results for the first 128
-    rows. A later value of another type raises `SchemaError` with the row. An exception in `function` keeps its traceback and gains a note
-    with the row. `function` is called once per row; `map_chunks` on whole columns is faster, and `prefetch(2, workers=4)` adds workers.
+    `function` must be pure, because a resume may call it again for the same row. Without `schema`, types are inferred from the results for
+    the first 128 rows. A later value of another type raises `SchemaError` with the row. An exception in `function` keeps its traceback and
+    gets a note with the row.
+
+    `function` is called once per row. Two faster ways are `map_chunks`, which works on whole columns, and `prefetch(2, workers=4)`, which
+    runs `function` in worker processes.
 
     With `seed`, `function` also gets a NumPy generator for the row, for example for augmentation. The generator is valid during the call.
     Its numbers depend only on the seed, the epoch and the row. Two stages with the same seed draw the same numbers.
@@ -82,10 +85,11 @@ def map(
 
 @explain_call
 def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema | None = None) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Replace every chunk (`pyarrow.RecordBatch`) by the result of `function`, with the same number of rows.
+    """Replace every chunk (`pyarrow.RecordBatch`) by the result of `function`, which must have the same number of rows.
 
-    Row i of the result must depend only on row i of the chunk, because chunk boundaries are arbitrary. `function` gets the visible columns.
-    Without `schema`, the schema of the first result applies. A later result with another schema raises `SchemaError`.
+    Row i of the result must depend only on row i of the chunk, because chunk boundaries are arbitrary. `function` gets the chunk without
+    hidden columns. Without `schema`, the stage takes the schema of the first result. A later result with another schema raises
+    `SchemaError`.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa, pyarrow.compute as pc
@@ -101,7 +105,7 @@ def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema
 
 @explain_call
 def filter(predicate: Callable[[dict[str, Any]], bool]) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Keep the examples with a true `predicate`.
+    """Keep the examples for which `predicate` returns True.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.filter(lambda row: row["x"] % 2 == 0)))
@@ -120,7 +124,7 @@ def flat_map(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Replace every example by the examples that `function` returns, in order. An empty tuple drops the example.
 
-    Schemas and errors are the same as for `map`. Each new example has its own key, so augmentation draws different numbers for each.
+    Schemas and errors work as in `map`. Each new example has its own key, so augmentation draws different numbers for each new example.
 
     >>> import mlxfp as fp
     >>> words = fp.flat_map(lambda row: ({"word": word} for word in row["text"].split()))
@@ -135,10 +139,10 @@ def flat_map(
 
 @explain_call
 def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Keep the first `count` items: examples, groups or batches. Reading stops after them.
+    """Keep the first `count` items: examples, groups or batches. Reading stops after these items.
 
-    After `shuffle`, the first items differ in each epoch, so `take` and `skip` do not give disjoint parts; use `split` or
-    `train_valid_test` for disjoint parts. Reading a second epoch then warns, unless `redraw=True` states the intention.
+    After `shuffle`, the first items differ in each epoch. Use `split` or `train_valid_test` for disjoint parts, because `take` and `skip`
+    then overlap. Reading a second epoch warns of this, unless `redraw=True` states that different rows are intended.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.take(2)))
@@ -150,7 +154,10 @@ def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
 
 @explain_call
 def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Skip the first `count` items: examples, groups or batches. With random access, skipped rows are not read. For `redraw` see `take`.
+    """Skip the first `count` items: examples, groups or batches. With random access, skipped rows are not read.
+
+    After `shuffle`, other items are skipped in each epoch. Reading a second epoch warns of this, unless `redraw=True` states that different
+    rows are intended.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.skip(3)))
@@ -165,7 +172,7 @@ _MAP_ADVICE = 'map_chunks works on whole columns. Or use several workers: prefet
 
 @frozen(repr=False)
 class _UserFunction(Stage):
-    """Stage with a user function. The schema is declared, or inferred from the results for the first rows."""
+    """Stage with a user function. The schema is declared by the user, or inferred from the results for the first rows."""
 
     function: Callable[..., Any] = field(eq=comparable)
     _schema: Schema | None = None
@@ -187,7 +194,7 @@ class _Map(_UserFunction, RowWise):
         return Traits(row_wise=True, draws=seeded(self), advice=_MAP_ADVICE)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        __tracebackhide__ = True  # Hide this frame in pytest and IPython: a traceback then ends in the user's function.
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython, so that a traceback ends in the user's function.
         numbers, rows = source_rows(chunk), to_rows(chunk)
         drawn: Iterable[tuple[Any, ...]] = repeat(())
         if self.seed is not None:
@@ -207,7 +214,7 @@ class _MapChunks(_UserFunction, RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True
-        # A filter can leave an empty chunk, and a user function need not handle empty chunks.
+        # Skip empty chunks, which a filter can leave: a user function need not handle a chunk without rows.
         if self._schema is not None and not chunk.num_rows:
             return with_hidden_of(no_rows(self._schema), chunk)
         result = self.function(visible(chunk))
@@ -318,9 +325,9 @@ def _mapping(row: Any, number: int, stage: Stage) -> Example:
 
 
 def _declare(stage: Any, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
-    """Return the stage with the schema of its first results. Chunks of 128 rows are tried until a chunk gives rows.
+    """Return the stage with the schema of its first results. Chunks of 128 rows are tried until a chunk has results.
 
-    Without any result row, the schema has no columns.
+    If no chunk has results, the schema has no columns.
     """
     __tracebackhide__ = True
     schema = pa.schema([])

@@ -1,4 +1,4 @@
-"""Stages that join datasets: end to end, in turn, or in proportion to weights."""
+"""Functions that join datasets: one after the other, one item each in turn, or in proportion to weights."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
 Times = NDArray[np.float64]
-# For each dataset: amount emitted (in units of `by`), items emitted, number of passes (-1 after the end), cursor.
+# Progress of a dataset: amount given (examples or tokens), items given, number of passes (-1 after the end), cursor.
 _Mark = tuple[int, int, int, Cursor | None]
 
 
@@ -51,7 +51,7 @@ def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
 
 @explain_call
 def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
-    """Take one item from each dataset in turn. A dataset without further items drops out of the rotation.
+    """Take one item from each dataset in turn. A dataset without further items is left out.
 
     >>> import mlxfp as fp
     >>> a, b = (fp.from_examples([{"x": x} for x in text]) for text in ("abc", "12"))
@@ -64,11 +64,13 @@ def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
 
 @explain_call
 def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Measure = "examples", stop: Stop = "restart") -> Dataset[Item]:
-    """Mix datasets deterministically in proportion to `weights`. The next item comes from the dataset furthest behind its share.
+    """Mix datasets deterministically in proportion to `weights`. The next item comes from the dataset furthest below its share.
 
-    `by="tokens"` measures shares by the number of tokens in `input_ids` instead of examples, and works only before `batch`. When a dataset
-    ends, `stop="first"` ends the mixture, `"all"` continues without this dataset, and `"restart"` begins its next epoch, without end.
-    A dataset of weight 0 contributes nothing. At any time, each share is exact within one item per dataset.
+    `by="tokens"` measures shares by the number of tokens in `input_ids` instead of examples, and works only before `batch`. A dataset of
+    weight 0 contributes nothing. At any time, each share is exact within one item per dataset.
+
+    `stop` selects what happens when a dataset ends: `"first"` ends the mixture, `"all"` continues without this dataset, and `"restart"`
+    begins the next epoch of this dataset, so the mixture is endless.
 
     Raises `DataError` if a restarted dataset has no items. Warns if a restarted dataset has other rows in each epoch (see `take`).
 
@@ -94,7 +96,7 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
     if stop == "restart":
         for dataset in joined:
-            warn_redrawn(dataset, stacklevel=3)  # The warning refers to the line that calls `mix`.
+            warn_redrawn(dataset, stacklevel=3)  # The warning points to the line that calls `mix`.
     return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 
@@ -119,7 +121,7 @@ class _Joined(Source):
 
     @abstractmethod
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the started datasets and their cursors."""
+        """Return the datasets that have been started, each with its cursor."""
 
     def schema(self) -> Schema:
         schemas = [dataset.plan.schema for dataset in self.datasets]
@@ -139,11 +141,11 @@ class _Joined(Source):
             yield from (self.marked(chunk, index) for chunk in head(dataset))
 
     def marked(self, chunk: Any, index: int) -> Any:
-        """Write the index of the dataset into the hidden columns of a chunk. Batches have no hidden columns and stay unchanged."""
+        """Write the index of the dataset into a hidden column of a chunk. Batches have no hidden columns and stay unchanged."""
         return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
     def first_leaf(self, index: int) -> int:
-        """Return the index of the first leaf source of a dataset, counted over all joined datasets."""
+        """Return the number of the first data source of a dataset, counted over all joined datasets."""
         return self._first_leaves[index]
 
     @cached_property
@@ -198,11 +200,11 @@ class _Concat(_Joined):
 
 @frozen(eq=False)
 class _Gathered(Task):
-    """Task that reads rows from several datasets and sorts these rows."""
+    """Task that reads rows from several datasets and puts the rows in the order of the mixture."""
 
     parts: tuple[Task, ...]
-    owners: tuple[int, ...]  # dataset index of each part
-    leaves: tuple[int, ...]  # index of the first leaf source of each part
+    owners: tuple[int, ...]  # index of the dataset to which each part belongs
+    leaves: tuple[int, ...]  # number of the first data source of each part's dataset
     order: Indices  # final order of the concatenated rows
 
     @property
@@ -219,10 +221,10 @@ class _Gathered(Task):
 
 @frozen(repr=False)
 class Mix(_Joined):
-    """Source that merges datasets by the due times of the items.
+    """Source that merges datasets by a due time of each item.
 
-    The due time of an item is the number of items (or tokens) emitted by its dataset before, divided by the weight of the dataset. The
-    items due before any dataset needs its next chunk are sorted at once.
+    The due time of an item is the number of items (or tokens) that its dataset gave before, divided by the weight of the dataset. All
+    items that are due before the next read of any dataset are sorted in one step.
     """
 
     weights: tuple[float, ...]
@@ -239,13 +241,13 @@ class Mix(_Joined):
         """Return the common schema of the datasets."""
         schema = super().schema()
         if self.by == "tokens" and "input_ids" not in schema.names:
-            raise SchemaError(f'mix(by="tokens") counts the column input_ids, which is not there. Columns: {columns_text(schema)}.')
+            raise SchemaError(f'mix(by="tokens") needs the column input_ids, which is missing. Columns: {columns_text(schema)}.')
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Read items in the order of their due times.
+        """Yield the items in the order of their due times, each chunk with the resume position.
 
-        A position has four tuples, with an entry per dataset: items or tokens emitted (depending on `by`), items emitted, completed
+        A position has four tuples, each with one entry per dataset: items or tokens given (depending on `by`), items given, completed
         passes (-1 for an ended dataset), and cursors.
         """
         marks: list[_Mark] = list(zip(*position, strict=True)) if position else [(0, 0, 0, None)] * len(self.datasets)
@@ -259,7 +261,7 @@ class Mix(_Joined):
                 stack.callback(reader.close)
             while True:
                 ended = [index for index, reader in readers.items() if not reader.fill()]
-                # With stop="first", an ended dataset stays in `readers`, and no item with a later due time is emitted.
+                # With stop="first", an ended dataset stays in `readers`, so that no item with a later due time is given.
                 if self.stop != "first":
                     for index in ended:
                         reader = readers.pop(index)
@@ -272,24 +274,27 @@ class Mix(_Joined):
                 yield due, tuple(zip(*marks, strict=True))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the started datasets and their cursors."""
+        """Return the datasets that have been started, each with its cursor."""
         cursors = position[3] if position else ()
         return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return the totals of each dataset before a position: int64[2, N].
+        """Return the amounts that each dataset has given before a position, int64[2, N].
 
-        Row 0 counts items or tokens (depending on `by`), row 1 items.
+        Row 0 counts items or tokens (depending on `by`), row 1 counts items.
         """
         return np.array(position[:2] if position else np.zeros((2, len(self.weights))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return the totals of each dataset in a chunk: int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
+        """Return the amounts that each dataset gives in a chunk, int64[2, N].
+
+        Row 0 counts items or tokens (depending on `by`), row 1 items.
+        """
         owners, costs = self.owners(chunk), self.costs(chunk)
         return np.array([np.bincount(owners, weights, len(self.weights)) for weights in (costs, None)], np.int64)
 
     def costs(self, chunk: Any) -> Indices:
-        """Return the cost of each item in a chunk: the number of tokens with `by="tokens"`, else 1: int64[N]."""
+        """Return the amount for which each item of a chunk counts: its number of tokens with `by="tokens"`, otherwise 1. int64[N]."""
         if self.traits.level != "examples":
             return np.ones(1, np.int64)
         if self.by == "examples":
@@ -302,9 +307,9 @@ class Mix(_Joined):
         return np.searchsorted(self._first_leaves[1:], source_rows(chunk) >> LEAF_BITS, side="right")
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
-        """Remove and return the buffered items due before any reader needs its next chunk. Return None if there are none."""
+        """Remove and return the buffered items that are due before any dataset must be read again. Return None if no item is due."""
         horizon, first = min((reader.times[-1], index) for index, reader in readers.items())
-        # Items with equal due times come in the order of the datasets.
+        # Items with equal due times keep the order of the datasets.
         counts = {
             index: int(np.searchsorted(reader.times[:-1], horizon, side="right" if index < first else "left"))
             for index, reader in readers.items()
@@ -320,7 +325,7 @@ class Mix(_Joined):
 
 
 class _Reader:
-    """Reader of a dataset in a mixture, with buffered items and their due times. Mutable, never part of a dataset."""
+    """Reader of one dataset of a mixture, with buffered items and their due times. The reader is mutable, so a dataset never stores one."""
 
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
@@ -337,7 +342,7 @@ class _Reader:
 
     @property
     def mark(self) -> _Mark:
-        """Progress of this reader: totals, passes and cursor."""
+        """Progress of this reader: amount given, items given, passes and cursor."""
         return self.given, self.items, self.passes, self.cursor
 
     def fill(self) -> bool:
@@ -348,7 +353,7 @@ class _Reader:
                 self._hold(self._mixture.marked(item[0], self._index), item[1])
             elif self._mixture.stop != "restart":
                 return False
-            elif self._after is None:  # A complete pass over the dataset gave no items.
+            elif self._after is None:  # A whole pass over the dataset gave no items: a further pass would not help.
                 raise DataError(
                     f"mix cannot restart a dataset without items: an epoch of {self._mixture.datasets[self._index]!r} has no items. "
                     'Check its source, give it the weight 0, or use stop="all" or stop="first".'
@@ -379,7 +384,7 @@ class _Reader:
             self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._index]])
             return
         if after is not None and self._mixture.traits.level == "examples":
-            self.cursor = after.back(chunk.num_rows)  # The cursor must not skip rows still in the buffer.
+            self.cursor = after.back(chunk.num_rows)  # The cursor must not skip the rows that are still in the buffer.
         costs = self._mixture.costs(chunk)
         self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._index]
 

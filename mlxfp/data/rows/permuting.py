@@ -1,4 +1,4 @@
-"""Random permutations with random access: the position of row `i` before the shuffle, computed only for requested rows."""
+"""Random permutations with random access: the index before the shuffle is computed only for the requested rows."""
 
 from functools import lru_cache
 from math import isqrt
@@ -8,16 +8,16 @@ import numpy as np
 from mlxfp.core.chunks import Indices
 from mlxfp.support.randomness import fold_in, fold_in_rows, generator
 
-_LISTED = 2**20  # Up to 2**20 rows, the permutation is stored (8 MB). Larger permutations are computed in constant memory.
-_ROUNDS = 4  # Each round changes both halves. Four rounds give a pseudorandom permutation (Luby and Rackoff, 1988).
+_LISTED = 2**20  # Largest number of rows whose permutation is stored (8 MB). Larger permutations are computed in constant memory.
+_ROUNDS = 4  # Number of rounds of the Feistel network. Four rounds give a pseudorandom permutation (Luby and Rackoff, 1988).
 
 
 def permute(indices: Indices, *, count: int, key: int) -> Indices:
-    """Return the source indices of the rows `indices` under a random permutation of `count` rows: int64[N].
+    """Return the original indices of the rows `indices` of a randomly permuted table with `count` rows: int64[N].
 
     Up to 2**20 rows, the permutation is uniform (Fisher-Yates with NumPy's Philox generator). For more rows, a Feistel network permutes the
-    pairs (i // b, i % b) with b near the square root of `count`, repeated while the result is out of range (cycle walking; Black and
-    Rogaway, "Ciphers with arbitrary finite domains", 2002). The network needs no memory and computes any single row.
+    pairs (i // b, i % b) with b near the square root of `count`. The network is applied again while the result is out of range (cycle
+    walking; Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). The network needs no memory and computes any single row.
     """
     return _listed(count, key)[indices] if count <= _LISTED else _walked(indices, count, key)
 

@@ -16,14 +16,15 @@ from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
 
-FOREVER = 2**32  # Number of epochs of an endless repeat. An outer repeat then starts the next pass with new row keys.
+# Number of epochs that count as an endless repeat. An outer repeat starts its next pass after this number, with new row keys.
+FOREVER = 2**32
 
 
 @explain_call
 def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Repeat the dataset for `epochs` epochs, or endlessly with None. Each epoch is shuffled and augmented differently.
+    """Repeat the dataset for `epochs` epochs, or endlessly with `epochs=None`. Each epoch is shuffled and augmented differently.
 
-    Warns (`RuntimeWarning`) if the epochs have different rows, because `take`, `skip` or `select` follows a `shuffle`.
+    Warns (`RuntimeWarning`) if the epochs have different rows because `take`, `skip` or `select` follows a `shuffle`.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.repeat(2)))
@@ -36,7 +37,7 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
 
 def _repeat(dataset: Dataset[Any], epochs: int | None) -> Source:
     if epochs != 1:
-        warn_redrawn(dataset, stacklevel=5)  # The warning refers to the line that calls `pipe`.
+        warn_redrawn(dataset, stacklevel=5)  # The warning points to the line that calls `pipe`.
     return _Repeat(dataset, epochs)
 
 

@@ -1,4 +1,4 @@
-"""Views: sources with the rows of another dataset in another order or selection, read by index."""
+"""Views: sources that show the rows of another dataset in another order, or only some of the rows. Rows are read by index."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -18,17 +18,18 @@ from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
 from mlxfp.core.stages import Stage
 
-_BYTES_AT_ONCE = 16 << 20  # Target size of a chunk: 4,096 rows of 4 KB, or 160 photographs of 100 KB.
-# Rows in the first chunk, used to measure the row size. Also the minimum per chunk, because data shared by several rows counts in full.
+_BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
+# Number of rows in the first chunk, from which the row size is measured.
+# The number of rows in the first chunk is also the minimum for all chunks, because data shared by several rows count several times.
 _FIRST_ROWS = 4
-# Number of references to table rows (16 bytes each) in a chunk. With 4,096, the 150 us per chunk take 5 % of the time for small rows.
+# Number of row references (16 bytes each) in a chunk. A chunk costs 150 us, which would be 5 % of the time with 4,096 small rows.
 _REFERENCES_AT_ONCE = 1 << 15
-_GROWTH = 4  # Limit on the growth of consecutive chunks: an increasing row size is noticed in time.
-_MEASURED_ONCE_IN = 16  # Only each 16th chunk is measured, because workers cannot start the next chunk during a measurement.
+_GROWTH = 4  # Maximum growth from one chunk to the next, so that an increasing row size is noticed in time.
+_MEASURED_ONCE_IN = 16  # Only every 16th chunk is measured, because workers cannot start the next chunk during a measurement.
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
-    """Return the number of rows to read at once, if `count` rows take `content` bits.
+    """Return the number of rows for the next chunk, given that `count` rows take `content` bits.
 
     The number is small for large rows, such as images.
     """
@@ -36,37 +37,37 @@ def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
 
 
 def _rows_like(chunk: RecordBatch, most: int) -> int:
-    """Return the number of rows to read at once, if rows are as large as those of a chunk.
+    """Return the number of rows for the next chunk, given that rows are as large as the rows of `chunk`.
 
-    The number is a power of two: few batches then need rows of two chunks.
+    The number is a power of two, so that few batches need rows of two chunks.
     """
     return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
 
 @frozen(repr=False)
 class View(Wrapper):
-    """Source that reads a dataset by row index if the dataset has random access. Reading can then resume at any row."""
+    """Source that reads the rows of a dataset by index. Reading can then resume at any row. Needs a dataset with random access."""
 
     @abstractmethod
     def rows(self, indices: Indices, epoch: int) -> Indices:
         """Return the index in the wrapped dataset for each row index of this view: int64[N]."""
 
     def streamed(self) -> Stage | None:
-        """Return a stage that gives the rows of this view on a stream. Return None if `in_order` reads the stream."""
+        """Return a stage that produces the rows of this view from a stream. Returns None if `in_order` reads the stream."""
         return None
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Wrapped dataset with the stage of `streamed`, read if the dataset has no random access."""
+        """Wrapped dataset followed by the stage of `streamed`, for a dataset without random access."""
         stage = self.streamed()
         return self.dataset if stage is None else stage(self.dataset)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Read a dataset without random access."""
+        """Read the rows of a dataset without random access, in order."""
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the streamed dataset and the cursor."""
+        """Return the dataset read as a stream, with its cursor."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     @property
@@ -80,20 +81,20 @@ class View(Wrapper):
         return evolve(super().traits, costly=self.costly, task=self.task, in_table=self.in_table)
 
     def costly(self) -> bool:
-        """Return True if reading by index is expensive enough for workers. A dataset read in order has its own workers."""
+        """Return True if reading by index is slow enough for worker processes. A dataset that is read in order starts workers itself."""
         return self.indexable and bool(self.dataset.plan.costly)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Read by row index if possible. The position is then (index of the next row, rows per chunk)."""
+        """Read by row index if the dataset has random access. A resume position is then (index of the next row, rows per chunk)."""
         return read_tasks(self.by_index(epoch, position or (0, self.first_rows))) if self.indexable else self.in_order(epoch, position)
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield tasks by row index if possible."""
+        """Yield tasks that read by row index, if the dataset has random access."""
         return self.by_index(epoch, position or (0, self.first_rows)) if self.indexable else super().tasks(epoch, position)
 
     @property
     def first_rows(self) -> int:
-        """Number of rows in the first chunk: few rows, unless an in-memory table shows their size."""
+        """Number of rows in the first chunk. Small, unless an in-memory table shows the size of the rows."""
         table = self.in_table()
         chunks = () if table is None else table.holder.rows.chunks
         return _rows_like(chunks[0](), CHUNK_ROWS) if chunks else _FIRST_ROWS
@@ -107,15 +108,16 @@ class View(Wrapper):
         return row_task(self.dataset, epoch, self.rows(indices, epoch))
 
     def by_index(self, epoch: int, position: tuple[int, int]) -> Tasks:
-        """Yield the reading tasks for all rows from a position on.
+        """Yield the tasks that read all rows from a position on.
 
-        The number of rows per task follows from measured row sizes: first each task is measured, later only one task in 16. A measured
-        task is read before the next task is created.
+        The number of rows per task follows from measured row sizes. At first every task is measured, later only one task in 16. The
+        next task is created after the measured task has been read.
         """
         first, size = position
         count = self.exact_length() or 0
         while first < count:
-            stop = min((first // size + 1) * size, count)  # Chunks end at multiples of `size`, because batches do.
+            # Chunks end at multiples of `size`, as batches do, so that few batches need rows of two chunks.
+            stop = min((first // size + 1) * size, count)
             task = self.task(epoch, np.arange(first, stop))
             if first // size % _MEASURED_ONCE_IN == 0:
                 chunk = read_now(task)
@@ -124,9 +126,9 @@ class View(Wrapper):
             first = stop
 
     def in_table(self) -> InTable | None:
-        """Return the in-memory table of the dataset, or None if the view changes rows or the dataset is not in a table.
+        """Return the table in memory that holds the rows, or None if the view changes rows or the dataset is not a table in memory.
 
-        The returned `InTable` contains a source of references to table rows, in the order of this view.
+        The returned `InTable` also has a source of references to table rows, in the order of this view.
         """
         dataset = self.dataset
         unchanged = self.indexable and type(self).task is View.task and dataset.hooks == NO_HOOKS and not dataset.plan.steps
@@ -141,7 +143,7 @@ class View(Wrapper):
 
 @frozen(repr=False)
 class _RowReferences(Wrapper):
-    """Source of references to the table rows behind a view. A reference is a pair (`__row__`, `__epoch__`)."""
+    """Source of references to the rows of the table behind a view. A reference is a pair (`__row__`, `__epoch__`)."""
 
     view: View
 
@@ -149,7 +151,7 @@ class _RowReferences(Wrapper):
         table = self.view.in_table()
         assert table is not None  # `in_table` creates this source only for a view with a table
         rows = table.holder.rows
-        # Chunks stay small, because a resumed run computes the batches of a chunk again.
+        # Chunks stay small, because a resumed run computes the batches of the last chunk again.
         size = _rows_like(rows.chunks[0](), _REFERENCES_AT_ONCE) if rows.chunks else CHUNK_ROWS
         first, size = position or (0, size)
         count = exact_length(self.view) or 0
@@ -164,15 +166,15 @@ class _RowReferences(Wrapper):
 
 @frozen(repr=False)
 class ByPosition(View):
-    """View that selects rows by their position. After a shuffle, the selected rows differ in each epoch."""
+    """View that selects rows by their place in the dataset. After a shuffle, the selected rows differ in each epoch."""
 
-    redraw: bool = field(default=False, eq=False, kw_only=True)  # True states that different rows in each epoch are intended.
+    redraw: bool = field(default=False, eq=False, kw_only=True)  # True if the user intends different rows in each epoch.
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits: after a shuffle, rows differ between epochs, unless `redraw` states the intention."""
+        """Traits: after a shuffle, rows differ between epochs. `redraw` states that this is intended."""
         return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:
-        """Return a note on rows that differ between epochs."""
+        """Return a note for `explain` if rows differ between epochs."""
         return ("after a shuffle: other rows in each epoch; use split for disjoint parts",) if self.dataset.reorders else ()

@@ -1,4 +1,4 @@
-"""Parts of a dataset: by index, at random, and for training, validation and test."""
+"""Stages that select examples by index, or split a dataset into parts, for example for training, validation and test."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -22,7 +22,7 @@ from mlxfp.support.checks import check_columns, check_integer, check_text, check
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
 
-if TYPE_CHECKING:  # defaults of type variables need Python 3.13 or typing_extensions
+if TYPE_CHECKING:  # type variables with defaults need Python 3.13 or typing_extensions
     import typing_extensions
 
     Valid_co = typing_extensions.TypeVar("Valid_co", covariant=True, default=Dataset[Any] | None)
@@ -33,9 +33,10 @@ else:
 
 @explain_call
 def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Select examples by index, in the given order. An index may occur twice. Needs random access. For `redraw` see `take`.
+    """Select examples by index, in the given order. An index may occur twice. Needs random access.
 
-    Raises `ArgumentError` for a negative index, and at the first read for an index beyond the last row.
+    After `shuffle`, other examples are selected in each epoch. Reading a second epoch warns of this, unless `redraw=True` states that
+    different rows are intended. Raises `ArgumentError` for a negative index, and at the first read for an index beyond the last row.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.select([3, 0, 3])))
@@ -57,11 +58,14 @@ def split(
 ) -> Callable[[Dataset[Example]], tuple[Dataset[Example], ...]]:
     """Split a dataset at random into disjoint parts in proportion to `fractions`. Each part keeps the order of the rows.
 
-    A row is in the same part in every epoch. After a `shuffle`, the original rows are split, and each part is then shuffled separately.
+    A row is in the same part in every epoch. If `split` follows a `shuffle`, the original rows are split, and each part is then shuffled
+    separately.
 
-    With random access, part sizes are exact: rows times fraction, rounded to the correct total. On a stream, a hash of the row number
-    selects the part, so part sizes are approximate and every part reads the whole stream. `stratify` names a column; each of its values is
-    split in the same proportions (needs random access). `group` names a column; rows with equal values stay in the same part.
+    With random access, the sizes of the parts are exact: rows times fraction, rounded so that the total is correct. On a stream, a hash of
+    the row number selects the part. Part sizes are then approximate, and every part reads the whole stream.
+
+    `stratify` names a column: the rows with each value are split in the same proportions (needs random access). `group` names a column:
+    rows with equal values stay in the same part.
 
     >>> import mlxfp as fp
     >>> train, valid = fp.pipe(fp.from_examples([{"x": i} for i in range(10)]), fp.split([0.8, 0.2], seed=0))
@@ -84,7 +88,7 @@ def split(
 class Splits(Generic[Valid_co, Test_co]):
     """Datasets for training, validation and test. Validation and test may be None.
 
-    Existing parts need no further function: `Splits(from_hf(parts["train"]), valid=from_hf(parts["validation"]))`.
+    Create a `Splits` directly if the data are already split: `Splits(from_hf(parts["train"]), valid=from_hf(parts["validation"]))`.
 
     >>> import mlxfp as fp
     >>> fp.Splits(fp.from_examples([{"x": 1}]), valid=fp.from_examples([{"x": 2}])).test is None
@@ -120,11 +124,11 @@ def train_valid_test(
 ) -> Splits[Any, Any]:
     """Split a dataset at random into parts for training, validation and, if `test` is given, test.
 
-    `valid` and `test` are fractions of the examples; training gets the rest. `stratify` names a column; each of its values has the same
-    fraction in all parts (needs random access). The parts are disjoint, cover the data, and stay the same for the same seed.
+    `valid` and `test` are fractions of the examples. The other examples are for training. `stratify` names a column: each of its values has
+    the same fraction in all parts (needs random access). The parts are disjoint, cover the data, and stay the same for the same seed.
 
-    `data` is a dataset: `read_csv` and other readers for files, `from_table` for arrays, `from_hf` for Hugging Face datasets, `from_torch`
-    for torch datasets. Raises `SchemaError` if the column `stratify` is missing.
+    `data` is a dataset, made by `read_csv` and other readers for files, `from_table` for arrays, `from_hf` for Hugging Face datasets, or
+    `from_torch` for torch datasets. Raises `SchemaError` if the column `stratify` is missing.
 
     >>> import mlxfp as fp
     >>> parts = fp.train_valid_test(fp.from_table({"x": range(20), "label": [0, 1] * 10}), seed=0, stratify="label")
@@ -167,7 +171,7 @@ class _Select(ByPosition):
         return len(self.indices)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        raise PipelineError(f"{self!r} needs random access.")  # The pipeline check has already raised this error.
+        raise PipelineError(f"{self!r} needs random access.")  # Unreachable: the pipeline check has already raised this error.
 
     def __repr__(self) -> str:
         return f"select({len(self.indices):,} indices)"
@@ -198,7 +202,7 @@ class _Splitting:
         check_level(dataset, self, frozenset({"examples"}))
         source = dataset.source
         if isinstance(source, Wrapper) and getattr(source, "permutes", False) and dataset.indexable:
-            # A shuffle changes the order in each epoch, so the dataset is split before the shuffle. Later stages apply to each part.
+            # A shuffle changes the order in each epoch, so the dataset before the shuffle is split. Later stages apply to each part.
             inner = source.dataset
             parts = self(attrs.evolve(inner, stages=(*inner.stages, *dataset.stages)))
             return tuple(attrs.evolve(dataset, source=attrs.evolve(source, dataset=part), stages=()) for part in parts)
@@ -208,7 +212,7 @@ class _Splitting:
             if dataset.reorders and dataset.indexable:
                 raise PipelineError(
                     f"{self!r} needs a fixed row order, but the rows have another order in each epoch, in {dataset!r}. "
-                    "Put shuffle behind split."
+                    "Put shuffle after split."
                 )
         return tuple(Dataset(_Split(dataset, part, **attrs.asdict(self))) for part in range(len(self.fractions)))
 
@@ -227,7 +231,7 @@ class _Split(View):
 
     @property
     def indexable(self) -> bool:
-        # On a stream or a reordered dataset, rows are identified by their source row number.
+        # On a stream or a reordered dataset, the row number in the source identifies a row.
         return self.dataset.indexable and not self.dataset.reorders
 
     def schema(self) -> Schema:
@@ -260,18 +264,18 @@ class _Split(View):
 
     def streamed(self) -> Stage:
         if self.stratify is not None:
-            raise PipelineError(f"{self!r} needs random access.")  # The pipeline check has already raised this error.
+            raise PipelineError(f"{self!r} needs random access.")  # Unreachable: the pipeline check has already raised this error.
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
-        """Return the index of the part for each row."""
+        """Return for each row the index of its part."""
         if self.group is not None:
-            assert values is not None  # `members` reads the values for `group`
+            assert values is not None  # `members` reads `values` if `group` is set
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
         kinds = np.zeros(count, np.uint64) if values is None else values
-        order = order[np.argsort(kinds[order], kind="stable")]  # Rows are sorted by value, in random order within each value.
+        order = order[np.argsort(kinds[order], kind="stable")]  # Sort rows by value, in random order within each value.
         sizes = (_sizes(int(size), self.fractions) for size in np.unique(kinds, return_counts=True)[1])
         parts = np.empty(count, np.int64)
         parts[order] = np.concatenate([np.repeat(np.arange(len(self.fractions)), part) for part in sizes] or [parts])
@@ -291,7 +295,7 @@ class _HashedPart(Stage):
 
 
 def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
-    """Return integer part sizes that add up to `count`. The sizes with the largest remainders are rounded up."""
+    """Return part sizes as integers that add up to `count`. The sizes with the largest remainders are rounded up."""
     exact = np.asarray(fractions) * count
     sizes = np.floor(exact + 1e-9).astype(np.int64)
     sizes[np.argsort(sizes - exact, kind="stable")[: count - sizes.sum()]] += 1
@@ -299,13 +303,13 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
-    """Return the index of the part for each value, chosen by a hash of the value."""
+    """Return for each value the index of its part, chosen by a hash of the value."""
     uniform = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
     return np.searchsorted(np.cumsum(fractions)[:-1], uniform, side="right")
 
 
 def _codes(chunk: RecordBatch) -> Keys:
-    """Return hashes of the values in the first column. Equal values have equal hashes in every chunk and process."""
+    """Return hashes of the values in the first column. Equal values have equal hashes in all chunks and processes."""
     column = visible(chunk).column(0).dictionary_encode()
     known = np.array([fold_in(0, fingerprint(value)) for value in column.dictionary.to_pylist()] + [0], np.uint64)
     indices = column.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Sharding: each rank reads its own rows, and the global batches do not depend on the number of ranks."""
+"""Sharding of a dataset: each rank (process) reads its own rows. The global batches are the same for any number of ranks."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -26,8 +26,8 @@ Ends = Literal["uneven", "drop", "pad"]
 class World:
     """Division of `size` processes into model copies of `tensor * pipeline` processes each.
 
-    Tensor-parallel ranks are adjacent, then pipeline stages, then data-parallel copies, as in Megatron-LM. All ranks of a copy read the
-    same rows, and different copies read disjoint rows: `shard(world.copy, world.copies)`.
+    Ranks are ordered as in Megatron-LM: tensor-parallel ranks are adjacent, then pipeline stages, then data-parallel copies. All ranks of a
+    copy read the same rows, and different copies read disjoint rows: `shard(world.copy, world.copies)`.
 
     >>> [(World(rank, 4, tensor=2).copy, World(rank, 4, tensor=2).copies) for rank in range(4)]
     [(0, 2), (0, 2), (1, 2), (1, 2)]
@@ -64,8 +64,12 @@ def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset
     Use `shard` after `shuffle` and before `batch`. With batches of size b on each of `count` ranks, the global batches of b * count rows
     contain the same rows for any `count`, so the number of ranks may change between epochs.
 
-    `ends` treats a row count not divisible by `count`. `"uneven"`: the first ranks get one more row. `"drop"`: the incomplete last round is
-    dropped. `"pad"`: ranks without a row in the last round repeat the last row; the column `weight` (float32) is 0 for these rows, else 1.
+    `ends` selects the treatment of the last rows if `count` does not divide the number of rows:
+
+    - `"uneven"`: the first ranks get one more row.
+    - `"drop"`: the last rows, too few for all ranks, are dropped.
+    - `"pad"`: a rank without a last row repeats the last row of the dataset. The column `weight` (float32) is 0 for a repeated row
+      and 1 for other rows.
 
     >>> import mlxfp as fp
     >>> [row["x"] for row in fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.shard(1, 2))]
@@ -90,7 +94,8 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1))
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # On a stream, the position contains buffered rows.
+        # On a stream, a resume position contains buffered rows.
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -140,7 +145,7 @@ class _Weighted(Task):
 class _EveryNth(Stage):
     """Stage that keeps every `count`-th row.
 
-    The state is (rows seen, row of this rank in an incomplete last round, last row).
+    The state is (rows seen, row of this rank in an incomplete last round, last row). A round has one row for each rank.
     """
 
     index: int
@@ -160,7 +165,7 @@ class _EveryNth(Stage):
         if self.ends == "pad":
             return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
         rows = selected if incomplete is None else concat_chunks([incomplete, selected])
-        pending = seen % self.count > self.index  # The last round may stay incomplete, although this rank already has its row of the round.
+        pending = seen % self.count > self.index  # This rank has a row of the last round, but the round may stay incomplete.
         whole = rows.num_rows - pending
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 

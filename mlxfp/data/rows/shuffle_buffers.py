@@ -1,4 +1,4 @@
-"""Shuffle of a stream in bounded memory: incoming rows replace random rows of a buffer."""
+"""Shuffle of a stream in bounded memory. Each incoming row replaces a random row of a buffer."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,9 +16,10 @@ from mlxfp.support.randomness import fold_into_rows
 
 @frozen(repr=False)
 class ShuffleBuffer(Stage):
-    """Stage that shuffles rows with a buffer of `buffer` rows.
+    """Stage that shuffles rows with a buffer for `buffer` rows.
 
-    The state is (pool, slots): the record batches with the buffered rows, and the pool row in each slot of the buffer.
+    The state is (pool, slots). The pool is a list of record batches with the buffered rows. `slots` holds the pool row in each slot of the
+    buffer.
     """
 
     seed: int
@@ -28,7 +29,7 @@ class ShuffleBuffer(Stage):
         return (), np.empty(0, np.int64)
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
-        """Replace a random buffered row by each incoming row, and emit the replaced rows."""
+        """Put each incoming row in place of a random buffered row, and yield the replaced rows."""
         pool, slots = state
         pooled = sum(part.num_rows for part in pool)
         rows = np.arange(pooled, pooled + chunk.num_rows)
@@ -42,7 +43,7 @@ class ShuffleBuffer(Stage):
         return _compact(pool, slots), (_gather(pool, replaced),)
 
     def finish(self, state: Any) -> Iterable[RecordBatch]:
-        """Emit the remaining buffered rows in random order."""
+        """Yield the remaining buffered rows in random order."""
         pool, slots = state
         if not len(slots):
             return ()
@@ -61,7 +62,7 @@ class ShuffleBuffer(Stage):
 
 
 def _replace(slots: Indices, targets: Indices, incoming: Indices) -> tuple[Indices, Indices]:
-    """Assign incoming rows to their slots in turn. Return the replaced rows and the new slots.
+    """Put incoming rows into their slots one after the other. Return the replaced rows and the new slots.
 
     If a slot occurs several times, the second row replaces the first row, and so on. A single sort handles all rows.
     """
@@ -72,7 +73,7 @@ def _replace(slots: Indices, targets: Indices, incoming: Indices) -> tuple[Indic
     replaced = np.empty_like(incoming)
     replaced[order] = np.where(repeated, np.roll(sorted_rows, 1), slots[sorted_targets])
     after = slots.copy()
-    after[sorted_targets] = sorted_rows  # NumPy assigns in order, so the last row for a slot remains in the slot.
+    after[sorted_targets] = sorted_rows  # NumPy assigns in order, so the last row for a slot stays there.
     return replaced, after
 
 
@@ -81,9 +82,9 @@ def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
 
 
 def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBatch, ...]:
-    """Append a chunk to the pool. Merge small chunks, because every chunk adds a cost to every step.
+    """Append a chunk to the pool. Small chunks are merged, because every chunk in the pool makes each step slower.
 
-    A chunk absorbs only chunks of at most its own size, so each row is copied only a few times.
+    A chunk only absorbs chunks that are at most as large, so each row is copied only a few times.
     """
     while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows:
         chunk, pool = concat_chunks([pool[-1], chunk]), pool[:-1]
@@ -91,7 +92,10 @@ def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBa
 
 
 def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:
-    """Copy the buffered rows to one chunk if more than half of the pool has been emitted. Each row is copied a bounded number of times."""
+    """Copy the buffered rows to one chunk if more than half of the pool's rows have left the buffer.
+
+    Each row is copied only a few times.
+    """
     if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
         return pool, slots
     return (_gather(pool, slots),), np.arange(len(slots))

@@ -1,4 +1,4 @@
-"""Shuffle: an exact permutation of all rows, or a bounded buffer for streams."""
+"""Shuffle of a dataset: a permutation of all rows, or a buffer in bounded memory for streams."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -24,16 +24,16 @@ from mlxfp.support.randomness import fold_in
 def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Return the examples in random order. The order depends only on the seed and the epoch.
 
-    Without `buffer`, all orders are equally likely. Datasets with random access (tables, Arrow files, and row-wise stages after them) are
-    read in the new order. Other datasets are first loaded into memory; `explain` reports this.
+    Without `buffer`, all orders are equally likely. A dataset with random access (tables, Arrow files, and stages that treat each row
+    alone) is read in the new order. Any other dataset is first loaded into memory, and `explain` reports this.
 
     With `buffer=n`, at most n rows of a stream are in memory. Each incoming row replaces a random row of the buffer, and the replaced row
-    is emitted. A row can come out much later than it came in, but at most n positions earlier.
+    comes out. A row can come out much later than it came in, but at most n positions earlier.
 
-    `buffer` alone keeps rows of the same file together. `files=k` also shuffles the order of the files, keeps k files open and takes one
-    row from each in turn before the buffer. `files` needs a file reader (`read_jsonl`, `read_csv`, `read_text`, `read_parquet`,
-    `read_arrow`, `read_tar`), followed only by stages that treat each row alone, such as `map`, `filter` and `tokenize`. Anything else
-    raises `PipelineError`.
+    With `buffer` alone, rows of the same file stay close together. `files=k` also shuffles the order of the files, keeps k files open and
+    takes one row from each open file in turn before the buffer. `files` needs a file reader (`read_jsonl`, `read_csv`, `read_text`,
+    `read_parquet`, `read_arrow`, `read_tar`), followed only by stages that treat each row alone, such as `map`, `filter` and `tokenize`.
+    Anything else raises `PipelineError`.
 
     >>> import mlxfp as fp
     >>> [row["x"] for row in fp.pipe(fp.from_examples([{"x": i} for i in range(6)]), fp.shuffle(seed=1))]
@@ -57,7 +57,7 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    permutes = True  # `split` and the notebook views treat a source that only reorders rows like its dataset.
+    permutes = True  # `split` and the notebook views skip sources that only reorder rows, and work on the dataset inside.
 
     @property
     def traits(self) -> SourceTraits:

@@ -1,4 +1,4 @@
-"""Files of `cache`: memory-mapped, and compared with the hashes of the manifest at the first use."""
+"""Files written by `cache`. The files are memory-mapped, and compared with the hashes of the manifest at the first use."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ _MAGIC_BYTES = 8  # An Arrow file begins with 8 magic bytes, followed by the fir
 
 
 class CachedItems(Sequence[Any]):
-    """Sequence of stored groups (a record batch each), or of batches decoded by `restored`."""
+    """Sequence of the groups or batches in the files of a cache. A group is stored as a record batch. `restored` decodes a stored batch."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ def open_files(folder: Path, manifest: Manifest) -> tuple[list[pa.ipc.RecordBatc
 
 
 def check_hash(file: FileStamp) -> None:
-    """Raise `ArrowInvalid` if a file differs from the hash in the manifest. A damaged offset or index would read outside the file."""
+    """Raise `ArrowInvalid` if a file does not have its hash in the manifest. A damaged offset could make Arrow read outside the file."""
     if not has_hash(file.path, file.size, file.modified, file.hash or ""):
         raise pa.ArrowInvalid(f"the SHA-256 hash of {Path(file.path).name} differs from the manifest")
 
@@ -73,8 +73,8 @@ def _open(stamp: FileStamp, written: File) -> pa.ipc.RecordBatchFileReader:
 
 @contextmanager
 def reading_cache(folder: Path) -> Iterator[None]:
-    """Turn read errors into a `DataError` with the folder of the cache."""
+    """Convert read errors inside the `with` block to a `DataError` that names the folder of the cache."""
     try:
         yield
-    except (pa.ArrowException, ValueError, OSError, struct.error) as error:  # Shape errors are ValueErrors.
+    except (pa.ArrowException, ValueError, OSError, struct.error) as error:  # tensors of a wrong shape raise ValueError
         raise DataError(f"The cache {folder} cannot be read: {error}. Delete this folder; the next run creates the cache again.") from error

@@ -1,4 +1,4 @@
-"""Stored rows: `load` keeps rows in memory, `cache` in memory-mapped Arrow files."""
+"""Stages that store rows: `load` in memory, `cache` in memory-mapped Arrow files."""
 
 import os
 from abc import abstractmethod
@@ -51,7 +51,7 @@ from mlxfp.support.randomness import fold_into_rows
 Item = TypeVar("Item")
 
 _FEWEST = 64  # number of rows measured to choose the chunk size
-_ITEMS = 256  # batches per file
+_ITEMS = 256  # number of batches in a file
 
 
 @explain_call
@@ -59,8 +59,10 @@ def load() -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Store all rows in memory as Arrow columns. All earlier stages run only once, and the result has random access.
 
     Rows are loaded at the first use and kept as long as the dataset exists. Random stages before `load` draw once, as in epoch 0. Random
-    stages after `load` draw again in every epoch. After `batch`, groups are stored; after `collate`, finished batches. Stored groups and
-    batches are the same in every epoch. Raises `PipelineError` for an endless dataset.
+    stages after `load` draw again in every epoch. Raises `PipelineError` for an endless dataset.
+
+    After `batch`, `load` stores groups of rows. After `collate`, `load` stores finished batches. The stored groups and batches are the same
+    in every epoch.
 
     >>> import mlxfp as fp
     >>> even = fp.pipe(fp.from_examples([{"x": i} for i in range(9)]), fp.filter(lambda row: row["x"] % 2 == 0), fp.load())
@@ -83,13 +85,14 @@ def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Item]], Dataset[Ite
     The data may be larger than memory. The rows are in a subfolder named by a fingerprint of all earlier stages and of the sizes and times
     of the source files, so a changed stage or source gets a new subfolder. mlxfp never deletes old subfolders.
 
-    Files are written at the first use, as by `write`: a killed run continues, and if several processes use the same cache, one process
-    writes while the others wait. Random stages before `cache` draw once, as in epoch 0.
+    Files are written at the first use. If the run is killed, the next run continues with the missing files. If several processes use the
+    same cache, one process writes while the others wait. Random stages before `cache` draw once, as in epoch 0.
 
-    After `batch`, groups are stored. After `collate`, finished batches are stored: a row per batch, with a tensor per array in the Arrow
-    layout `variable_shape_tensor`. All batches need the same names, dtypes and numbers of axes, else `ArgumentError` is raised.
+    After `batch`, `cache` stores groups of rows. After `collate`, `cache` stores finished batches: a row per batch, with a tensor per array
+    in the Arrow layout `variable_shape_tensor`. All batches need the same names, dtypes and numbers of axes, otherwise `ArgumentError` is
+    raised.
 
-    Raises `FingerprintError` for an earlier function or value without stable content; the message explains how to name it. Raises
+    Raises `FingerprintError` for an earlier function or value without stable content. The message explains how to give it a name. Raises
     `PipelineError` for an endless dataset.
 
     >>> import mlxfp as fp
@@ -110,7 +113,7 @@ def _cache(dataset: Dataset[Any], path: str) -> "_Cache | _CacheItems":
 
 @frozen(repr=False)
 class _Stored(Wrapper):
-    """Source of stored rows: the rows of epoch 0 in a table, with their hidden columns."""
+    """Source of stored rows. The table holds the rows of epoch 0 with their hidden columns."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -120,7 +123,7 @@ class _Stored(Wrapper):
             same_items=True,
             reorders=False,  # Stored rows keep their order in all epochs, even after a shuffle.
             redraws=False,
-            taken_in=frozenset({"threads"}),  # With worker processes, each process would need a copy of all rows.
+            taken_in=frozenset({"threads"}),  # Threads only, because each worker process would need a copy of all rows.
             in_table=lambda: InTable(self, places_as_numbered),
         )
 
@@ -132,7 +135,7 @@ class _Stored(Wrapper):
     @property
     @abstractmethod
     def table(self) -> pa.Table:
-        """Stored rows with the hidden columns."""
+        """Table of the stored rows with their hidden columns."""
 
     @property
     def indexable(self) -> bool:
@@ -152,13 +155,13 @@ class _Stored(Wrapper):
 
     @cached_property
     def rows(self) -> Rows:
-        """Stored rows with random access."""
+        """Random access to the stored rows."""
         batches = [batch for batch in self.table.to_batches() if batch.num_rows]
         starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
         return Rows(self.table.schema, starts, tuple(map(partial(partial, self._checked), starts.tolist(), batches)))
 
     def check(self, row: int) -> None:
-        """Raise `DataError` if the file of a row is damaged."""
+        """Raise `DataError` if the file that holds row `row` is damaged."""
 
     def _checked(self, row: int, batch: RecordBatch) -> RecordBatch:
         self.check(row)
@@ -173,7 +176,7 @@ class _Stored(Wrapper):
 
 @frozen(repr=False)
 class _SomeColumns(_Stored):
-    """Some columns of a stored source. The data are not copied."""
+    """Source with some columns of another stored source. The data are not copied."""
 
     stored: _Stored
     columns: tuple[str, ...]
@@ -213,7 +216,7 @@ class _Cache(_Stored):
 
     @cached_property
     def folder(self) -> Path:
-        """Folder of the stored rows."""
+        """Subfolder that holds the stored rows."""
         return _folder(self.dataset, self.path)
 
     @property
@@ -222,7 +225,7 @@ class _Cache(_Stored):
 
     @cached_property
     def _opened(self) -> tuple[pa.Table, tuple[int, ...], tuple[FileStamp, ...]]:
-        """All rows, the number of rows up to the end of each file, and the files."""
+        """Table of all rows, the number of rows up to the end of each file, and the files."""
         manifest = read_manifest(self.folder) or _written(self.dataset, self.folder)
         with reading_cache(self.folder):
             readers, files = open_files(self.folder, manifest)
@@ -256,7 +259,7 @@ class _Cache(_Stored):
 
 @frozen(repr=False)
 class _LoadItems(Wrapper):
-    """Source of stored groups or batches, from epoch 0. A position is the index of the next item."""
+    """Source of stored groups or batches of epoch 0. A resume position is the index of the next item."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -264,7 +267,7 @@ class _LoadItems(Wrapper):
 
     @cached_property
     def items(self) -> Sequence[Any]:
-        """All stored items."""
+        """All stored groups or batches."""
         return self._all()
 
     def _all(self) -> Sequence[Any]:
@@ -295,9 +298,9 @@ class _CacheItems(_LoadItems):
 
     @cached_property
     def items(self) -> Sequence[Any]:
-        """Stored items, read on access."""
+        """Stored groups or batches, each read when needed."""
         if self.dataset.level == "batches" and not self.dataset.hooks.changes.collates:
-            return self._all()  # The files contain collated batches, but the caller needs groups.
+            return self._all()  # The files hold collated batches, but the caller needs groups of rows.
         folder = _folder(self.dataset, self.path)
         manifest = read_manifest(folder) or _written(self.dataset, folder)
         with reading_cache(folder):
@@ -313,7 +316,7 @@ class _CacheItems(_LoadItems):
 
 @runtime_checkable
 class StoresBatches(Protocol):
-    """Protocol of a stage, such as `collate`, with batches that `cache` can store."""
+    """Protocol of a stage, such as `collate`, that can convert its batches for `cache`."""
 
     def stored(self, batch: Batch, schema: Schema | None) -> RecordBatch:
         """Return a batch as a record batch of one row. `schema` is the schema of earlier rows; a different schema raises an error."""
@@ -323,7 +326,7 @@ class StoresBatches(Protocol):
 
 
 def _storing(dataset: Dataset[Any]) -> StoresBatches:
-    """Return the stage that creates the batches of a dataset. Descends into the first child dataset if necessary."""
+    """Return the stage that creates the batches of a dataset. If the dataset has no such stage, search in its first child dataset."""
     maker = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
     if maker is None:
         return _storing(inner_parts(dataset.source)[0])
@@ -337,7 +340,7 @@ def _folder(dataset: Dataset[Any], path: str) -> Path:
 
 
 def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
-    """Write missing files of a cache. The cache is complete once its manifest exists."""
+    """Write the missing files of a cache. The manifest is written last and marks the cache as complete."""
     out = WrittenFolder(
         folder,
         FORMATS["arrow"] if dataset.level == "examples" else ITEMS,
@@ -351,7 +354,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # These files are useless, because a corrected pipeline has another fingerprint.
+            out.clear()  # Delete the files: a corrected pipeline has another fingerprint and cannot use them.
             raise
 
 
@@ -368,7 +371,7 @@ def _rows_of_batches(maker: StoresBatches, batches: Iterator[tuple[Any, Cursor]]
 
 
 def _in_epoch(chunk: RecordBatch, epoch: int) -> RecordBatch:
-    """Return a chunk with the row keys of an epoch. Stored rows have the keys of epoch 0."""
+    """Return a chunk whose row keys belong to the given epoch. Stored rows have the keys of epoch 0."""
     return (
         chunk
         if epoch == 0 or KEY not in chunk.schema.names

@@ -1,4 +1,4 @@
-"""Workers on a cluster: Ray and Spark. Jobs are sent as bytes, with rows as Arrow IPC."""
+"""Pools that run jobs on a Ray or Spark cluster. Jobs are sent as bytes, with rows as Arrow IPC."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from mlxfp.support.optional import optional
 
 
 class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed
-    """Pool of Ray tasks. Ray repeats the tasks of a lost machine."""
+    """Pool that runs jobs as Ray tasks. If a machine is lost, Ray repeats its tasks."""
 
     kind = "processes"
 
@@ -55,22 +55,22 @@ class RayPool(Pool):  # pragma: no cover  # its tests run where Ray is installed
 
 
 class SparkPool(Pool):
-    """Pool of Spark tasks. Works with Sail as well, which has the same interface. Each job is a data frame of one row."""
+    """Pool that runs jobs as Spark tasks. Each job is a data frame of one row. Sail has the same interface and works as well."""
 
     kind = "processes"
 
     def __init__(self, session: Any, workers: int) -> None:
-        """Use an existing session."""
+        """Create a pool of `workers` threads that send jobs to the session."""
         super().__init__(workers)
         self._session = session
         self._threads = ThreadPoolExecutor(workers, "mlxfp-spark")
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Run a job in the session. A thread waits for the result."""
+        """Run a job in the Spark session. A thread waits for the result."""
         return self._threads.submit(self._run, _as_bytes(job))
 
     def close(self) -> None:
-        """Shut the threads down. The session stays open."""
+        """Stop the threads. The Spark session stays open."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, job: bytes) -> Result:
@@ -79,7 +79,7 @@ class SparkPool(Pool):
         return result
 
 
-# --- functions that run in workers
+# --- functions that run on the workers
 
 
 def done(job: bytes) -> bytes:
@@ -88,7 +88,7 @@ def done(job: bytes) -> bytes:
 
 
 def all_done(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the jobs in a data frame."""
+    """Run the jobs in the rows of a data frame, and yield the results."""
     for frame in frames:
         yield pa.record_batch({"work": pa.array([done(job.as_py()) for job in frame.column(0)], pa.binary())})
 

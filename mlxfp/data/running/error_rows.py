@@ -1,4 +1,4 @@
-"""Skipping of failed rows, with an exact list of the skipped rows."""
+"""Stage `on_error`, which skips failed rows, and an exact list of the skipped rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -25,22 +25,24 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-FORGIVEN = 10  # At least 10 rows may fail at any rate: two failures in the first hundred rows say little about a million rows.
+# This many rows may fail at any rate, because two failures in the first hundred rows say little about a million rows.
+FORGIVEN = 10
 
 
 @explain_call
 def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Skip rows on which an earlier stage fails (`"skip"`), or stop at the first failed row (`"raise"`).
 
-    `skipped_rows` lists the skipped rows with the stage and the reason. Any exception counts, in user functions and in stages of mlxfp. A
-    failed chunk runs again in smaller chunks to find the failed rows, so functions must be pure. Raises `DataError` when more than
+    `skipped_rows` lists the skipped rows with the stage and the reason. Any exception in a user function or in a stage of mlxfp makes a row
+    fail. A failed chunk runs again in smaller chunks to find the failed rows, so functions must be pure. Raises `DataError` when more than
     `max_rate` of the rows so far, and more than 10 rows, were skipped.
 
-    Malformed records in CSV, JSON lines and text files are skipped too, with file and line in the reason. An unclosed quote skips the rest
-    of its file. With random access (for example a dataset of another library), unreadable source rows are skipped.
+    Malformed records in CSV, JSON lines and text files are skipped too, with file and line in the reason. An unclosed quote skips the
+    remaining part of its file. With random access (for example a dataset of another library), unreadable source rows are skipped.
 
-    `on_error` covers all earlier stages, including those before a shuffle, mixture or `load`, so a second `on_error` raises
-    `PipelineError`. Put it after `shuffle` and before `batch`. Its output has no random access, because its length is unknown until read.
+    `on_error` covers all earlier stages, including stages before a shuffle, mixture or `load`, so a second `on_error` raises
+    `PipelineError`. Put `on_error` after `shuffle` and before `batch`. The result has no random access, because the number of rows is
+    unknown before reading.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
@@ -56,7 +58,7 @@ def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Ex
 
 @frozen
 class SkippedRow:
-    """Skipped row: origin, failed stage and error.
+    """Row skipped by `on_error`: origin of the row, failed stage and error message.
 
     >>> import mlxfp as fp
     >>> origin = fp.inspect.Origin(fp.from_examples([{"x": "two"}]).source, 0)
@@ -73,9 +75,11 @@ class SkippedRow:
 def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...]:
     """Return the rows skipped by `on_error("skip")` up to the cursor, in order. The last cursor of a run gives all skipped rows.
 
-    Skipped rows are stored in the cursor, also by `Cursor.to_bytes`. Rows skipped in the current source chunk are recomputed. Before a
-    `repeat`, the list covers the current pass. Raises `PipelineError` if the dataset has no `on_error`, or if a later stage reads the whole
-    dataset at once and drops the list (`load`, `cache`, or `shuffle` in memory). Put `on_error` behind such a stage.
+    Skipped rows are stored in the cursor, also by `Cursor.to_bytes`. Rows skipped in the current source chunk are recomputed. If a `repeat`
+    follows `on_error`, the list covers the current pass.
+
+    Raises `PipelineError` if the dataset has no `on_error`, or if a later stage reads the whole dataset at once and loses the list (`load`,
+    `cache`, or `shuffle` in memory). Put `on_error` after such a stage.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
@@ -90,7 +94,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     if not lists and not lists_all(dataset):  # Before the first item, `on_error` has no state yet.
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
-            f'Put on_error("skip") behind load, cache and shuffle, in {dataset!r}.'
+            f'Put on_error("skip") after load, cache and shuffle, in {dataset!r}.'
         )
     return tuple(SkippedRow(locate(owner, row), stage, reason) for owner, entries in lists for row, stage, reason in entries)
 
@@ -101,7 +105,10 @@ def skips_rows(dataset: Dataset[Any]) -> bool:
 
 
 def lists_all(dataset: Dataset[Any]) -> bool:
-    """Return True if the final cursor contains the complete list of `on_error`. No later source gathers an epoch or joins datasets."""
+    """Return True if the final cursor contains the complete list of skipped rows.
+
+    A later stage that stores or joins datasets loses the list.
+    """
     datasets = children(dataset.source)
     inside = len(datasets) == 1 and not dataset.source.traits.gathers and lists_all(datasets[0])
     return inside or any(isinstance(stage, OnError) for stage in dataset.stages)
@@ -109,7 +116,7 @@ def lists_all(dataset: Dataset[Any]) -> bool:
 
 @frozen
 class _Skipping:
-    """Combinator returned by `on_error`."""
+    """Combinator that `on_error` returns."""
 
     policy: Policy
     max_rate: float
@@ -126,7 +133,7 @@ class _Skipping:
                 f"{self!r} needs an earlier stage that can fail, got {dataset!r}. Put on_error after map and the other stages."
             )
         marked = with_hooks(dataset, lambda child: MarkFailed(child.hooks))
-        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # Only the stages before `on_error` are watched.
+        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # Mark failed rows only in the stages before `on_error`.
         return attrs.evolve(marked, hooks=watched, stages=(*dataset.stages, OnError(self.policy, self.max_rate)))
 
     def __repr__(self) -> str:
@@ -141,9 +148,9 @@ def _parts(dataset: Dataset[Any]) -> Iterator[Any]:
 
 @frozen(repr=False)
 class OnError(Stage):
-    """Stage that removes the rows marked by `MarkFailed`.
+    """Stage that removes the rows that `MarkFailed` has marked as failed.
 
-    The state is (rows seen, (source row, stage, reason) of each removed row).
+    The state is (rows seen, removed rows). Each removed row is stored as (source row, stage, reason).
     """
 
     policy: Policy
@@ -165,13 +172,13 @@ class OnError(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits with a note on skipped rows."""
+        """Traits with a note for `explain` on skipped rows."""
         return Traits(
             longest_row=identity, notes=lambda: (f"skips rows on which earlier stages fail, up to {self.max_rate:.2%} of the rows",)
         )
 
     def _check(self, seen: NDArray[np.int64], entries: tuple[Any, ...]) -> None:
-        """Raise `DataError` if too many rows had failed at any of the row counts `seen`."""
+        """Raise `DataError` if too many rows had failed at any of the row counts `seen`. `entries` lists the failed rows."""
         counts = np.arange(len(entries) - len(seen), len(entries)) + 1
         beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.max_rate * seen))
         if len(beyond):

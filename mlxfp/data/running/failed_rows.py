@@ -1,8 +1,10 @@
-"""Hooks that keep failed rows in place and mark them in a hidden column.
+"""Hooks for `on_error`. A failed row stays at its place and is marked in a hidden column.
 
 The hidden column `__error__` contains the failed stage and the reason, or null for a valid row. Other values of a failed row have no
-meaning. Later row-wise stages skip failed rows. Halving a failed chunk finds its failed rows. Between stages, a failed row is treated
-like any other row: shuffled, counted, stored by `load`, and read by index. `on_error` removes the marked rows.
+meaning. Later stages that treat each row alone skip failed rows. To find the failed rows of a chunk, the chunk is halved repeatedly.
+
+Between stages, a failed row is treated like any other row: shuffled, counted, stored by `load`, and read by index. `on_error` removes
+the marked rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,26 +24,27 @@ from mlxfp.core.stages import Stage, State
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import PipelineError, SchemaError
 
-_LONGEST_REASON = 200  # characters
-_ROWS_RETRIED = 256  # Number of rows read by index at once after the source has failed. Rows may be large.
+_LONGEST_REASON = 200  # maximum number of characters in the reason of a failed row
+_ROWS_RETRIED = 256  # Number of rows read at once by index after the source has failed. Small, because rows may be large.
 
 
 @frozen
 class MarkFailed(Hooks):
-    """Hooks that mark failed rows in place.
+    """Hooks that mark failed rows instead of raising their errors.
 
-    A position is (position of the source, index of the next row, True if rows are read by index).
+    A resume position is (position of the source, index of the next row, True if rows are read by index).
     """
 
-    as_written: int = ALL_STAGES  # Number of watched stages. These stages run unfused, so that the failed stage is known.
+    # Number of leading stages whose failures are marked. These stages are not merged, so that the failed stage is known.
+    as_written: int = ALL_STAGES
 
     @property
     def changes(self) -> Changes:
-        """Changes: watched stages run unfused, and rows have an error column."""
+        """Changes to the plan: the stages whose failures are marked are not merged, and rows have an error column."""
         return evolve(super().changes, as_written=self.as_written, marks=ERROR)
 
     def source(self, source: Source) -> SourceCalls:
-        """Mark failed rows of a source without child datasets: malformed records and unreadable rows."""
+        """Mark malformed records and unreadable rows of a data source. Sources that read other datasets are not changed."""
         marking = marked(source)
         calls = super().source(marking)
         if children(source):
@@ -56,7 +59,7 @@ class MarkFailed(Hooks):
         )
 
     def _reading(self, source: Source, calls: SourceCalls) -> Read:
-        """Return a read function. If a source with random access fails, rows are read by index, and unreadable rows are marked."""
+        """Return a read function. If the source fails and has random access, rows are read by index, and unreadable rows are marked."""
 
         def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
             _check_reserved(source)
@@ -81,7 +84,7 @@ class MarkFailed(Hooks):
         return read
 
     def take(self, source: Source) -> Any:
-        """Return a take function for a source without child datasets. Unreadable rows are marked."""
+        """Return a take function that marks unreadable rows of a data source."""
         _check_reserved(source)
         inner = source.take
 
@@ -103,7 +106,7 @@ class MarkFailed(Hooks):
         return take
 
     def infer(self, stage: Stage, place: int) -> Any:
-        """Infer a schema from the rows that neither earlier stages nor this stage fail on."""
+        """Infer the schema of a stage from rows on which neither earlier stages nor this stage fail."""
         inner = super().infer(stage, place)
         if place >= self.as_written:
             return inner
@@ -120,7 +123,7 @@ class MarkFailed(Hooks):
         return infer
 
     def step(self, step: Step) -> Any:
-        """Run a row-wise stage on the valid rows, and mark rows on which the stage fails."""
+        """Run a stage that treats each row alone on the valid rows. Mark the rows on which the stage fails."""
         call = super().step(step)
         if not self._watches(step):
             return call
@@ -131,7 +134,7 @@ class MarkFailed(Hooks):
             return state, (concat_chunks(out),) if step.stage.traits.row_wise else out
 
         def feed(state: State, chunk: RecordBatch, out: list[RecordBatch]) -> State:
-            """Run the stage on a whole chunk. If it fails, run it on each half. Chunk boundaries have no meaning."""
+            """Run the stage on a whole chunk. If the stage fails, run it on each half, because chunk boundaries have no meaning."""
             errors = _errors(chunk, step.text)
             if not _any(errors):
                 try:
@@ -155,18 +158,18 @@ class MarkFailed(Hooks):
         return fed
 
     def finish(self, step: Step) -> Any:
-        """Mark the remaining rows of a stage as valid."""
+        """Yield the remaining rows of a stage at the end, marked as valid."""
         call = super().finish(step)
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 
     def _watches(self, step: Step) -> bool:
-        """Return True for a watched stage that maps rows to rows. Single rows cannot be removed from a group."""
+        """Return True if failures of a stage are marked. False for stages that group rows, because no row can be removed from a group."""
         return step.index < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
 @frozen(eq=False)
 class _Marked:
-    """Source that marks unreadable rows in the result of `take`."""
+    """Source whose `take` marks unreadable rows."""
 
     hooks: MarkFailed
     source: Source
@@ -181,7 +184,7 @@ class _Marked:
 
 
 def _as_marked(chunk: RecordBatch) -> RecordBatch:
-    """Return a source chunk with an error column. Existing marks stay."""
+    """Return a source chunk with an error column. Rows already marked as failed stay marked."""
     if ERROR not in chunk.schema.names:
         return _well(visible(chunk).schema, chunk)
     return _with_errors(visible(chunk.drop_columns([ERROR])).schema, chunk, chunk.column(ERROR))
@@ -193,7 +196,7 @@ def _check_reserved(source: Source) -> None:
 
 
 def _fitting(stage: Stage, schema: Schema, chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the rows on which a stage can infer its schema."""
+    """Yield the rows from which a stage can infer its schema. Rows on which the stage fails are left out."""
     for chunk in chunks:
         for first in range(0, chunk.num_rows, SAMPLE_ROWS):
             yield from _fitting_part(stage, schema, chunk.slice(first, SAMPLE_ROWS))
@@ -212,7 +215,7 @@ def _fitting_part(stage: Stage, schema: Schema, part: RecordBatch) -> Iterator[R
 
 
 def split_failed(chunk: RecordBatch, part: str) -> tuple[RecordBatch, RecordBatch | None]:
-    """Return the valid rows without the error column, and the failed rows with it. The second value is None if no row failed."""
+    """Return the valid rows without the error column, and the failed rows with the error column, or None if no row failed."""
     errors = _errors(chunk, part)
     if not _any(errors):
         return chunk.drop_columns([ERROR]), None
@@ -233,19 +236,19 @@ def _any(errors: pa.Array) -> bool:
 
 
 def _well(schema: Schema, chunk: RecordBatch) -> RecordBatch:
-    """Mark all rows of a chunk as valid."""
+    """Add an error column that marks all rows of a chunk as valid."""
     return _with_errors(schema, chunk, pa.nulls(chunk.num_rows, REASON))
 
 
 def _with_errors(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Return a chunk with ordered columns: visible columns, hidden columns, error column."""
+    """Return a chunk with its columns in this order: visible columns, hidden columns, error column."""
     columns = [chunk.column(name) for name in (*schema.names, ROW, KEY)]
     fields = [*schema, pa.field(ROW, pa.int64()), pa.field(KEY, pa.uint64()), pa.field(ERROR, REASON)]
     return pa.RecordBatch.from_arrays([*columns, errors], schema=pa.schema(fields))
 
 
 def _failed_row(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Return a single row marked as failed: null values, hidden columns and the error."""
+    """Return a chunk of one failed row: nulls, the hidden columns and the error."""
     nulls = [pa.nulls(1, kind) for kind in schema.types]
     hidden = [chunk.column(ROW), chunk.column(KEY)]
     return _with_errors(schema, pa.RecordBatch.from_arrays([*nulls, *hidden], names=[*schema.names, ROW, KEY]), errors)

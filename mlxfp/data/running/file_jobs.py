@@ -1,4 +1,4 @@
-"""Jobs that `write` sends to workers: write a file, or check a finished file."""
+"""Jobs that `write` sends to workers. A job writes a file, or checks a finished file."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,12 +14,12 @@ from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """Raised by a file job if a stage keeps rows for the next chunk. `write` then writes the files in order."""
+    """Exception of a file job if a stage keeps rows for the next chunk. `write` then writes the files in order."""
 
 
 @frozen(eq=False)
 class TaskSequence(Task):
-    """Several tasks read in sequence."""
+    """Task that reads several tasks one after the other."""
 
     tasks: tuple[Task, ...]
 
@@ -37,14 +37,14 @@ class TaskSequence(Task):
 
 @frozen(eq=False)
 class WriteFile(Job):
-    """Job that reads the tasks of a file, runs the steps and writes the file."""
+    """Job that reads the tasks of a file, runs the stages and writes the file."""
 
     out: WrittenFolder = field(kw_only=True)
     index: int = field(kw_only=True)
     after: bytes = field(kw_only=True)  # cursor at the end of the file
 
     def run(self) -> Result:
-        """Write the file. If a stage keeps rows, no file is written, and the result is incomplete."""
+        """Write the file. If a stage keeps rows for the next chunk, no file is written, and the result is marked as incomplete."""
         try:
             self.out.write_file(self.index, self._chunks(), lambda: self.after)
         except KeptError:
@@ -67,7 +67,7 @@ class WriteFile(Job):
 
 @frozen(eq=False)
 class CheckFile(Job):
-    """Job that reads a finished file. The result is complete if the file is undamaged."""
+    """Job that reads a finished file. The result is marked as complete if the file is undamaged."""
 
     out: WrittenFolder = field(kw_only=True)
     file: File = field(kw_only=True)

@@ -1,7 +1,7 @@
-"""`lift`: a recipe as a function of tables, for engines that partition data themselves (Ray, Spark, Dask, Daft, `datasets`).
+"""`lift` turns a recipe into a function of tables, for engines that partition data themselves (Ray, Spark, Dask, Daft, `datasets`).
 
 An engine passes arbitrary subsets of the rows, in any order and in any process. The stages of a lifted recipe must therefore treat each
-row alone and declare their schemas. Row keys, which seed the randomness, come from a key column or from row numbers.
+row alone and declare their schemas. Row keys, from which random numbers are derived, come from a key column or from row numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,22 +37,22 @@ _UNSEEN = (
 )
 
 Table = TypeVar("Table")
-Numbers = tuple[NDArray[np.int64], Keys]  # `__row__` and `__key__` of each row
+Numbers = tuple[NDArray[np.int64], Keys]  # row number `__row__` and key `__key__` of each row
 
 
 @explain_call
 def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = None) -> "_Lifted":
     """Turn a recipe into a function of tables: `lift(recipe)(table)` returns the rows of `pipe(from_table(table), recipe)`.
 
-    Use it with `map_batches` of Ray, `mapInArrow` of Spark, `map_partitions` of Dask or `map` of `datasets`. The function takes a
+    Use the function with `map_batches` of Ray, `mapInArrow` of Spark, `map_partitions` of Dask or `map` of `datasets`. The function takes a
     `pyarrow.Table`, a `RecordBatch`, a pandas DataFrame (without its index), a polars DataFrame or a mapping of columns, and returns the
-    same type; a mapping gives a dict of NumPy arrays. It can be pickled, has a fingerprint, and is planned once per schema.
-    `lift(recipe).schema(schema)` returns the output schema for an input schema, as Spark needs.
+    same type. For a mapping, the result is a dict of NumPy arrays. The function can be pickled, has a fingerprint, and is planned once per
+    schema. `lift(recipe).schema(schema)` returns the output schema for an input schema, as Spark needs.
 
-    A random stage must know the rows, or every subset would get the same random numbers. Either `key` names a column of integers, text or
-    bytes with a distinct value per row, or `lift(recipe)(table, offset=4096)` gives the index of the first row. An integer key serves as
-    row number. If keys or offsets number the rows of the whole table from 0, all subsets together contain exactly the rows of
-    `pipe(from_table(whole), recipe)`, in any order of execution.
+    A recipe with random stages must know the rows, because otherwise every subset would get the same random numbers. Either `key` names a
+    column of integers, text or bytes with a distinct value per row, or `lift(recipe)(table, offset=4096)` gives the index of the first row
+    in the whole table. Integer keys are used as row numbers. If keys or offsets number the rows of the whole table from 0, all subsets
+    together contain exactly the rows of `pipe(from_table(whole), recipe)`, in any order of execution.
 
     Raises `PipelineError` for a stage that combines rows (`shuffle`, `take`, `pack`, `batch`, `cache`, `on_error`, ...), and, when called,
     for a random stage without `key` and `offset`. Raises `SchemaError` for a function without a declared schema, which could differ between
@@ -71,7 +71,7 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     if key is not None:
         check_text(key=key)
     lifted = _Lifted(recipe, key)
-    _ = lifted.stages  # Invalid recipes raise errors here, not later inside the engine.
+    _ = lifted.stages  # Check the recipe now, so that an invalid recipe does not fail later inside the engine.
     return lifted
 
 
@@ -93,18 +93,21 @@ class _Lifted:
         for part in flat_parts(result):
             if not isinstance(part, _Table) and not _works_by_row(part):
                 raise PipelineError(
-                    f"{part!r} does not work on single rows, but a lifted recipe gets any part of the rows, in any order: {self!r}. "
-                    "Remove it from the recipe; use the engine, or the pipeline that reads the output of the engine."
+                    f"{part!r} does not work on single rows, but a lifted recipe gets any part of the rows, in any order, in {self!r}. "
+                    "Remove it from the recipe, and do this step in the engine, or in the pipeline that reads the output of the engine."
                 )
         return result.stages
 
     @cached_property
     def plans(self) -> dict[Schema, "_Ready"]:
-        """Plans by input schema, added at the first table of each schema. Not part of the value."""
+        """Plan for each input schema, added when the first table with this schema arrives.
+
+        Two equal lifted recipes may have different plans.
+        """
         return {}
 
     def __call__(self, table: Table, *, offset: int | None = None) -> Table:
-        """Return the resulting rows as the same type of table. `offset` is the index of the first row in the whole data."""
+        """Return the rows of the recipe, in the same type of table as `table`. `offset` is the index of the first row in the whole data."""
         input_table, convert_back = _as_table(table)
         whole = input_table if isinstance(input_table, pa.Table) else _checked(input_table)
         rows, ready = whole, self.plans.get(whole.schema)
@@ -131,7 +134,7 @@ class _Lifted:
     def _plan(self, table: pa.Table, cast: Schema | None) -> "_Ready":
         dataset: Dataset[Any] = Dataset(_Table(table), self.stages, hooks=_Declared())
         plan = dataset.plan
-        # The plan outlives this call and must not hold the table in memory.
+        # Leave out the table: the plan outlives this call and must not keep the table in memory.
         return _Ready(attrs.evolve(plan, source=attrs.evolve(plan.source, table=None)), dataset.resolved.schemas[-1], cast)  # type: ignore[misc]
 
     def _numbers(self, rows: pa.Table, offset: int | None) -> Numbers:
@@ -156,7 +159,7 @@ class _Lifted:
         return numbers, _keys_of(numbers)
 
     def _rows_text(self, rows: pa.Table, offset: int | None) -> str:
-        """Return a note for errors that explains how rows are numbered."""
+        """Return a note for error messages that explains how rows are numbered."""
         if self.key is None:
             return f"its rows are counted from {offset or 0}"
         first = rows.column(self.key)[:1].to_pylist() if self.key in rows.column_names else []
@@ -168,7 +171,10 @@ class _Lifted:
 
 @frozen(eq=False)
 class _Ready:
-    """Plan for one input schema, with the output schema and, if needed for random access, the schema to cast the input to."""
+    """Plan for one input schema, with the output schema.
+
+    `cast` is the schema to which the input is converted for random access, or None.
+    """
 
     plan: Plan
     schema: Schema
@@ -177,10 +183,10 @@ class _Ready:
 
 @frozen(repr=False)
 class _Table(Source):
-    """Input table of a lifted recipe, with the hidden columns."""
+    """Source that reads the input table of a lifted recipe, with the hidden columns."""
 
     table: pa.Table = field(default=None, eq=False)
-    columns: tuple[str, ...] | None = None  # columns used by the recipe; None: all columns
+    columns: tuple[str, ...] | None = None  # columns used by the recipe; None means all columns
     indexable = True
 
     def schema(self) -> Schema:
@@ -210,7 +216,7 @@ class _Table(Source):
 
 @frozen
 class _Declared(Hooks):
-    """Hooks that reject inferred schemas, because other rows could give another schema."""
+    """Hooks that raise an error for an inferred schema, because other rows could give another schema."""
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
         inner = super().infer(stage, place)
@@ -235,17 +241,17 @@ class _Declared(Hooks):
 
 
 def _checked(table: Any) -> pa.Table:
-    """Return a table checked and converted by `from_table`, with column types that support random access."""
+    """Return a table that `from_table` has checked and converted to column types with random access."""
     return from_table(table).source.table  # type: ignore[attr-defined]
 
 
 def _works_by_row(part: Any) -> bool:
-    """Return True for a stage that computes its rows from one row each."""
+    """Return True for a stage that computes each of its rows from a single row."""
     return isinstance(part, Stage) and part.emits is None and starts_empty(part)
 
 
 def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
-    """Return row numbers and row keys from a key column. Rows are numbered from 0 if the keys are not usable row numbers."""
+    """Return row numbers and row keys from a key column. If the keys cannot be row numbers, rows are numbered from 0."""
     values = decoded(column.combine_chunks())
     if values.null_count:
         row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
@@ -266,12 +272,12 @@ def _digest(value: bytes) -> int:
 
 
 def _keys_of(numbers: NDArray[np.int64] | Keys) -> Keys:
-    """Return the key of each row number in epoch 0."""
+    """Return the row key of each row number in epoch 0."""
     return fold_in_rows(fold_in(0, 0), numbers)
 
 
 def _as_table(given: Any) -> tuple[Any, Callable[[pa.Table], Any]]:
-    """Return the input for `from_table`, and a function that converts a `pyarrow.Table` back to the type of the input."""
+    """Return `given` as an argument for `from_table`, and a function that converts a `pyarrow.Table` back to the type of `given`."""
     library = type(given).__module__.partition(".")[0]
     if isinstance(given, pa.Table):
         return given, identity

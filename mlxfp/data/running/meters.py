@@ -1,4 +1,4 @@
-"""Counters of time and rows. Worker processes return their counts with their results."""
+"""Counters of time and rows for `profile`. Worker processes return their counts together with their results."""
 
 import itertools
 import threading
@@ -9,14 +9,14 @@ from typing import Any
 
 _numbers = itertools.count()  # ids of the meters in this process
 _lock = threading.Lock()
-_read: "weakref.WeakValueDictionary[int, Meter]" = weakref.WeakValueDictionary()  # meters created in this process, by id
-_copies: "dict[int, Meter]" = {}  # In a worker process: copies of the parent's meters, by id.
+_read: "weakref.WeakValueDictionary[int, Meter]" = weakref.WeakValueDictionary()  # meters created in this process, found by id
+_copies: "dict[int, Meter]" = {}  # In a worker process, copies of the meters of the parent process, found by id.
 
 Counts = tuple[float, int, int]
 
 
 class Meter:
-    """Counter of the seconds, rows and items of a part of a pipeline. Mutable, never part of a dataset."""
+    """Counter of the seconds, rows and items of one part of a pipeline. The counter is mutable, so a dataset never stores one."""
 
     def __init__(self) -> None:
         """Start with zero counts."""
@@ -45,7 +45,7 @@ class Meter:
             self.add(perf_counter() - begin)
 
     def pass_on(self, items: Iterable[Any], chunk_of: Callable[[Any], Any] = lambda item: item) -> Iterator[Any]:
-        """Yield items from an iterable, and count the items, their rows and the time of each `next`."""
+        """Yield the items of an iterable, and count the items, their rows and the time of each `next`."""
         source, end = iter(items), object()
         while (item := self.call(next, source, end)) is not end:
             self.add(0.0, getattr(chunk_of(item), "num_rows", 0), 1)
@@ -75,7 +75,7 @@ def _copy(number: int) -> Meter:
 
 
 class QueueMeter:
-    """Statistics of a `prefetch`: number of ready items at each request, and use of its workers."""
+    """Statistics of a `prefetch`: number of items that are ready at each request, and use of the workers."""
 
     def __init__(self) -> None:
         """Start with zero counts."""
@@ -83,12 +83,12 @@ class QueueMeter:
 
     def reset(self) -> None:
         self.asked, self.ready = 0, 0
-        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # Seconds: elapsed time, work of all workers, CPU time of all workers.
+        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # Seconds of elapsed time, of work by all workers, and of CPU time of all workers.
 
     def watch(self, ready: int) -> None:
-        """Record the number of ready items at the time of a request."""
+        """Record the number of items that are ready when the consumer requests an item."""
         self.asked, self.ready = self.asked + 1, self.ready + ready
 
     def worked(self, wall: float, busy: float, cpu: float) -> None:
-        """Add elapsed seconds, seconds of work by all workers, and CPU seconds."""
+        """Add elapsed seconds, seconds of work by all workers, and their CPU seconds."""
         self.wall, self.busy, self.cpu = self.wall + wall, self.busy + busy, self.cpu + cpu

@@ -15,9 +15,9 @@ from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, to_rows
 from mlxfp.support.errors import ArgumentError
 
-# Target size of a record batch or row group. Smaller batches slow random access down; larger batches need more memory.
+# Target size of a record batch or row group, in bytes. Smaller batches slow random access down. Larger batches need more memory.
 _BYTES = 1 << 25
-_FIRST, _MOST = 64, 65_536  # The row size is measured on the first 64 rows. A batch has at most 65,536 rows.
+_FIRST, _MOST = 64, 65_536  # Number of rows on which the row size is measured, and maximum number of rows in a batch.
 
 
 class Format(NamedTuple):
@@ -34,7 +34,7 @@ def write_arrow(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> in
 
 
 def write_items(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
-    """Write an Arrow IPC file with one record batch per chunk. A chunk is a group or a batch. Return the number of rows."""
+    """Write an Arrow IPC file with one record batch per chunk. A chunk holds a group of rows or a batch. Return the number of rows."""
     rows = 0
     with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, schema) as writer:
         for chunk in chunks:
@@ -54,7 +54,10 @@ def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> 
 
 
 def write_jsonl(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
-    """Write JSON lines. Return the number of rows. Raises `ArgumentError` for values outside JSON: bytes, NaN, infinite numbers."""
+    """Write a JSON lines file.
+
+    Return the number of rows. Raises `ArgumentError` for values that JSON lacks: bytes, NaN, infinite numbers.
+    """
     rows = 0
     with path.open("w", encoding="utf-8", newline="\n") as out:
         for chunk in chunks:
@@ -69,11 +72,11 @@ FORMATS = {
     "parquet": Format("parquet", ".parquet", write_parquet),
     "jsonl": Format("jsonl", ".jsonl", write_jsonl),
 }
-ITEMS = Format("items", ".arrow", write_items)  # used by `cache`
+ITEMS = Format("items", ".arrow", write_items)  # groups of rows or batches, as stored by `cache`
 
 
 def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield chunks of equal size. The first rows determine the size, so the chunks do not depend on the input chunks."""
+    """Yield the rows in chunks of equal size. The first rows determine the size, so the result does not depend on the input chunks."""
     buffered: list[RecordBatch] = []
     count, size = 0, None
     for chunk in chunks:
@@ -94,7 +97,7 @@ def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 
 def _copied(chunk: RecordBatch) -> RecordBatch:
-    """Copy rows. A slice would also write bits of other rows, and arbitrary bytes under nulls."""
+    """Return a copy of the rows. A file written from a slice would also have bits of other rows, and arbitrary bytes under nulls."""
     return chunk.take(number_array(np.arange(chunk.num_rows)))
 
 

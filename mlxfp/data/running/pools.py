@@ -1,4 +1,4 @@
-"""Pools: run jobs in threads or processes, yield results in order, and limit the number of jobs in flight."""
+"""Worker pools. A pool runs jobs in threads or processes, yields the results in order, and limits the number of unfinished jobs."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -20,36 +20,37 @@ from mlxfp.core.sources import ChunkTask, Position, Task
 from mlxfp.data.rows.calling import context_until
 from mlxfp.support.errors import WorkerError
 
-_FIRST_ROWS = 16  # rows per piece of a job until the time per row is known
-_SECONDS = 0.03  # Target work per piece of a job. Transfers cost little in comparison, and all workers finish at about the same time.
-_UNREAD_BYTES = 256 << 20  # If unread results exceed this size, workers process only the next job.
+_FIRST_ROWS = 16  # number of rows in a piece of a job, until the time per row is known
+# Target time for a piece of a job, in seconds. Transfers are short in comparison, and all workers finish at about the same time.
+_SECONDS = 0.03
+_UNREAD_BYTES = 256 << 20  # Maximum size of results that wait to be read, in bytes. Above this size, workers process only the next job.
 
 
 class Pool(ABC):
-    """Pool of workers with results in order. Mutable, never part of a dataset.
+    """Pool of workers that yields results in order. The pool is mutable, so a dataset never stores one.
 
-    A job with many rows is cut into pieces for several workers, because chunk boundaries have no meaning before rows are grouped. The
-    time of recent pieces determines the piece size. The result does not depend on the pieces.
+    A job with many rows is cut into pieces for several workers. Such a cut is allowed because chunk boundaries have no meaning before rows
+    are grouped. The time of recent pieces determines the size of the next pieces. The result does not depend on the pieces.
     """
 
     kind: ClassVar[str]
 
     def __init__(self, workers: int) -> None:
-        """Start without any measured work."""
+        """Create a pool that has not measured any work."""
         self.workers = workers
-        self.busy, self.cpu = 0.0, 0.0  # Seconds of work of all workers, and the CPU seconds of this work.
+        self.busy, self.cpu = 0.0, 0.0  # Seconds that all workers have worked, and CPU seconds of this work.
         self._lock = threading.Lock()
 
     @abstractmethod
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Send a job to a worker. `unwanted()` returns True if no consumer waits for the result."""
+        """Send a job to a worker. `unwanted()` returns True once no consumer waits for the result."""
 
     @abstractmethod
     def close(self) -> None:
         """Stop all workers and wait for their end."""
 
     def map(self, jobs: Jobs, *, whole: bool) -> Generator[tuple[tuple[Job, Position], Result], None, None]:
-        """Yield each job with its result, in order (see `Runner`)."""
+        """Yield each job with its result, in order, as described in `Runner`."""
         flow = _Flow(self, jobs, whole=whole)
         try:
             while (entry := flow.next()) is not None:
@@ -58,21 +59,21 @@ class Pool(ABC):
             flow.close()
 
     def read(self, task: Task) -> RecordBatch:
-        """Read a task in a worker and wait for its rows. If the worker fails, read the task in this thread to raise the original error."""
+        """Read the rows of a task in a worker and wait for them. If the worker fails, read in this thread, to raise the original error."""
         jobs = ((job, None) for job in (Job(task, 0, 0, Segment((), NO_HOOKS)),))
         with closing(self.map(jobs, whole=False)) as results:
             _, result = next(results)
         return concat_chunks(result.chunks) if result.complete else task.read()
 
     def count(self, result: Result) -> None:
-        """Add the time of a piece of work."""
+        """Add the working time of a finished piece to the totals of the pool."""
         with self._lock:
             self.busy, self.cpu = self.busy + result.seconds, self.cpu + result.cpu
 
 
 @define(eq=False)
 class _Entry:
-    """Submitted job: futures of its pieces, and the index of the first row not yet submitted (`begun`)."""
+    """Job sent to the workers: futures of its pieces, and `begun`, the index of the first row not yet sent."""
 
     job: Job
     after: Position
@@ -97,16 +98,16 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # A job needs one chunk for all pieces, as without workers, so that cursors are the same.
+    if len(chunks) == len(results) > 1:  # Join the chunks of all pieces: a job has one chunk without workers, and cursors must be the same.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 
 
 class _Flow:
-    """Flow of the jobs of one source through a pool."""
+    """Progress of the jobs of one source through a pool."""
 
     def __init__(self, pool: Pool, jobs: Jobs, *, whole: bool) -> None:
-        """Start without submitted jobs."""
+        """Create a flow in which no job has been sent to the workers."""
         self._pool, self._jobs, self._whole = pool, jobs, whole
         self._entries: deque[_Entry] = deque()
         self._more = True  # True while there are more jobs
@@ -117,7 +118,7 @@ class _Flow:
         self._most = 2 * pool.workers
 
     def next(self) -> _Entry | None:
-        """Wait for the next job in order and keep the workers busy. Return None after the last job."""
+        """Wait for the next job in order and keep the workers busy. Returns None after the last job."""
         while True:
             self._give()
             if not self._entries:
@@ -136,7 +137,7 @@ class _Flow:
                 self._changed.wait_for(partial(self._ready, first))
 
     def close(self) -> None:
-        """Cancel queued jobs, and stop running jobs early if possible."""
+        """Cancel waiting jobs, and stop running jobs early if possible."""
         self._closed = True
         for entry in self._entries:
             for future in entry.futures:
@@ -144,11 +145,11 @@ class _Flow:
         self._jobs.close()
 
     def _ready(self, first: _Entry) -> bool:
-        """Return True if the next job is done, or another piece can be submitted."""
+        """Return True if the next job is finished, or if another piece can be sent to a worker."""
         return first.done or self._room()
 
     def _room(self) -> bool:
-        """Return True if there is another piece of work and the limits allow its submission."""
+        """Return True if another piece of work exists and the limits allow sending it to a worker."""
         if self._running >= self._most:
             return False
         if self._entries and not self._entries[-1].all_given:
@@ -156,7 +157,7 @@ class _Flow:
         return self._more and len(self._entries) < self._most and self._unread < _UNREAD_BYTES
 
     def _give(self) -> None:
-        """Submit pieces while the limits allow."""
+        """Send pieces to the workers while the limits allow."""
         while self._room():
             if self._entries and not self._entries[-1].all_given:
                 self._submit(self._entries[-1])
@@ -164,7 +165,7 @@ class _Flow:
                 self._open()
 
     def _open(self) -> None:
-        """Get the next job."""
+        """Get the next job from the source."""
         try:
             job, after = next(self._jobs)
         except StopIteration:
@@ -176,16 +177,16 @@ class _Flow:
         self._entries.append(_Entry(job, after))
 
     def _submit(self, entry: _Entry) -> None:
-        """Submit the next rows of a job."""
+        """Send the next rows of a job to a worker."""
         rows, first = entry.job.task.rows, entry.begun
-        # A `ChunkTask` contains rows already read, so a worker would have nothing to do.
+        # The rows of a `ChunkTask` are already read, so without expensive steps a worker would have nothing to do.
         if isinstance(entry.job.task, ChunkTask) and not are_costly(entry.job.segment.steps):
             entry.futures, entry.all_given = [Inline().submit(entry.job, lambda: False)], True
             with self._changed:
                 self._unread += _bytes(entry.futures[0])
             return
         size = self._size(rows)
-        # A short last piece is not worth a separate transfer, so the current piece includes the last rows.
+        # A short last piece is not worth a transfer to a worker, so the piece before includes the last rows.
         stop = rows if self._whole or rows - first < 1.5 * size else first + size
         part = None if (first, stop) == (0, rows) else entry.job.part(first, stop)
         if part is None:
@@ -207,7 +208,7 @@ class _Flow:
         return max(1, int(_SECONDS / max(self._row_seconds, 1e-9)))
 
     def _note(self, rows: int, future: "Future[Result]") -> None:
-        """Record a finished piece. The thread that finishes the piece calls this method."""
+        """Record a finished piece. Called in the thread that finishes the piece."""
         with self._changed:
             self._running -= 1
             if not future.cancelled() and future.exception() is None:
@@ -226,12 +227,12 @@ def _bytes(future: "Future[Result]") -> int:
 
 
 class Inline(Pool):
-    """Pool without workers: `submit` runs the job in the calling thread."""
+    """Pool without workers. `submit` runs the job in the calling thread."""
 
     kind = "inline"
 
     def __init__(self) -> None:
-        """Start without workers."""
+        """Create a pool without workers."""
         super().__init__(1)
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
@@ -258,13 +259,13 @@ class Threads(Pool):
         self._executor = ThreadPoolExecutor(workers, "mlxfp-worker")
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Run a job in the context of the caller (NumPy error state, decimal precision)."""
+        """Run a job in a thread, with the context variables of the caller (NumPy error state, decimal precision)."""
         context = context_until(unwanted)
-        context.run(RUNNER.set, None)  # A worker that waits for other workers could cause a deadlock.
+        context.run(RUNNER.set, None)  # no workers inside a worker: waiting for other workers could cause a deadlock
         return self._executor.submit(context.run, timed, job)
 
     def close(self) -> None:
-        """Stop the threads. Each thread ends before its next row."""
+        """Stop the threads. A thread that is working ends before its next row."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 

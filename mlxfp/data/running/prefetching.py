@@ -1,4 +1,4 @@
-"""Prefetch: read ahead in a background thread."""
+"""Stage `prefetch`, which prepares items ahead in a background thread."""
 
 import atexit
 import threading
@@ -35,19 +35,19 @@ _POOLS: dict[str, Callable[[int], Pool]] = {"threads": Threads, "processes": Pro
 def prefetch(
     depth: int, *, workers: int = 1, kind: Kind = "threads", max_bytes: int | None = None
 ) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Prepare up to `depth` items ahead in a background thread, optionally with several workers. Before `batch`, an item is a chunk.
+    """Prepare up to `depth` items ahead in a background thread, if wanted with several workers. Before `batch`, items are chunks.
 
     With `workers` > 1 or `kind="processes"`, workers run all earlier stateless work: reading files with one example each (images, sounds),
     `map`, `filter`, `template`, `tokenize` and similar stages. This includes work before a shuffle or mixture, and while `cache` writes its
     files. Stages with a state, such as `batch` and `pack`, run in one thread.
 
     Use threads for functions that release the GIL (decoding, NumPy, Arrow) or wait for a network, as in `prefetch(64, workers=32)`. Use
-    processes for Python code (extra `processes`: loky and cloudpickle). Functions that cannot be imported are sent by value, so lambdas
+    processes for Python code (extra `processes`: loky and cloudpickle). Functions that cannot be imported are pickled by value, so lambdas
     work, and a script needs no `if __name__ == "__main__"`. Workers start and end with the iteration.
 
-    With `max_bytes`, preparation pauses while waiting items hold that many bytes or more. Values, order, errors and cursors are the same as
-    without `prefetch`. No argument is part of the fingerprint, so a resumed run may use other arguments. Threads and processes end when
-    the consumer stops, fails or drops the iterator, and before Python exits.
+    With `max_bytes`, preparation pauses while the prepared items hold at least that many bytes. Values, order, errors and cursors are the
+    same as without `prefetch`. No argument is part of the fingerprint, so a resumed run may use other arguments. Threads and processes end
+    when the consumer stops, fails or drops the iterator, and before Python exits.
 
     Raises `WorkerError` with the rows in work if a worker process dies, for example when killed for its memory use. Raises `WorkerError`
     with the stage if a stage cannot be sent to a process.
@@ -70,9 +70,9 @@ def prefetch(
 
 @frozen(repr=False)
 class Prefetch(Wrapper):
-    """Dataset read ahead in a thread. The position is the cursor of the dataset."""
+    """Dataset that is read ahead in a thread. A resume position is the cursor of the dataset."""
 
-    depth: int = field(eq=False)  # `depth` and the following fields affect the execution, but not the items.
+    depth: int = field(eq=False)  # `depth` and the fields below change the execution, but not the items, so equality ignores these fields.
     workers: int = field(default=1, eq=False)
     kind: Kind = field(default="threads", eq=False)
     max_bytes: int | None = field(default=None, eq=False)
@@ -84,13 +84,13 @@ class Prefetch(Wrapper):
         return evolve(super().traits, keeps_rows=True, same_items=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Start the thread and yield its items."""
-        # Infer schemas before the thread starts. Otherwise both could read the first rows of a source at the same time.
+        """Start the thread and yield the items that it prepares."""
+        # Infer schemas before the thread starts. Otherwise both threads could read the first rows of a source at the same time.
         _ = self.dataset.plan
-        __tracebackhide__ = True  # Hide this frame in pytest and IPython: the cause of the error is in a later frame.
+        __tracebackhide__ = True  # Hide this frame in pytest and IPython, because the cause of the error is in a later frame.
         line = _Line(self.depth, self.max_bytes, self.watch)
         pool = self._pool()
-        context = context_until(line.is_closed)  # The thread uses the caller's context: NumPy error state, decimal precision.
+        context = context_until(line.is_closed)  # The thread takes over the caller's NumPy error state and decimal precision.
         if pool is not None:
             context.run(RUNNER.set, pool)
         job = context.run, _work, self.dataset, start(epoch, position), line
@@ -101,7 +101,7 @@ class Prefetch(Wrapper):
         def stop() -> None:
             nonlocal stopped
             line.close()
-            if pool is not None:  # Close the pool before `join`, because the thread waits for the pool.
+            if pool is not None:  # Close the pool before `join`: the thread may be waiting for the pool.
                 pool.close()
             worker.join()
             if pool is not None and self.watch is not None:
@@ -109,11 +109,11 @@ class Prefetch(Wrapper):
             stopped = True
 
         worker.start()
-        atexit.register(stop)  # A thread inside Arrow or MLX during the shutdown of Python would abort the process.
+        atexit.register(stop)  # End the thread before Python exits: a thread inside Arrow or MLX would abort the process.
         try:
             yield from line
         finally:
-            if not stopped:  # After `atexit`, the globals of this module may already be gone.
+            if not stopped:  # After `atexit`, globals of this module may already be deleted.
                 atexit.unregister(stop)
                 line.close()
                 # The garbage collector may run this code in another thread, even in the prefetch thread, which cannot join itself.
@@ -133,20 +133,20 @@ class Prefetch(Wrapper):
         return "the thread of prefetch", "" if alone else "1 process" if self.workers == 1 else f"{self.workers} {self.kind}"
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes on the buffered items and on the work of the workers."""
+        """Return notes for `explain` on the prepared items and on the work that workers do."""
         items = "1 item" if self.depth == 1 else f"{self.depth:,} items"
         ahead = f"holds up to {items} ahead" + ("" if self.max_bytes is None else f", or {self.max_bytes:,} bytes and one more")
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
         shared = "nothing: no earlier stage is stateless"
-        with suppress(MlxfpError, OSError):  # Other lines of `explain` report this error.
+        with suppress(MlxfpError, OSError):  # the same error is reported by other lines of `explain`
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")
 
 
 def _shared(dataset: Dataset[Any]) -> Iterator[str]:
-    """Yield the printed parts that workers run: child datasets, the source, leading stages."""
+    """Yield the names of the parts that workers run: child datasets, the source, and leading stages."""
     plan = dataset.plan
     source = plan.source
     for child in children(source):
@@ -160,7 +160,7 @@ def _shared(dataset: Dataset[Any]) -> Iterator[str]:
 
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:
-    """Fill the queue until the dataset ends or fails, or the consumer stops."""
+    """Fill the queue until the dataset ends, the dataset fails, or the consumer stops."""
     __tracebackhide__ = True
     items = run(dataset, cursor)
     try:
@@ -174,7 +174,7 @@ def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:
 
 
 class _Line:
-    """Bounded queue between two threads. Both threads can close the queue. Mutable, never part of a dataset."""
+    """Bounded queue between two threads. Both threads can close the queue. The queue is mutable, so a dataset never stores one."""
 
     def __init__(self, depth: int, max_bytes: int | None, watch: QueueMeter | None) -> None:
         self._items: deque[tuple[Any, int]] = deque()
@@ -185,7 +185,7 @@ class _Line:
         self._error: BaseException | None = None
 
     def wait(self) -> bool:
-        """Wait for a free slot. Return False if the consumer has stopped."""
+        """Wait for a free place in the queue. Return False if the consumer has stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._full())
             return not self._closed
@@ -198,7 +198,7 @@ class _Line:
             self._changed.notify()
 
     def end(self, error: BaseException | None) -> None:
-        """Mark the end of the items, with the error that caused the end, if any."""
+        """Mark the end of the items. `error` is the error that ended the items, or None."""
         with self._changed:
             self._ended, self._error = True, error
             self._changed.notify()
@@ -229,7 +229,7 @@ class _Line:
             if self._watch is not None:
                 self._watch.watch(len(self._items))
             self._changed.wait_for(lambda: self._closed or self._items or self._ended)
-            if self._closed:  # Python exits while a thread other than the main thread reads: SystemExit ends this thread silently.
+            if self._closed:  # Python exits while another thread reads: SystemExit ends the reading thread silently.
                 raise SystemExit
             if not self._items:
                 return None
@@ -240,7 +240,7 @@ class _Line:
 
 
 def _size(item: Any) -> int:
-    """Return the approximate bytes of a chunk, or of a batch of arrays and tuples of strings."""
+    """Return the approximate number of bytes of a chunk, or of a batch of arrays and tuples of strings."""
     if not isinstance(item, dict):
         return int(item.nbytes)
     return sum(int(value.nbytes) if hasattr(value, "nbytes") else sum(map(getsizeof, value)) for value in item.values())

@@ -1,9 +1,11 @@
-"""Worker processes: loky starts them, cloudpickle sends functions, and rows are sent as Arrow IPC in shared memory.
+"""Pool of worker processes. loky starts the processes, cloudpickle sends functions, and rows are sent as Arrow IPC in shared memory.
 
-Stages and sources shared by several jobs are pickled once into the folder of the run, and each worker reads them once. Small chunks are
-sent through the pipe. Large chunks are sent through files in the folder, in memory (`/dev/shm`) if there is enough room. The receiver
-maps a file into memory and deletes it. The pool removes the folder when it closes. After a kill of this process, the workers remove the
-folder; if they are killed as well, the next pool removes it.
+Each run has a temporary folder. Stages and sources used by several jobs are pickled once into this folder, and each worker reads them
+once. Small chunks are sent through the pipe. Large chunks are sent as files in the folder, which lies in memory (`/dev/shm`) if there is
+enough room. The receiver maps a file into memory and deletes it.
+
+The pool removes the folder when it closes. If this process is killed, the workers remove the folder. If the workers are killed as well,
+the next pool removes the folder.
 """
 
 import gc
@@ -36,10 +38,11 @@ from mlxfp.support.errors import WorkerError
 from mlxfp.support.optional import optional
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run is private and has a unique name
-_ROOM = 1 << 30  # Required free bytes in `/dev/shm`. A container may have only 64 MB.
-_THROUGH_PIPE = 1 << 16  # Messages above 64 KB are sent through a file, not through the pipe.
-_LOOK = 1.0  # seconds between checks that the parent process is alive
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}  # Each worker has a single core.
+_ROOM = 1 << 30  # Number of bytes that must be free in `/dev/shm`. A container may have only 64 MB.
+_THROUGH_PIPE = 1 << 16  # Largest message that is sent through the pipe, in bytes. Larger messages are sent as files.
+_LOOK = 1.0  # seconds between checks whether the parent process still runs
+# One thread per worker, because there are as many workers as cores.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 
 
 class Processes(Pool):
@@ -48,17 +51,17 @@ class Processes(Pool):
     kind = "processes"
 
     def __init__(self, workers: int) -> None:
-        """Create the folder of the run. loky starts the processes at the first job."""
+        """Create the temporary folder. loky starts the processes at the first job."""
         super().__init__(workers)
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
         self._folder = _make_folder()
-        self._shared: dict[int, tuple[Any, str]] = {}  # The key is the id of a shared value; the entry is (value, file name).
+        self._shared: dict[int, tuple[Any, str]] = {}  # maps the id of a shared value to the value and its file name
         self._jobs, self._texts = 0, dict[str, str]()
         self._sending = threading.Lock()
         self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
-        """Send a job to a process. Raises `WorkerError` with the stage if the job cannot be sent."""
+        """Send a job to a worker process. Raises `WorkerError` with the stage if the job cannot be pickled."""
         with self._sending:
             self._jobs += 1
             name = str(self._jobs)
@@ -69,7 +72,8 @@ class Processes(Pool):
             except (BrokenProcessPool, RuntimeError) as error:
                 raise self._ended(error) from error
         received: Future[Result] = Future()
-        received.set_running_or_notify_cancel()  # From now on, the future cannot be cancelled: only a kill stops a worker.
+        # After this line the future cannot be cancelled: a worker in another process only stops when killed.
+        received.set_running_or_notify_cancel()
         sent.add_done_callback(lambda done: self._receive(done, name, received))
         return received
 
@@ -94,7 +98,7 @@ class Processes(Pool):
             received.set_exception(error)
 
     def _ended(self, error: Exception) -> WorkerError:
-        """Return a `WorkerError` with the jobs of the dead workers."""
+        """Return a `WorkerError` that lists the jobs of the dead workers."""
         running = sorted(path.name.removeprefix(_RUNNING) for path in self._folder.glob(f"{_RUNNING}*"))
         texts = [self._texts[name] for name in running if name in self._texts]
         rows = "; ".join(texts) or "no rows (a worker may not have started)"
@@ -122,14 +126,14 @@ class Processes(Pool):
             ) from error
 
     def _share(self, value: Any) -> str | None:
-        """Return the name of a value shared by several jobs. The first call writes the value to a file."""
+        """Return the file name of a value used by several jobs. The first call writes the file. Returns None for other values."""
         if not isinstance(value, Segment | Source):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
             name = f"shared-{len(self._shared)}"  # Choose the number after `dumps`, because `dumps` may share values nested in this value.
             (self._folder / name).write_bytes(data)
-            self._shared[id(value)] = (value, name)  # The reference keeps the value alive, so that no other value gets its id.
+            self._shared[id(value)] = (value, name)  # The stored reference keeps the value alive, so that no other value gets the same id.
         return self._shared[id(value)][1]
 
 
@@ -149,7 +153,7 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
             return shared(value)
 
         def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, pa.RecordBatch):  # A plain pickle of an Arrow slice would contain the complete buffers.
+            if isinstance(value, pa.RecordBatch):  # A plain pickle of an Arrow slice would contain the whole buffers.
                 return _read_chunk, (str(folder), _write_chunks(folder, [value]))
             if isinstance(value, FunctionType | type) and not _is_found(value.__module__):
                 cloudpickle.register_pickle_by_value(sys.modules[value.__module__])
@@ -160,16 +164,16 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
 
 @lru_cache(maxsize=1024)
 def _is_found(module: str) -> bool:
-    """Return True if a fresh process can import a module by name. A module created at run time exists only in this process."""
+    """Return True if a new process can import a module by name. False for a module created at run time."""
     top = module.partition(".")[0]
     return module not in sys.modules or module == "__main__" or any(finder.find_spec(top, None) for finder in sys.meta_path)
 
 
 def dumps(value: Any, shared: Callable[[Any], str | None], folder: Path | None) -> bytes:
-    """Pickle a job or a result: functions that cannot be imported by value, rows as Arrow IPC.
+    """Pickle a job or a result. Functions that cannot be imported are pickled by value, and rows as Arrow IPC.
 
-    `shared` returns the names of values known to the receiver. Large chunks are written to files in `folder`; with None, the bytes contain
-    all chunks.
+    `shared` returns the name of a value that the receiver reads from a file, or None for other values. Large chunks are written to files in
+    `folder`. With `folder=None`, the returned bytes contain all chunks.
     """
     file = BytesIO()
     _pickler(file, shared, folder).dump(value)
@@ -181,7 +185,7 @@ def _read_chunk(folder: str, data: "bytes | str") -> pa.RecordBatch:
 
 
 def _write_chunks(folder: Path | None, chunks: list[pa.RecordBatch]) -> bytes | str:
-    """Return chunks as bytes, or write large chunks to a file and return its path."""
+    """Return small chunks as bytes. Write large chunks to a file and return its path."""
     size = sum(chunk.nbytes for chunk in chunks)
     if folder is None or size < _THROUGH_PIPE:
         sink = pa.BufferOutputStream()
@@ -202,7 +206,7 @@ def _write(chunks: list[pa.RecordBatch], sink: Any) -> None:
 
 
 def _read_chunks(folder: Path, data: bytes | str) -> list[pa.RecordBatch]:
-    """Read chunks from bytes or from a file. The file stays mapped as long as any of its chunks exists."""
+    """Read chunks from bytes or from a file. A file stays mapped into memory as long as any of its chunks exists."""
     if isinstance(data, bytes):
         return list(_read(pa.BufferReader(data)))
     with suppress(FileNotFoundError):
@@ -221,14 +225,14 @@ def _read(source: Any) -> Iterator[pa.RecordBatch]:
             yield from reader
 
 
-# --- folder of the run, in this process
+# --- temporary folder of the run, in this process
 
 _PREFIX = "mlxfp-"
 _RUNNING = "running-"
 
 
 def _make_folder() -> Path:
-    """Create the folder of a run, and delete folders of killed processes."""
+    """Create the temporary folder of a run, and delete the folders of killed processes."""
     parent = Path(tempfile.gettempdir())
     with suppress(OSError):
         if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _ROOM:
@@ -253,19 +257,19 @@ def _is_running(process: int) -> bool:
 # --- functions that run in workers
 
 
-# Values shared by several jobs, by (folder, name). No lock, because a worker runs one job at a time.
+# Values used by several jobs, found by folder and file name. No lock, because a worker runs one job at a time.
 _loaded: dict[tuple[str, str], Any] = {}
 
 
 def _begin(folder: str) -> None:  # pragma: no cover  # would end the test process
-    """Set a worker up: ignore interrupts, and exit when the parent process has ended."""
+    """Prepare a worker process: ignore interrupts, and exit after the parent process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
-    gc.disable()  # Until the first job is loaded, garbage collection of imported objects would take a tenth of the start time.
+    gc.disable()  # Garbage collection of imported objects would take a tenth of the start time. It is enabled again at the first job.
     parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:  # The operating system gives an orphaned process another parent.
+        while os.getppid() == parent:  # When the parent process ends, the operating system assigns another parent.
             time.sleep(_LOOK)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
@@ -274,7 +278,10 @@ def _begin(folder: str) -> None:  # pragma: no cover  # would end the test proce
 
 
 def _work(folder: str, name: str, data: bytes) -> tuple[Result, bytes | str, dict[int, Counts]]:
-    """Run a job. A mark file in the folder shows the running job. Chunks are returned separately, as bytes or as the path of a file."""
+    """Run a job in a worker process. Chunks are returned separately, as bytes or as the path of a file.
+
+    A file in the temporary folder marks the running job, so that an error about a dead worker can name the job.
+    """
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()
     try:
@@ -293,7 +300,7 @@ def _work(folder: str, name: str, data: bytes) -> tuple[Result, bytes | str, dic
 
 
 def _can_be_sent(error: Exception) -> bool:
-    """Return True if an error can be pickled and unpickled. An error with unusual `__init__` arguments would break the pool."""
+    """Return True if an error can be pickled and unpickled. An error with unusual `__init__` arguments would make the pool unusable."""
     try:
         pickle.loads(dumps(error, lambda value: None, None))  # noqa: S301  # written in the same call
     except Exception:  # noqa: BLE001  # any class of error
@@ -302,7 +309,7 @@ def _can_be_sent(error: Exception) -> bool:
 
 
 class _FailedError(Exception):
-    """Replacement for an unpicklable error of a job. The parent process repeats the job to raise the original error."""
+    """Replacement for an error that cannot be pickled. The parent process repeats the job to raise the original error."""
 
 
 def _load(data: bytes, folder: str) -> Any:
@@ -313,14 +320,14 @@ def _load(data: bytes, folder: str) -> Any:
 
 
 class _UnreadableError(Exception):
-    """Raised for a job that the worker cannot unpickle."""
+    """Exception for a job that the worker cannot unpickle."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler for jobs of the parent process."""
+    """Unpickler for jobs sent by the parent process."""
 
     def __init__(self, file: BytesIO, folder: str) -> None:
-        """Read a pickle from a file. Shared values are in the folder."""
+        """Create an unpickler. Values used by several jobs are read from `folder`."""
         super().__init__(file)
         self._folder = folder
 

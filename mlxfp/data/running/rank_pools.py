@@ -1,4 +1,4 @@
-"""Pool of ranks that write together. Each rank writes its share of the files. All ranks are notified of the end and of failures."""
+"""Pool for several ranks that write a dataset together. Each rank writes some of the files and learns when other ranks end or fail."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -11,48 +11,52 @@ from mlxfp.data.running.pools import Inline
 from mlxfp.support.errors import ArgumentError, RankError
 
 _BUSY, _FAILED = -1.0, -2.0
-_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5  # Seconds between messages to other ranks. The first pauses are short, for short jobs.
-_DIGITS = 8  # hexadecimal digits of a fingerprint per number
+# Seconds between messages to other ranks, at the start and at most. The first pauses are short, because a job may be short.
+_FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5
+_DIGITS = 8  # number of hexadecimal digits of a fingerprint that are sent as one number
 
 
 class Peers(Protocol):
-    """Methods of `distributed.Ranks` used by `write`."""
+    """Protocol with the methods of `distributed.Ranks` that `write` uses."""
 
     @property
     def world(self) -> World:
         """Index of this rank, and the number of ranks."""
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Return the numbers of every rank. Exits this process if a rank does not answer."""
+        """Return the numbers that every rank has passed. Exits this process if a rank does not answer."""
 
 
 class RankPool(Inline):
-    """Pool of a rank that writes together with other ranks. Jobs run in a thread, so the main thread can exchange heartbeats."""
+    """Pool of a rank that writes together with other ranks.
+
+    Jobs run in a thread, so that the main thread can exchange heartbeats with ranks.
+    """
 
     def __init__(self, peers: Peers) -> None:
         """Connect to the other ranks and start the thread."""
         super().__init__()
-        self.held = ExitStack()  # The thread of `meet` opens these resources and must also close them.
+        self.held = ExitStack()  # Resources opened in the thread of `meet`, which must also close them.
         self.rank, self.size = peers.world.rank, peers.world.size
         self._peers, self._closed = peers, False
         self._thread = ThreadPoolExecutor(1, "mlxfp-rank")
 
     def check_same(self, fingerprint: str) -> None:
-        """Raise `ArgumentError` on all ranks if their pipelines differ."""
+        """Raise `ArgumentError` on all ranks unless the pipelines of all ranks are equal."""
         starts = range(0, len(fingerprint), _DIGITS)
         fingerprints = self._peers.gather([float(int(fingerprint[start : start + _DIGITS], 16)) for start in starts])
         others = [rank for rank, numbers in enumerate(fingerprints) if numbers != fingerprints[0]]
         if others:
             raise ArgumentError(
                 "Ranks that write together need the same pipeline and the same source files, but rank "
-                f"{others[0]} differs from rank 0. Remove shard and all else that depends on the rank: runners.ranks() divides the "
+                f"{others[0]} differs from rank 0. Remove shard and other stages that depend on the rank: runners.ranks() divides the "
                 "files. Source files must have the same sizes and times on all machines."
             )
 
     def meet(self, work: Callable[[], float]) -> list[float]:
-        """Run `work` on every rank, wait for all ranks, and return their results (numbers of at least 0).
+        """Run `work` on every rank, wait for all ranks, and return the results of all ranks. A result is a number of at least 0.
 
-        If a rank fails, its error is raised on this rank. Other ranks stop at their next row with `RankError`.
+        If a rank fails, its error is raised on this rank. The other ranks stop before their next row with `RankError`.
         """
         context = context_until(lambda: self._closed)
         future, pause = self._thread.submit(context.run, work), _FIRST_PAUSE
@@ -73,7 +77,7 @@ class RankPool(Inline):
             pause = min(2 * pause, _LAST_PAUSE)
 
     def close(self) -> None:
-        """Stop the thread before its next row."""
+        """Stop the thread. The thread ends before its next row."""
         self._closed = True
         self._thread.submit(self.held.close)
         self._thread.shutdown(wait=True)

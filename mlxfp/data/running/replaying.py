@@ -1,6 +1,6 @@
-"""State of a run at a cursor: source positions and stage states.
+"""State of a run at a cursor: positions of the sources and states of the stages.
 
-A cursor stores the states before its source chunk, so the chunk is processed again.
+A cursor stores the states before the current chunk of the source. To get the state at the cursor, this chunk is processed again.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from mlxfp.core.stages import Stage, State
 
 @frozen
 class Reached:
-    """State of a run between two items: the source position, and the logical stages with their states."""
+    """State of a run between two items: the position of the source, and the stages with their states."""
 
     dataset: Pipeline[Any]
     position: Position
@@ -28,13 +28,13 @@ class Reached:
 
 
 def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
-    """Yield the state of a run at the cursor, then the states of child datasets, outermost first.
+    """Yield the state of a run at the cursor, then the states of child datasets, outermost dataset first.
 
-    States are taken between the item of the cursor and the next item, or at the end after the last item. The position is the position after
-    the source chunk of the item. Reads at most as much as a resumed run would read for its next item. Raises `CursorMismatchError` for a
-    cursor of another pipeline.
+    States are taken between the item of the cursor and the next item, or at the end after the last item. The position is after the source
+    chunk of the item. At most as much is read as a resumed run would read for its next item. Raises `CursorMismatchError` for a cursor of
+    another pipeline.
     """
-    iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
+    iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
     return _reached(dataset, cursor)
 
 
@@ -47,7 +47,7 @@ def _reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
 
 @frozen(eq=False)
 class _Record(Hooks):
-    """Hooks that keep the latest position and states of a run."""
+    """Hooks that store the latest position and states of a run."""
 
     states: dict[int, State] = field(kw_only=True)
     positions: list[Position] = field(kw_only=True)
@@ -74,7 +74,7 @@ class _Record(Hooks):
 
 
 def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
-    """Run the pipeline up to the cursor, so that the next item is the first item after the cursor. Return the state of the run."""
+    """Run the pipeline up to the cursor and return the state of the run. The next item would be the first item after the cursor."""
     written = as_written(dataset)
     record = _Record(dataset.hooks, states=dict(enumerate(first_states(written, cursor))), positions=[cursor.base.position])
 
@@ -93,7 +93,7 @@ def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
         except Exception:
             if result is None:
                 raise
-            return result  # A failure of the next item does not matter for the item of the cursor.
+            return result  # An error of the next item does not affect the state at the cursor.
     return now()
 
 

@@ -1,6 +1,6 @@
-"""Runners for the argument `on=` of `write`: threads, processes, ranks or clusters.
+"""Values for the argument `on=` of `write`, which selects threads, processes, ranks or a cluster.
 
-A runner is a value. The number of workers changes the speed, never the result.
+The number of workers changes the speed, but never the result.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
-RANKS = "ranks"  # Name of the runner for several ranks, which all call `write`.
+RANKS = "ranks"  # name of the runner with which several ranks call `write` together
 
 
 @frozen(repr=False)
 class Runner:
-    """Runner for `write`, created by `inline`, `threads`, `processes`, `ranks`, `ray` or `spark`.
+    """Value for the argument `on=` of `write`, made by `inline`, `threads`, `processes`, `ranks`, `ray` or `spark`.
 
     >>> processes(2).workers
     2
@@ -50,7 +50,7 @@ def inline() -> Runner:
 
 
 def threads(workers: int) -> Runner:
-    """Run jobs in several threads. Suited to functions that release the GIL (Arrow, NumPy, decoding) or wait for a network.
+    """Run jobs in several threads. Use threads for functions that release the GIL (Arrow, NumPy, decoding) or wait for a network.
 
     >>> threads(2)
     runners.threads(2)
@@ -60,7 +60,7 @@ def threads(workers: int) -> Runner:
 
 
 def processes(workers: int) -> Runner:
-    """Run jobs in several processes (extra `processes`). Suited to Python code.
+    """Run jobs in several processes (extra `processes`). Use processes for Python code, which holds the GIL.
 
     >>> processes(2)
     runners.processes(2)
@@ -73,8 +73,8 @@ def processes(workers: int) -> Runner:
 def ray(workers: int | None = None) -> Runner:
     """Run jobs on a Ray cluster (extra `ray`). All machines need access to the output folder.
 
-    Starts Ray with `workers` processes on this machine, unless `ray.init` was called before. `workers` is also the number of parallel Ray
-    tasks; the default is one per core of the cluster. A Ray task writes one file, or runs stateless stages on some rows.
+    `workers` is the number of parallel Ray tasks, by default one per core of the cluster. A Ray task writes one file, or runs stateless
+    stages on some rows. Unless `ray.init` was called before, Ray is started with `workers` processes on this machine.
 
     >>> ray(8)
     runners.ray(8)
@@ -87,8 +87,8 @@ def ray(workers: int | None = None) -> Runner:
 def spark(session: Any, *, workers: int) -> Runner:
     """Run jobs in a Spark or Sail session. All machines need access to the output folder.
 
-    `session` is a `pyspark.sql.SparkSession`, with or without Spark Connect. `workers` is the number of parallel tasks. The machines need
-    mlxfp and cloudpickle.
+    `session` is a `pyspark.sql.SparkSession`, with or without Spark Connect. `workers` is the number of parallel tasks. mlxfp and
+    cloudpickle must be installed on all machines.
 
     >>> session = object()  # SparkSession.builder.remote("sc://...").getOrCreate()
     >>> spark(session, workers=8)

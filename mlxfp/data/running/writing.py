@@ -1,7 +1,8 @@
-"""`write`: compute data once, and store it in files with a manifest.
+"""Function `write`, which computes the rows of a pipeline once and stores them in files with a manifest.
 
-Without stateful stages, files are cut by source rows, and any worker can write any file. Otherwise, files are cut by output rows and
-written in order. The entry of each finished file is kept, so a killed run continues with the missing files.
+If no stage has a state, each file holds the output of some source rows, and any worker can write any file. Otherwise, each file holds a
+number of output rows, and the files are written in order. `write` stores an entry for each finished file, so a killed run continues with
+the missing files.
 """
 
 import os
@@ -42,8 +43,8 @@ from mlxfp.support.progress import Progress
 T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
-_BYTES = 1 << 26  # target size of a file without `rows_per_file`
-_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # Number of rows measured; minimum and maximum number of rows per file.
+_BYTES = 1 << 26  # target size of a file in bytes, if `rows_per_file` is None
+_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # Number of rows whose size is measured, then minimum and maximum number of rows per file.
 
 
 @explain_call
@@ -60,13 +61,14 @@ def write(
     Read the data with `read_arrow(folder)`, `read_parquet(folder)` or `read_jsonl(folder)`, which keep the order and check that all files
     exist. After `batch`, the rows of all groups are written in order. The manifest lists rows skipped by `on_error`.
 
-    Without stateful stages, the workers of `on` write the files: `runners.threads(n)`, `runners.processes(n)` or, by default, the calling
-    thread. Each file contains the output of `rows_per_file` source rows; None means about 64 MB. With a stateful stage (`pack`, `windows`,
-    `shuffle` with a buffer, `on_error`), workers run only the stateless stages, and the calling thread writes files of exactly
-    `rows_per_file` rows in order.
+    `on` selects the workers: `runners.threads(n)`, `runners.processes(n)` or, by default, the calling thread. Without stateful stages, the
+    workers write the files. Each file contains the output of `rows_per_file` source rows, by default about 64 MB. With a stateful stage
+    (`pack`, `windows`, `shuffle` with a buffer, `on_error`), workers run only the stateless stages, and the calling thread writes files of
+    exactly `rows_per_file` rows in order.
 
-    To continue a killed call, repeat the call on any runner. The bytes of all files and of the manifest are the same. A repeated call for
-    complete data checks the files and rewrites damaged files. A lock lets only one call write to a folder at a time; others wait.
+    To continue a killed call, repeat the call with any `on`. The bytes of all files and of the manifest are then the same as without the
+    kill. A repeated call for complete data checks the files and rewrites damaged files. If several calls write to the same folder, one call
+    writes while the others wait.
 
     Raises `ArgumentError` if the folder contains other files, or data of another pipeline or of changed source files. Raises
     `PipelineError` after `collate`, for an endless dataset, and if the rows skipped by `on_error` cannot be listed. Raises
@@ -95,12 +97,12 @@ def write(
     if on is not None:
         check_types(Runner, on=on)
     if dataset.level == "batches":
-        raise PipelineError(f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate behind read_{format}, or use cache.")
+        raise PipelineError(f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate after read_{format}, or use cache.")
     check_ends(dataset, "write")
     if skips_rows(dataset) and not lists_all(dataset):
         raise PipelineError(
             "write lists the rows skipped by on_error, but load, cache, a shuffle in memory, concat, interleave and mix drop this list: "
-            f"got {dataset!r}. Put on_error behind these stages; on_error covers all earlier stages."
+            f"got {dataset!r}. Put on_error after these stages, because on_error covers all earlier stages."
         )
     out = WrittenFolder(
         Path(folder).expanduser(),
@@ -116,7 +118,7 @@ def write(
             return _Together(dataset, out, cast("RankPool", ranks)).write()
     if (manifest := out.written()) is not None and not manifest.damaged():
         out.clear_lock()
-        return manifest  # Returning without a lock also works in a read-only folder.
+        return manifest  # Return without taking the lock, which also works in a read-only folder.
     with out.alone(), closing(runner.open()) as pool:
         return out.begin_whole() or _write(dataset, out, pool)
 
@@ -130,7 +132,7 @@ def _write(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest:
 
 
 def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest:
-    """Write files in order in this thread. Workers run the stateless stages."""
+    """Write files in order in this thread, while workers run the stateless stages."""
     token = RUNNER.set(None if pool.kind == "inline" else pool)
     try:
         files, end = write_in_order(dataset, out)
@@ -141,7 +143,7 @@ def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest
 
 @define
 class _Together:
-    """Writing by one of several ranks. Rank 0 holds the lock of the folder and writes the manifest."""
+    """Writer for one of several ranks. Rank 0 holds the lock of the folder and writes the manifest."""
 
     dataset: Dataset[Any]
     out: WrittenFolder
@@ -158,7 +160,7 @@ class _Together:
         return self._visible(manifest)
 
     def _visible(self, value: T | None) -> T:
-        """Return the argument, unless it is None. None means that this rank cannot see the files of rank 0 and raises `DataError`."""
+        """Return `value`. Raise `DataError` if `value` is None, which means that this rank does not see the files written by rank 0."""
         if value is None:
             raise DataError(
                 f"Rank {self.ranks.rank} does not see the files that rank 0 writes to {self.out.folder}. "
@@ -167,14 +169,14 @@ class _Together:
         return value
 
     def _begin(self) -> float:
-        """Return 1 if all files are already written, else 0."""
+        """Return 1 if all files are already written, otherwise 0."""
         if self.ranks.rank == 0:
             self.ranks.held.enter_context(self.out.alone())
             self.manifest = self.out.begin_whole()
         return float(self.manifest is not None)
 
     def _write_own(self) -> float:
-        """Return the number of files plus 1, or 0 if a stage kept rows between chunks."""
+        """Write the files of this rank. Return the total number of files plus 1, or 0 if a stage kept rows between chunks."""
         self._visible(self.out.progress.is_dir() or None)
         try:
             return 1.0 + _in_tasks(self.dataset, self.out, self.ranks, selected=lambda index: index % self.ranks.size == self.ranks.rank)
@@ -191,13 +193,13 @@ class _Together:
 
 def keeps_no_state(dataset: Dataset[Any]) -> bool:
     """Return True if no stage keeps rows between chunks. Any worker can then write any file."""
-    if skips_rows(dataset):  # `on_error` needs a run in order, even in a child dataset, to list the skipped rows.
+    if skips_rows(dataset):  # `on_error` lists the skipped rows only if rows are processed in order, also in a child dataset.
         return False
     return not dataset.plan.stages and not dataset.plan.groups
 
 
 def rows_of_a_file(dataset: Dataset[Any]) -> int:
-    """Return the number of rows with a total size of about `_BYTES`, estimated from the first source rows."""
+    """Return the number of rows for a file of about 64 MB, estimated from the first source rows."""
     first = next(iter(dataset.planned_calls.head()), None)
     if first is None or not first.num_rows:
         return _MOST
@@ -207,7 +209,7 @@ def rows_of_a_file(dataset: Dataset[Any]) -> int:
 
 
 def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: Callable[[int], bool] = lambda index: True) -> int:
-    """Write the files accepted by `selected` with workers. Return the total number of files."""
+    """Let workers write the files for which `selected(index)` is True. Return the total number of files."""
     files, known, kept = 0, 0, False
 
     def total() -> int | None:
@@ -224,7 +226,7 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: C
 
     with Progress(out.writer, total=total) as progress, closing(pool.map(jobs(), whole=True)) as results:
         for (job, _), result in results:
-            # Running a failed job in this process raises the original error.
+            # Repeat a failed job in this process, to raise the original error.
             complete = result.complete if result.error is None else job.run().complete
             kept = kept or not complete
             progress.update(job.task.rows)
@@ -236,10 +238,10 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: C
 def _jobs(
     dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: Callable[[int], bool]
 ) -> Iterator["tuple[int, WriteFile | None]"]:
-    """Yield the index and the job of each file. The job is None for finished files and files of other ranks.
+    """Yield the index and the job of each file. The job is None for finished files and for files of other ranks.
 
-    The entry of a finished file gives the start of the next file. Finished files are checked at the end, also by workers. Damaged files are
-    yielded again with a job.
+    The entry of a finished file holds the cursor at which the next file starts. After all files, finished files are checked, also by
+    workers, and each damaged file is yielded again with a job.
     """
     segment, start = Segment(dataset.plan.segment, dataset.hooks), beginning(dataset)
 
@@ -268,28 +270,28 @@ def _jobs(
 
 
 def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
-    """Check finished files with workers. Yield True for each undamaged file, in order."""
+    """Check finished files with workers. Yield True for each undamaged file and False for each damaged file, in order."""
     with closing(pool.map(((check, None) for check in checks), whole=True)) as results:
         for (check, _), result in results:
             yield result.complete if result.error is None else check.run().complete
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
-    """Yield the jobs of each file and the cursor at its end. A file covers `size` source rows."""
+    """Yield the jobs of each file and the cursor at the end of the file. A file covers `size` source rows."""
     for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
         jobs, cursors = zip(*pairs, strict=True)
         yield jobs, cursors[-1]
 
 
 def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunks = identity) -> tuple[int, Cursor]:
-    """Write files in order. Return the number of files and the final cursor. `as_chunks` converts batches to chunks."""
+    """Write files in order. Return the number of files and the final cursor. `as_chunks` converts batches to chunks of rows."""
     index, cursor = 0, beginning(dataset)
     while out.known(index)[0] is not None:
         index += 1
     if index and (after := out.known(index - 1)[1]) is not None:
         cursor = after
     else:
-        index = 0  # If a file is damaged, all rows are computed again, but only missing files are written.
+        index = 0  # A file is damaged: all rows are computed again, but only missing files are written.
     progress = progress_of(dataset, out.writer, epochs=0 if index else 1)
     with closing(run(dataset, cursor)) as items, progress:
         rows = _Rows(as_chunks(items), cursor, whole=dataset.level != "examples")
@@ -299,13 +301,13 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
                 out.write_file(index, chunks, rows.cursor_bytes)
             else:
                 deque(chunks, maxlen=0)
-            out.forget_cursor(index - 1)  # A cursor may contain the rows of a buffer, so old cursors are removed to save space.
+            out.forget_cursor(index - 1)  # Remove old cursors to save space, because a cursor may contain the rows of a shuffle buffer.
             index += 1
         return index, rows.cursor
 
 
 class _Rows:
-    """Reader that takes a given number of rows from a run. Groups are never split."""
+    """Reader that takes a given number of rows from a run. Groups of rows are never split."""
 
     def __init__(self, items: Iterator[tuple[Any, Cursor]], cursor: Cursor, *, whole: bool) -> None:
         self.cursor = cursor  # cursor after the rows read so far

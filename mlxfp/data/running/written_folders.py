@@ -1,4 +1,4 @@
-"""Output folder of `write`: finished files, progress and lock."""
+"""Output folder of `write`, with finished files, progress entries and a lock."""
 
 import json
 import shutil
@@ -28,24 +28,24 @@ _LOCK = ".lock"
 
 @frozen
 class WrittenFolder:
-    """Output folder with its settings. The subfolder `PROGRESS` contains a progress entry per finished file."""
+    """Output folder of `write` and its settings. The subfolder `PROGRESS` contains an entry for each finished file."""
 
     folder: Path
     format: Format
     rows_per_file: int
-    schema: Schema  # schema for output without rows
+    schema: Schema  # schema of a file without rows
     pipeline: tuple[str, ...]
     fingerprint: str
-    hidden: bool = False  # True: hidden columns are written as well
+    hidden: bool = False  # True if hidden columns are written as well
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock of the folder. Other threads and processes wait, so no work is repeated or removed during use."""
-        from filelock import FileLock  # This import takes longer than all Arrow formats together.
+        """Hold the lock of the folder. Other threads and processes wait, so that no file is written twice or removed during use."""
+        from filelock import FileLock  # imported here, because this import takes longer than the imports for all file formats
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
-            try:  # Another process may fail and remove the folder while it holds the lock.
+            try:  # Another process may fail and remove the folder while holding the lock.
                 self.folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 if self.folder.is_file() or self.folder.is_symlink() or not self.folder.parent.is_dir():
@@ -62,9 +62,9 @@ class WrittenFolder:
             lock.release()
 
     def clear_lock(self) -> None:
-        """Remove the lock file of a finished process. Waits for the release of the lock."""
+        """Remove the lock file that a finished process has left. Waits until the lock is released."""
         if (self.folder / _LOCK).exists():
-            with suppress(OSError), self.alone():  # In a read-only folder, the lock cannot be acquired.
+            with suppress(OSError), self.alone():  # OSError: the lock cannot be acquired in a read-only folder
                 pass
 
     @property
@@ -73,7 +73,7 @@ class WrittenFolder:
         return "cache" if self.hidden else "write"
 
     def name(self, index: int) -> str:
-        """Return the name of a file."""
+        """Return the name of file `index`."""
         return f"part-{index:05d}{self.format.suffix}"
 
     @property
@@ -82,7 +82,7 @@ class WrittenFolder:
         return self.folder / PROGRESS
 
     def write_file(self, index: int, chunks: Iterable[RecordBatch], after: Callable[[], bytes]) -> None:
-        """Write a file, then its progress entry, which marks the file as finished. `after` returns the cursor at the end of the file."""
+        """Write a file, then its progress entry, which marks the file as finished. `after()` returns the cursor at the end of the file."""
         name = self.name(index)
         visible_chunks = iter(chunks if self.hidden else map(visible, chunks))
         first = next(visible_chunks, None)
@@ -98,7 +98,7 @@ class WrittenFolder:
         write_whole(self.progress / f"{self.name(index)}.json", json.dumps(entry).encode())
 
     def known(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the progress entry of a file and, if stored, the cursor at its end. Both are None for a missing or damaged file."""
+        """Return the progress entry of a file, and the cursor at its end if stored. Returns (None, None) for a missing or damaged file."""
         file, after = self.noted(index)
         return (file, after) if file is not None and file.is_whole(self.folder) else (None, None)
 
@@ -109,13 +109,13 @@ class WrittenFolder:
             self._note(index, file, None)
 
     def noted(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the progress entry of a file and its cursor, without a check of the file itself."""
+        """Return the progress entry of a file and its cursor. The file itself is not checked."""
         path = self.progress / f"{self.name(index)}.json"
         try:
             entry = json.loads(path.read_bytes())
             after = entry.pop("after")
             file, cursor = File(**entry), None if after is None else Cursor.from_bytes(b64decode(after))
-        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # missing or damaged
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the entry is missing or damaged
             return None, None
         return (file, cursor) if file.name == self.name(index) else (None, None)
 
@@ -127,7 +127,7 @@ class WrittenFolder:
                 path.unlink()
 
     def start_over(self) -> None:
-        """Remove all files and their progress entries."""
+        """Remove all data files and their progress entries."""
         for path in (*self.progress.glob("part-*.json"), *self.folder.glob(f"part-*{self.format.suffix}")):
             path.unlink()
 
@@ -136,7 +136,7 @@ class WrittenFolder:
         manifest = read_manifest(self.folder)
         if manifest is not None:
             self._check_same(manifest.fingerprint, manifest.pipeline)
-            # This folder remains if a process was killed just after it wrote the manifest.
+            # The progress folder remains if a process was killed just after writing the manifest.
             shutil.rmtree(self.progress, ignore_errors=True)
         return manifest
 
@@ -159,7 +159,7 @@ class WrittenFolder:
         return None
 
     def begin_whole(self) -> Manifest | None:
-        """Call `begin`. If some files are damaged, prepare the folder to write these files again."""
+        """Prepare the folder like `begin`. If some files are damaged, prepare the folder to write these files again."""
         manifest = self.begin()
         damaged = () if manifest is None else manifest.damaged()
         if manifest is not None and damaged:

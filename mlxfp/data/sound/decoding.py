@@ -14,31 +14,34 @@ from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
-MOST_RATE = 768_000  # samples per second; a higher rate means a damaged file
+MOST_RATE = 768_000  # maximum sample rate in samples per second; a higher rate means a damaged file
 
-_MOST_SAMPLES = 1 << 28  # limit over all channels: 1 GiB of floats, or 4 hours at 16 kHz
-_HEADER, _BYTES = 44, 2  # bytes of the minimal WAV header and of one sample
-_MOST_CHANNELS = 2  # libsndfile reads further header fields for more channels
-_BLOCK_SAMPLES = 1 << 20  # samples per read; memory grows gradually, because a header may declare too many samples
-_UNKNOWN_LENGTH = (1 << 63) - 1  # libsndfile's value for a FLAC file without a length
-_UNKNOWN_SIZE = 0xFFFFFFFF  # declared by WAV files written to a pipe: samples fill the rest of the file
+_MOST_SAMPLES = 1 << 28  # maximum number of samples over all channels: 1 GiB of floats, or 4 hours at 16 kHz
+_HEADER, _BYTES = 44, 2  # number of bytes in the minimal WAV header, and in one sample
+_MOST_CHANNELS = 2  # maximum number of channels of a minimal WAV file; for more channels, libsndfile reads further header fields
+_BLOCK_SAMPLES = 1 << 20  # Number of samples per read. Files are read in blocks, because a damaged header may declare far too many samples.
+_UNKNOWN_LENGTH = (1 << 63) - 1  # number of samples that libsndfile reports for a FLAC file without a length
+_UNKNOWN_SIZE = 0xFFFFFFFF  # size that a WAV file written to a pipe declares; the samples then fill the file up to its end
 _SIZE_OF_SAMPLES = re.compile(
     r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE
-)  # declared and actual bytes in libsndfile's log
+)  # matches the declared and the actual number of bytes in libsndfile's log
 _MAX_RESAMPLERS = 8
 
-_thread_local = threading.local()  # resamplers of each thread; a resampler has state
+_thread_local = threading.local()  # One set of resamplers per thread, because a resampler has a state.
 
 
 def check_installed(needed_by: str, *, resampling: bool) -> None:
-    """Raise `MissingExtraError` for a missing decoder package or, with `resampling`, a missing resampler package."""
+    """Raise `MissingExtraError` if the decoder package is missing, or with `resampling` the resampler package."""
     optional("soundfile", extra="audio", needed_by=needed_by)
     if resampling:
         optional("soxr", extra="audio", needed_by=f"{needed_by}(rate=)")
 
 
 def decode(data: bytes, path: str) -> tuple[Floats, int]:
-    """Return the samples of a file, averaged over channels, float32[T], and the sample rate. Raises `DataError`."""
+    """Return the samples of a sound file, averaged over channels, float32[T], and the sample rate.
+
+    Raises `DataError` for a damaged file.
+    """
     soundfile = optional("soundfile", extra="audio", needed_by="read_audio")
     plain = _plain_wav(data)
     if plain is not None:
@@ -69,16 +72,16 @@ def _mono(samples: Floats) -> Floats:
 
 
 def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
-    """Return samples, float32[T, channels], and rate of a complete 16-bit WAV file with the minimal header, or None for other files.
+    """Return samples, float32[T, channels], and rate of a complete 16-bit WAV file with the minimal header. Returns None for other files.
 
-    The samples are the same as with libsndfile. libsndfile calls Python for every few bytes, and these calls serialize threads: for
+    The samples are the same as with libsndfile. libsndfile calls Python for every few bytes, so threads wait for the GIL: for
     one-second files, two threads were slower than one thread.
     """
     try:
         with wave.open(BytesIO(data)) as file:
             channels, width, rate, frames, *_ = file.getparams()
             samples = np.frombuffer(file.readframes(frames), "<i2") if width == _BYTES else None
-    except (wave.Error, EOFError, ValueError, RuntimeError):  # fall back to libsndfile
+    except (wave.Error, EOFError, ValueError, RuntimeError):  # let libsndfile read the file
         return None
     whole = samples is not None and 0 < len(samples) == frames * channels and len(data) == _HEADER + samples.nbytes
     if samples is None or not whole or channels > _MOST_CHANNELS or not 0 < rate <= MOST_RATE or len(samples) > _MOST_SAMPLES:
@@ -87,9 +90,9 @@ def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
 
 
 def resample(samples: Floats, old: int, new: int, path: str) -> Floats:
-    """Resample float32[T] to float32[round(T * new / old)], with silence assumed before and after the samples.
+    """Resample float32[T] to float32[round(T * new / old)]. Silence is assumed before and after the samples.
 
-    Frequencies above half of the lower rate are filtered out. Same numbers as `soxr.resample(samples, old, new, quality="HQ")`. Raises
+    Frequencies above half of the lower rate are filtered out. The result equals `soxr.resample(samples, old, new, quality="HQ")`. Raises
     `DataError` for a result with too many samples.
     """
     if old == new or not len(samples):
@@ -106,7 +109,7 @@ def resample(samples: Floats, old: int, new: int, path: str) -> Floats:
 
 
 def _resampler(old: int, new: int) -> Any:
-    """Return the resampler of this thread. Making a resampler takes as long as resampling one second of sound."""
+    """Return the resampler of this thread. Cached, because making a resampler takes as long as resampling one second of sound."""
     resamplers: dict[Any, Any] = _thread_local.__dict__
     if (old, new) not in resamplers:
         if len(resamplers) >= _MAX_RESAMPLERS:
@@ -117,7 +120,7 @@ def _resampler(old: int, new: int) -> Any:
 
 
 def _check_declared(file: Any, path: str) -> None:
-    """Check the values declared in the header of a file before memory is allocated."""
+    """Check the rate, channels and length declared in the header of a file, before memory for the samples is allocated."""
     if not 0 < file.samplerate <= MOST_RATE:
         raise DataError(
             f"A file cannot be decoded as sound: got {file.samplerate:,} samples per second, at most {MOST_RATE:,} are possible, in "
@@ -136,7 +139,7 @@ def _check_declared(file: Any, path: str) -> None:
 
 
 def _samples(file: Any) -> Floats:
-    """Read the samples present in the file, at most the declared number, float32[T, channels]."""
+    """Read the samples of a file, float32[T, channels]. A truncated file gives fewer samples than its header declares."""
     most = max(1, _BLOCK_SAMPLES // file.channels)
     parts: list[Floats] = []
     while True:
@@ -148,9 +151,9 @@ def _samples(file: Any) -> Floats:
 
 
 def _missing(file: Any, data: bytes, count: int) -> str | None:
-    """Describe missing data at the end of a file, or return None. libsndfile reads truncated files without an error.
+    """Describe what is missing at the end of a truncated file, or return None. Needed because libsndfile reads such files without an error.
 
-    An MP3 file without a frame count cannot be checked, because libsndfile estimates the length.
+    An MP3 file without a frame count cannot be checked, because libsndfile only estimates the length.
     """
     if data[:4] == b"OggS":
         return _missing_of_pages(data)
@@ -162,7 +165,7 @@ def _missing(file: Any, data: bytes, count: int) -> str | None:
 
 
 def _missing_of_pages(data: bytes) -> str | None:
-    """Check the checksums of the pages of an Ogg file (RFC 3533). libsndfile silently stops at the first damaged page."""
+    """Check the checksums of the pages of an Ogg file (RFC 3533), because libsndfile silently stops at the first damaged page."""
     offset, ended = 0, False
     while data[offset : offset + 4] == b"OggS":
         head = data[offset : offset + _PAGE_HEADER]
@@ -179,7 +182,7 @@ def _missing_of_pages(data: bytes) -> str | None:
     return "the last page of the stream is missing" if offset == len(data) else f"there is no page at byte {offset:,}"
 
 
-_PAGE_HEADER, _CHECKSUM, _ENDS_STREAM = 27, 22, 4  # Ogg page: header size, checksum offset, last-page flag
+_PAGE_HEADER, _CHECKSUM, _ENDS_STREAM = 27, 22, 4  # Ogg page: size of the header, offset of the checksum, flag of the last page
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
@@ -191,7 +194,7 @@ def _ogg_checksum(page: bytes) -> int:
 def _missing_of_chunks(file: Any, data: bytes) -> str | None:
     """Compare the sizes declared in a WAV or AIFF file with the file size.
 
-    libsndfile's log is consulted last, because producing the log takes as long as decoding.
+    libsndfile's log is read last, because producing the log takes as long as decoding.
     """
     order, name = ("little", b"data") if data[:1] == b"R" else ("big", b"SSND")
     offsets = [4, data.find(name, 12) + 4]

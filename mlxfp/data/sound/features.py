@@ -19,7 +19,7 @@ from mlxfp.support.checks import check_columns, check_text, check_types, explain
 from mlxfp.support.errors import DataError, SchemaError
 
 _NAME = "log_mel"
-_PATH = "path"  # path column of `read_audio`, for messages
+_PATH = "path"  # path column of `read_audio`, used in error messages
 
 
 @explain_call
@@ -31,11 +31,11 @@ def log_mel(
     Put the stage before `batch`, so that `prefetch(workers=)` computes spectrograms on all cores.
 
     The column `waveform` holds lists or tensors [T] of floats or 16-bit samples, as for `collators.audio`. The new column `features`
-    holds lists of vectors float32[mels], 1 + n // hop vectors for n samples. `collators.audio(features="features")` pads the lists. The
-    batch equals the batch of `collators.audio(spectrogram=spectrogram)` from waveforms.
+    holds lists of vectors float32[mels]: 1 + n // hop vectors for n samples. `collators.audio(features="features")` pads the lists to a
+    batch. This batch equals the batch that `collators.audio(spectrogram=spectrogram)` makes from waveforms.
 
-    `rate` is the column of sample rates made by `read_audio`. If the column exists, `DataError` names the first row and file with a
-    rate unequal to the rate of `spectrogram`. `rate=None` skips the check. Raises `SchemaError` unless `waveform` holds numbers.
+    `rate` is the column of sample rates made by `read_audio`. If the column exists, a row whose rate differs from the rate of
+    `spectrogram` raises `DataError` with row and file. `rate=None` skips the check. Raises `SchemaError` unless `waveform` holds numbers.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"waveform": [0.5] * 800}])
@@ -102,6 +102,6 @@ class _LogMel(RowWise):
 
 
 def _row(chunk: RecordBatch, row: int) -> str:
-    """Return the name of a row for messages, with the file if known."""
+    """Return the name of a row for error messages, with the file if known."""
     paths = chunk.column(_PATH) if _PATH in chunk.schema.names else pa.nulls(chunk.num_rows)
     return row_at(chunk, row) + (f" ({paths[row]})" if is_text(paths.type) and paths[row].is_valid else "")

@@ -1,9 +1,9 @@
-"""Log-mel spectrograms of many waveforms at once, in NumPy and scipy's FFT.
+"""Log-mel spectrograms of many waveforms at once, computed with NumPy and scipy's FFT.
 
-The result of a frame is independent of the other frames, hence padding and batching do not change a bit. A matrix product with the
-filters would break this rule, because BLAS rounds differently for different numbers of rows. Each band covers few frequencies, so sums
-are fast enough. Frames are computed in multiples of 16 for the same reason: the FFT uses different code for frames that do not fill the
-vector registers of the processor.
+The result of a frame does not depend on other frames, so padding and batching do not change a single bit. This rules out a matrix product
+with the mel filters, because BLAS rounds differently for different numbers of rows. Each band covers few frequencies, so sums are fast
+enough. For the same reason, frames are computed in multiples of 16: for frames that do not fill the vector registers of the processor, the
+FFT uses different code.
 """
 
 from functools import cached_property
@@ -19,7 +19,7 @@ from mlxfp.support.checks import check_choice, check_positive, check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
 
-_FRAMES_AT_ONCE = 256  # number of frames whose arrays fit the CPU cache
+_FRAMES_AT_ONCE = 256  # number of frames computed at once, so that their arrays fit the CPU cache
 _VECTOR = 16  # maximum number of floats in a vector register
 _FLOOR = np.float32(1e-10)
 
@@ -29,15 +29,15 @@ class LogMel:
     """Log-mel spectrogram: loudness of `mels` frequency bands every `hop` samples.
 
     `rate` is in samples per second. A frame is `size` samples under a periodic Hann window. Windows are centred on multiples of `hop`,
-    with zeros before and after the waveform. A waveform of n samples has 1 + n // hop frames. The defaults mean 25 ms every 10 ms at 16
-    kHz. Bands lie between `low` and `high` Hz. `high=None` means half of `rate`. Values are natural logarithms of power, at least
-    log(1e-10).
+    with zeros before and after the waveform. A waveform of n samples has 1 + n // hop frames. At 16 kHz, the defaults are windows of 25 ms
+    every 10 ms.
 
+    Bands lie between `low` and `high` Hz. `high=None` means half of `rate`. Values are natural logarithms of power, at least log(1e-10).
     Needs scipy (extra `audio`), whose FFT is six times as fast as NumPy's.
 
-    scale="slaney" uses the spacing and the equal areas of Slaney's Auditory Toolbox (1998), as in `librosa`. scale="htk" uses the
-    spacing 2595 log10(1 + f / 700) and the equal heights of the HTK Book (2006), as in `torchaudio`. Both libraries give the same
-    values with `power=2.0` and `pad_mode="constant"`.
+    `scale="slaney"` uses the spacing and the equal areas of Slaney's Auditory Toolbox (1998), as in `librosa`. `scale="htk"` uses the
+    spacing 2595 log10(1 + f / 700) and the equal heights of the HTK Book (2006), as in `torchaudio`. With `power=2.0` and
+    `pad_mode="constant"`, both libraries give the same values as `LogMel`.
 
     >>> LogMel(8000, size=200, hop=80, mels=20)
     LogMel(rate=8000, size=200, hop=80, mels=20, low=0.0, high=None, scale='slaney')
@@ -82,12 +82,12 @@ class LogMel:
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size)
         out = np.empty((len(starts), self.mels), np.float32)
         rows = min(_FRAMES_AT_ONCE, max(1, -(-len(starts) // _VECTOR)) * _VECTOR)
-        buffer = np.zeros((rows, self.size))  # float64: with float32, quiet bands next to loud bands are off by 0.005
+        buffer = np.zeros((rows, self.size))  # float64, because with float32 quiet bands next to loud bands are off by 0.005
         power = np.empty((self.size // 2 + 1, rows), np.float32)
         for first in range(0, len(starts), rows):
             part = starts[first : first + rows]
             np.multiply(windows[part], self._window, out=buffer[: len(part)])
-            parts = np.square(_fft().rfft(buffer, axis=1).view(np.float64)).reshape(rows, -1, 2)  # real and imaginary parts
+            parts = np.square(_fft().rfft(buffer, axis=1).view(np.float64)).reshape(rows, -1, 2)  # squares of the real and imaginary parts
             np.add(parts[:, :, 0].T, parts[:, :, 1].T, out=power)
             loud = self._sums(power)
             np.log(np.maximum(loud, _FLOOR, out=loud), out=loud)
@@ -100,7 +100,7 @@ class LogMel:
         return np.where(lengths > 0, 1 + lengths // self.hop, 0)
 
     def _padded(self, values: Floats, ends: Ends) -> Floats:
-        """Return the concatenated waveforms with `size` zeros before, between and after the waveforms."""
+        """Return the concatenated waveforms with `size` zeros before, between and after them."""
         out = np.zeros(len(values) + len(ends) * self.size, np.float32)
         before = self.size // 2
         for first, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
@@ -111,7 +111,7 @@ class LogMel:
     def _sums(self, power: Floats) -> Floats:
         """Return the power in each band, float32[mels, frames], from the power at each frequency, float32[size // 2 + 1, frames].
 
-        Step k adds the k-th frequency of every band with more than k frequencies.
+        Step k adds the k-th frequency of each band. Bands with fewer frequencies are left out of the step.
         """
         positions, steps = self._steps
         out = np.zeros((self.mels, power.shape[1]), np.float32)
@@ -139,7 +139,7 @@ class LogMel:
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
         """Output index of each band, and for each step of `_sums` the frequencies and weights [bands, 1].
 
-        Bands are sorted by the number of frequencies, widest first.
+        Bands are sorted by the number of frequencies, widest band first.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

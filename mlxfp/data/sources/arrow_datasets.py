@@ -1,4 +1,4 @@
-"""Lazy source for a `pyarrow.dataset`: files in any format of pyarrow, with partitions and filter."""
+"""Source that reads a `pyarrow.dataset` lazily, in any file format of pyarrow. Partition columns and the filter of the dataset are kept."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,10 @@ _AHEAD = 2  # number of chunks that Arrow reads ahead
 
 
 def dataset_source(dataset: Any) -> Source | None:
-    """Return the source for the files of a pyarrow dataset. None for other objects and for datasets with parts in memory."""
+    """Return the source for the files of a pyarrow dataset.
+
+    Returns None for other objects, and for a dataset that holds tables in memory.
+    """
     if not type(dataset).__module__.startswith("pyarrow") or not hasattr(dataset, "get_fragments"):
         return None
     fragments = tuple(dataset._get_fragments(None))  # noqa: SLF001  # the public method rejects datasets with a filter
@@ -35,12 +38,15 @@ def _paths(fragments: tuple[Any, ...]) -> Any:
 
 @frozen(repr=False)
 class _FromDataset(Source):
-    """Source of the files of a pyarrow dataset. A position is (file, row group or 0, row)."""
+    """Source of the files of a pyarrow dataset.
+
+    A position, at which reading can resume, is (file, row group, row). The row group is 0 for formats without row groups.
+    """
 
     fragments: tuple[Any, ...] = field(eq=_paths)
     stated: Schema
     filter: Any = field(eq=str)  # pyarrow expression or None
-    kept: tuple[str, ...] | None = None  # needed columns; None: all
+    kept: tuple[str, ...] | None = None  # columns to read; None reads all columns
 
     def schema(self) -> Schema:
         kinds = {column.name: takeable(column.type) for column in self.stated}
@@ -59,7 +65,7 @@ class _FromDataset(Source):
                 parts = whole.split_by_row_group() if hasattr(whole, "split_by_row_group") else [whole]
                 for part in range(group, len(parts)):
                     for chunk, end in self._chunks(parts[part], schema):
-                        if end > row:  # chunks are the same in every reading
+                        if end > row:  # Skip the chunks before the resume position: every reading yields the same chunks.
                             yield chunk, place(files, number, part, end)
                     row = 0
             group = 0

@@ -1,4 +1,4 @@
-"""Arrow IPC files and streams, memory-mapped and read without a copy."""
+"""Reader of Arrow IPC files and streams. Files are memory-mapped, so uncompressed data are used without a copy."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property, lru_cache, partial
@@ -24,23 +24,24 @@ from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 
-_KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # hidden columns in a file of `cache`
+_KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # columns that `cache` adds to its files: row numbers and random keys
 
 
 @explain_call
 def read_arrow(path: Paths) -> Dataset[Example]:
-    """Read Arrow IPC files or streams (Feather, caches of Hugging Face datasets) lazily, memory-mapped and without a copy.
+    """Read Arrow IPC files or streams (Feather, caches of Hugging Face datasets) lazily. Files are memory-mapped and not copied.
 
     `path` is a path, several paths, a pattern such as `"data/*.arrow"`, or a folder. A remote file, such as `s3://bucket/a.arrow` or
-    `https://...`, needs the extra `remote` (fsspec) and is fetched whole. Several files need equal columns, and types that fit the
-    types of the first file without loss. Folder names such as `year=2024` become columns, as in `read_parquet`.
+    `https://...`, needs the extra `remote` (fsspec) and is downloaded completely. Several files need the same columns. Their types must
+    convert to the types of the first file without loss. Folder names such as `year=2024` become columns, as in `read_parquet`.
 
-    Rows have random access, so `shuffle` permutes all rows without holding them in memory. Compressed buffers are decompressed on use:
-    in files one batch at a time, in streams all batches for random access. Put `load` or `cache` before `shuffle` for a large
-    compressed stream. String views, as written by polars, become large strings. Do not overwrite or truncate a file while it is mapped.
+    Rows have random access, so `shuffle` permutes all rows without holding them in memory. Compressed files are decompressed during
+    reading, one record batch at a time. Random access to a compressed stream needs all its batches in memory, so put `load` or `cache`
+    before `shuffle` for a large compressed stream. String view columns, as written by polars, are converted to large strings. Do not
+    overwrite or truncate a file while a dataset reads it.
 
-    In a folder written by `write`, the files are taken from the manifest and checked. Files of `cache` can be read too, in another
-    program or without the original pipeline. Their rows are numbered like the rows of any file.
+    In a folder written by `write`, the file list comes from the manifest, and the files are checked against its hashes. Files of `cache`
+    can be read too, also in another program or without the original pipeline.
 
     Reading raises `DataError` for a file that is not Arrow IPC, `SchemaError` with both files for different columns or types,
     `MissingFileError` if no file matches a path, and `ArgumentError` for a folder with several caches.
@@ -66,13 +67,13 @@ def _read_header(file: FileStamp) -> tuple[Schema, int | None]:
 
 
 def _is_cache(file: FileStamp) -> bool:
-    """Return True for a file written by `cache`, recognized by its hidden columns."""
+    """Return True for a file written by `cache`. Such a file has the columns of `cache` for row numbers and random keys."""
     schema, _ = _read_header(file)
     return bool(pa.schema([column for column in schema if column.name in HIDDEN]).equals(_KEPT))
 
 
 def _without_hidden(file: FileStamp) -> Schema:
-    """Return the schema of a file without the hidden columns of a cache. Rows of a cache are numbered like the rows of any file."""
+    """Return the schema of a file without the columns that `cache` adds."""
     schema, _ = _read_header(file)
     if not _is_cache(file):
         return schema
@@ -90,13 +91,14 @@ def _count_rows(file: FileStamp) -> int:
     with reading("Arrow IPC", file.path):
         if opened.is_stream:
             return sum(batch.num_rows for batch in opened.reader)
-        first = pa.ipc.open_file(opened.data, options=pa.ipc.IpcReadOptions(included_fields=[0]))  # decompress only one column
+        # decompress one column, enough to count rows
+        first = pa.ipc.open_file(opened.data, options=pa.ipc.IpcReadOptions(included_fields=[0]))
         return sum(first.get_batch(number).num_rows for number in range(first.num_record_batches))
 
 
 @frozen(repr=False)
 class _ReadArrow(ColumnSource):
-    """Source of Arrow files. A row group is a record batch of the file."""
+    """Source of Arrow files. Each record batch of a file counts as a row group."""
 
     suffixes = (".arrow", ".feather", ".ipc")
     kind = "Arrow IPC"
@@ -117,7 +119,7 @@ class _ReadArrow(ColumnSource):
 
     @cached_property
     def index(self) -> Rows:
-        """Index of all rows. Cached, because `take` is called often."""
+        """Index for random access to all rows. Cached, because `take` is called often."""
         files, whole = self.files(), self.whole_schema()
         for file in files:
             self.check_fit(file, whole, files[0])
@@ -137,21 +139,22 @@ class _ReadArrow(ColumnSource):
 
 @frozen(eq=False)
 class _Mapped:
-    """Memory-mapped Arrow IPC file. The file stays mapped while any of its data is in use."""
+    """Memory-mapped Arrow IPC file. The file stays mapped while a record batch refers to its data."""
 
     data: pa.Buffer
     reader: Any
-    is_stream: bool  # True: only sequential reading
+    is_stream: bool  # True for the stream format, which is read in order
 
     def batches(self, first: int = 0) -> Iterator[RecordBatch]:
         numbers = range(first, 0 if self.is_stream else self.reader.num_record_batches)
         for batch in islice(self.reader, first, None) if self.is_stream else map(self.reader.get_batch, numbers):
-            batch.validate()  # checks buffers only; `_checked` checks the values at the first use, because this reads the whole batch
+            # This check reads only buffer sizes. `_checked` checks the values at first use, because that check reads the whole batch.
+            batch.validate()
             yield batch
 
 
 def _open(path: str, schema: Schema | None = None) -> _Mapped:
-    """Map a file. With a schema, other columns of the file are not decompressed."""
+    """Map an Arrow IPC file into memory. If `schema` is given, only the columns of `schema` are decompressed."""
     with reading("Arrow IPC", path):
         data = (open_remote(path) if is_remote(path) else pa.memory_map(path)).read_buffer()
         if data[:6].to_pybytes() != b"ARROW1":
@@ -186,7 +189,7 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
 
 
 def _is_mapped(batch: RecordBatch, data: pa.Buffer) -> bool:
-    """Return True if a batch is a view of the mapped file. False for compressed buffers and converted types."""
+    """Return True if all buffers of a batch lie in the mapped file. False for decompressed buffers and converted types."""
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(data.address <= buffer.address < data.address + data.size for buffer in buffers)
 
@@ -202,9 +205,10 @@ def _fitted(batch: RecordBatch, schema: Schema, file: FileStamp) -> RecordBatch:
 
 
 def _checked(file: FileStamp, batch: RecordBatch) -> RecordBatch:
-    """Return a batch after a check of the file's time and hash, or of all values if the hash is unknown.
+    """Check a batch and return it. Raises `DataError` if the file has changed or is damaged.
 
-    A damaged offset or index would read outside the file.
+    A file with a hash in a manifest is compared with the hash. For any other file, all values of the batch are validated: a damaged
+    offset could make Arrow read outside the file.
     """
     check_unchanged(file)
     if file.hash is None:

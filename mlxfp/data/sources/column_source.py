@@ -1,7 +1,7 @@
-"""Base class of sources for columnar formats such as Parquet and Arrow, whose files hold a schema and rows in groups.
+"""Base class of sources for columnar formats such as Parquet and Arrow. A file of such a format stores a schema and row groups.
 
-A subclass reads the schema, the number of rows and the row groups of one file. The base class handles several files with equal columns
-and types, positions (file, row group, row), and column selection.
+A subclass reads the schema, the number of rows and the row groups of one file. The base class combines several files, selects
+columns, and resumes reading at a position (file, row group, row).
 """
 
 from abc import abstractmethod
@@ -27,23 +27,23 @@ from mlxfp.support.arrow_types import schema_code
 from mlxfp.support.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.support.progress import Progress
 
-_THREADS = 16  # threads that read file headers, waiting mostly for disk or server
+_THREADS = 16  # number of threads that read file headers; reading headers mostly waits for the disk or server
 
 
 @frozen(repr=False)
 class ColumnSource(FileSource):
-    """Base class of columnar file sources. A subclass defines `suffixes`, `kind` and three methods for one file."""
+    """Base class of columnar file sources. A subclass defines `suffixes`, `kind`, `header_of`, `rows_of` and `row_groups`."""
 
-    columns: tuple[str, ...] | None = None  # columns and order selected by the user; None: all columns
-    types: Types = field(default=(), kw_only=True, repr=False)  # declared types
-    scan: bool = field(default=False, kw_only=True, repr=False)  # True: derive the schema from all files
-    chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # maximum rows of a chunk
-    kind: ClassVar[str]  # name of the format in messages
+    columns: tuple[str, ...] | None = None  # columns selected by the user, in this order; None selects all columns
+    types: Types = field(default=(), kw_only=True, repr=False)  # column types declared by the user
+    scan: bool = field(default=False, kw_only=True, repr=False)  # True if the schema is derived from all files
+    chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # maximum number of rows in a chunk
+    kind: ClassVar[str]  # name of the file format in error messages
     declares: ClassVar[bool] = False  # True if the reader has the argument `schema`
 
     @abstractmethod
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
-        """Return the schema of a file and the number of its row groups. The number is None if only reading to the end can tell."""
+        """Return the schema of a file and the number of its row groups. The number is None for a format that does not store the number."""
 
     @abstractmethod
     def rows_of(self, file: FileStamp) -> int:
@@ -51,13 +51,13 @@ class ColumnSource(FileSource):
 
     @abstractmethod
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
-        """Yield the row groups of a file from number `first` on: number of rows, and chunks.
+        """Yield the row groups of a file, starting with row group `first`. Each item is (number of rows, chunks).
 
-        Chunks need the columns of `schema`, in any order.
+        The chunks must have the columns of `schema`, in any order.
         """
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file at a position. None for a single file, or if the file is unknown before further reading."""
+        """Return the path of the file at a position. None for a single file, or if a file with that many rows must be read to know."""
         files = self.files()
         number, group, _ = find_place(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
@@ -67,11 +67,14 @@ class ColumnSource(FileSource):
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Return the schema of the first file, or of all files with `scan`, with declared types and the columns selected by the user."""
+        """Return the schema of the first file, or of all files if `scan` is set.
+
+        Declared types and the user's column selection are applied.
+        """
         return _whole(attrs.evolve(self, kept=None), self.files())
 
     def types_of(self, file: FileStamp) -> Mapping[str, pa.DataType]:
-        """Return the column types of a file. Metadata and nullability are ignored, because both may differ between files."""
+        """Return the column types of a file, without metadata and nullability, because both may differ between files."""
         return _types(attrs.evolve(self, kept=None), file)
 
     def length(self) -> int:
@@ -82,7 +85,7 @@ class ColumnSource(FileSource):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits with column selection."""
+        """Traits of file sources, plus the ability to read only some columns."""
         return attrs.evolve(super().traits, restricted=self.restricted)
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
@@ -90,12 +93,12 @@ class ColumnSource(FileSource):
         return attrs.evolve(self, kept=tuple(columns))
 
     def check_fit(self, file: FileStamp, whole: Schema, first: FileStamp) -> None:
-        """Raise `SchemaError` unless a file has all columns of `whole`, with types that fit without loss.
+        """Raise `SchemaError` unless a file has all columns of `whole`, with types that convert without loss.
 
-        Declared and scanned columns may be missing. With a column selection of the user, additional columns are ignored.
+        Columns that are declared or found by a scan may be missing. If the user selected columns, additional columns are ignored.
         """
         check_partition(file.partition, file.path)
-        if file == first:  # the schema comes from this file
+        if file == first:  # `whole` is the schema of this file
             return
         file_types, declared, known = dict(self.types_of(file)), dict(self.types), frozenset(whole.names)
         file_types = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | file_types
@@ -107,7 +110,7 @@ class ColumnSource(FileSource):
                 raise _different_types(column.name, (kind, file.path), (column.type, first.path), declares=self.declares)
 
     def declared(self) -> Types:
-        """Return name and type of all columns, ready for `schema=`."""
+        """Return the name and type of every column, as a value for the argument `schema` of the reader."""
         return tuple((column.name, column.type) for column in self.whole_schema())
 
     def notes(self) -> tuple[str, ...]:
@@ -143,7 +146,7 @@ class ColumnSource(FileSource):
 
 @contextmanager
 def reading(kind: str, path: str) -> Iterator[None]:
-    """Convert Arrow's errors to `DataError`. Errors of the operating system, such as a missing permission, are unchanged."""
+    """Convert Arrow's errors inside the `with` block to `DataError`. Errors of the operating system, such as a missing permission, pass."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
@@ -164,12 +167,12 @@ def _different_types(name: str, one: tuple[pa.DataType, str], other: tuple[pa.Da
     return SchemaError(f"Two files have different types: column {name!r} is {one[0]} in {one[1]} and {other[0]} in {other[1]}. {remedy}")
 
 
-# Cached below: types are needed several times, and a file may have thousands of columns.
+# The functions below are cached: column types are needed several times, and a file may have thousands of columns.
 
 
 @lru_cache(maxsize=64)
 def _types(source: ColumnSource, file: FileStamp) -> Mapping[str, pa.DataType]:
-    """Return the column types of a file."""
+    """Return the column types of a file, cached for each file."""
     schema, _ = source.header_of(file)
     check_unique_names(schema.names, file.path)
     return {column.name: takeable(column.type) for column in schema}
@@ -177,7 +180,7 @@ def _types(source: ColumnSource, file: FileStamp) -> Mapping[str, pa.DataType]:
 
 @lru_cache(maxsize=64)
 def _whole(source: ColumnSource, files: tuple[FileStamp, ...]) -> Schema:
-    """Return the schema of all files."""
+    """Return the common schema of all files, cached."""
     kinds = dict(_scanned(source, files) if source.scan else source.types_of(files[0]))
     stated, first = dict(partition_types(tuple(file.partition for file in files))), dict(files[0].partition)
     kinds |= {name: kind for name, kind in stated.items() if name not in kinds and (source.scan or name in first)}
@@ -194,12 +197,12 @@ def _whole(source: ColumnSource, files: tuple[FileStamp, ...]) -> Schema:
 
 @lru_cache(maxsize=64)
 def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[str, pa.DataType], ...]:
-    """Return the columns of all files, each with a type that holds its values in all files."""
+    """Return the columns of all files. The type of each column can hold the values of all files."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(source.header_of, files))  # fills the cache of headers
+        list(pool.map(source.header_of, files))  # read the headers in threads, before the loop below needs them
     declared = dict(source.types)
     kinds: dict[str, pa.DataType] = {}
-    paths: dict[str, str] = {}  # file of the current type of each column
+    paths: dict[str, str] = {}  # maps each column to the file that determined its current type
     for file in files:
         for name, kind in source.types_of(file).items():
             common = declared[name] if name in declared else joined_type(kinds.get(name, kind), kind)
@@ -211,7 +214,7 @@ def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[
 
 
 def _counted(chunks: Iterable[RecordBatch], rows: int) -> Iterator[RecordBatch]:
-    """Yield the chunks of a row group. Raise `ArrowInvalid` for another number of rows than announced."""
+    """Yield the chunks of a row group. Raise `ArrowInvalid` if the row group does not have the `rows` announced by the file header."""
     count = 0
     for chunk in chunks:
         count += chunk.num_rows
@@ -222,7 +225,7 @@ def _counted(chunks: Iterable[RecordBatch], rows: int) -> Iterator[RecordBatch]:
 
 
 def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[tuple[RecordBatch, int]]:
-    """Yield the rows of a row group from row `first` on in chunks of `size`, each with the number of the row after the chunk."""
+    """Yield the rows of a row group from row `first` on, in chunks of `size` rows. Each chunk comes with the number of the next row."""
     end = 0
     for chunk in chunks:
         start, end = end, end + chunk.num_rows

@@ -1,4 +1,4 @@
-"""Column names and types of files: checks, declared types and common types."""
+"""Column names and types of files: validation, types declared by the user, and common types of several files."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ LONGEST_EXACT = 1 << 53  # float64 holds every integer up to this limit
 
 
 def as_columns(columns: Any) -> tuple[str, ...] | None:
-    """Return the argument `columns` of a reader as a tuple, or None. Raise an error for no names or repeated names."""
+    """Return the argument `columns` of a reader as a tuple, or None. Raises `ArgumentError` for an empty list or repeated names."""
     return None if columns is None else as_strings("columns", columns, empty=False)
 
 
@@ -48,7 +48,7 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
     """Raise `SchemaError` unless a file has the same column names as the first file, in any order."""
     if sorted(names) == sorted(expected):
         return
-    present, required = frozenset(names), frozenset(expected)  # sets, because there may be thousands of names
+    present, required = frozenset(names), frozenset(expected)  # sets for speed, because a file may have thousands of columns
     missing, extra = ([name for name in expected if name not in present], [name for name in names if name not in required])
     texts = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
     raise SchemaError(
@@ -58,7 +58,7 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
 
 
 def as_types(schema: Any) -> Types:
-    """Return declared types as a tuple. Empty for None and for "scan"."""
+    """Return the types that the user declared as a tuple of (name, type). Empty for None and for `"scan"`."""
     if schema is None or (isinstance(schema, str) and schema == SCAN):
         return ()
     if not isinstance(schema, Mapping):
@@ -72,14 +72,17 @@ def as_types(schema: Any) -> Types:
 
 
 def schema_argument(types: Types, *, scan: bool) -> str:
-    """Return the argument `schema` of a reader as code for a `repr`, or an empty text."""
-    if scan:  # only JSON columns are declared with "scan"
+    """Return the argument `schema` of a reader as source code for a `repr`. Returns an empty string if nothing was declared."""
+    if scan:  # With "scan", the only declared types are JSON columns, shown in another argument.
         return f", schema={SCAN!r}" + (f", json_columns={[name for name, _ in types]!r}" if types else "")
     return f", {schema_code(types)}" if types else ""
 
 
 def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
-    """Return the column type for an inferred type. Dates and times become text. Nulls become `null`, or text for `null=None`."""
+    """Return the column type for a type that Arrow inferred. Dates and times become text.
+
+    A column of nulls takes the type `null`, or text if `null` is None.
+    """
     if pa.types.is_null(kind):
         return pa.string() if null is None else null
     if pa.types.is_temporal(kind):
@@ -92,12 +95,12 @@ def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
 
 
 def shown(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with columns of JSON text as strings."""
+    """Return the schema with string columns in place of JSON text columns."""
     return pa.schema([column.with_type(pa.string()) if column.type == TEXT_OF_JSON else column for column in schema])
 
 
 def rounding_columns(chunk: pa.RecordBatch, declared: Types) -> list[str]:
-    """Return the undeclared columns with a float64 so large that the value may be a rounded integer."""
+    """Return the inferred float64 columns with a value of at least 2**53, which may be a rounded integer."""
     names = {name for name, _ in declared}
     floats = [(index, column.name) for index, column in enumerate(chunk.schema) if column.name not in names and _holds_floats(column.type)]
     return [name for index, name in floats if _may_round(chunk.column(index))]
@@ -112,8 +115,8 @@ def _may_round(column: pa.Array) -> bool:
     if pa.types.is_float64(kind):
         values = np.frombuffer(column.buffers()[1] or b"", np.float64)[column.offset : column.offset + len(column)]
         if values.min(initial=0) > -LONGEST_EXACT and values.max(initial=0) < LONGEST_EXACT:
-            return False  # usual case; False for data with NaN
-        large = values[np.abs(values) >= LONGEST_EXACT]  # values at nulls are arbitrary
+            return False  # the usual case; the comparison with NaN is False as well
+        large = values[np.abs(values) >= LONGEST_EXACT]  # nulls may hide arbitrary numbers
         return bool(np.isfinite(large).any())
     if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type) | pa.types.is_float64(kind.value_type):
         return _may_round(column.values)
@@ -121,10 +124,10 @@ def _may_round(column: pa.Array) -> bool:
 
 
 def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911  # one for each kind of types
-    """Return a type that holds the values of both types without loss, or None.
+    """Return a type that holds the values of both types without loss. Returns None if no such type exists.
 
-    Integers join with floats to float64, unsigned 64-bit integers with signed integers to int64, and times to the finer unit.
-    Conversion later raises an error for a value that the common type cannot hold exactly.
+    Integers and floats become float64, unsigned 64-bit and signed integers become int64, and times take the finer unit. If a value does
+    not fit the common type exactly, the later conversion raises an error.
     """
     if first == second:
         return first
@@ -144,7 +147,7 @@ def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None: 
             return pa.float64()
     try:
         return pa.unify_schemas([pa.schema({"": first}), pa.schema({"": second})], promote_options="permissive").field(0).type
-    except (pa.ArrowTypeError, pa.ArrowInvalid):  # ArrowInvalid: more than 76 decimal digits
+    except (pa.ArrowTypeError, pa.ArrowInvalid):  # ArrowInvalid is raised for more than 76 decimal digits
         return None
 
 

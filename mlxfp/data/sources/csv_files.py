@@ -29,9 +29,9 @@ from mlxfp.support.errors import ArgumentError, DataError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
-_EXCEL = re.compile(rb"sep=(.)\r?\n")  # Excel's first line, which names the delimiter
+_EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
 _HEAD = 32  # bytes of a header that are checked for NUL characters
-_FEW = 20  # records that are compared with a header
+_FEW = 20  # number of records compared with a header that does not fit
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
 
@@ -49,19 +49,21 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     r"""Read CSV files lazily.
 
     `path` is a path, several paths, a pattern such as `"data/*.csv"`, or a folder. Compression (gzip, zstd, zip) is detected by suffix.
-    Remote files need the extra `remote` (fsspec) and an address such as `s3://bucket/a.csv` or `https://...`. Several files need equal
+    Remote files need the extra `remote` (fsspec) and an address such as `s3://bucket/a.csv` or `https://...`. Several files need the same
     columns, in any order.
 
-    The first record holds the column names. An empty name becomes `column_<n>`. For files without a header, give the names with
-    `columns`. Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file. Dates stay text,
-    and so do integers too long for int64. `schema` declares the types of some columns, for example `{"zip": pa.string()}` to keep the
-    text 01234. `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
+    The first record is the header with the column names. An empty name becomes `column_<n>`. For files without a header, give the names
+    with `columns`.
+
+    Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file. Dates stay text, and so do
+    integers too long for int64. `schema` declares the types of some columns: `{"zip": pa.string()}` keeps the zeros of 01234.
+    `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
 
     Values in `null_values` are null, quoted or not, also in text columns. Blank lines are skipped. `quote=None` reads quotes as text,
     `delimiter="\t"` reads tab-separated files, and `encoding="cp1252"` reads Windows files.
 
-    Memory holds about one block of at most 4 MB, for files of any size. Resuming starts at a block. Raises `ArgumentError` for a
-    delimiter or quote other than one ASCII character. Reading raises
+    Files of any size need about one block of at most 4 MB in memory. A resumed run starts reading at the beginning of a block. Raises
+    `ArgumentError` for a delimiter or quote other than one ASCII character. Reading raises
 
     - `DataError` with file and line for a value that does not fit its column, a wrong number of fields, a header with another delimiter, an
       unclosed quote, text in another encoding, or a file without a header,
@@ -138,7 +140,7 @@ class _ReadCsv(LineSource):
         return pa.string() if common is None else common  # string holds every value as written
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        names = dict.fromkeys(schema.names)  # dict for fast lookup in thousands of names
+        names = dict.fromkeys(schema.names)  # dict instead of a list, for fast lookup among thousands of names
         for name, _ in self.types:
             if name not in names:
                 raise unknown_name(f"column of {path}", name, names)
@@ -155,7 +157,7 @@ class _ReadCsv(LineSource):
         )
 
     def _header(self, path: str, start: Opening) -> Opening:
-        """Read the header, the first record that is not blank."""
+        """Read the header: the first record that is not blank."""
         offset, line = start.offset, start.line
         for data, end in blocks(path, offset, self.cut, _HEADER_BLOCK):
             records = data.lstrip(b"\r\n")
@@ -194,7 +196,10 @@ class _ReadCsv(LineSource):
             )
 
     def _other_delimiter(self, records: bytes) -> str | None:
-        """Return a delimiter that splits the first two records into equally many fields (more than one), or None."""
+        """Return a delimiter that splits the first two records into the same number of fields, at least two.
+
+        Returns None if there is none.
+        """
         for other in _DELIMITERS:
             ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
             first = [records[start:end].decode(errors="replace").strip("\r\n") for start, end in pairwise(ends[:3])]
@@ -204,7 +209,7 @@ class _ReadCsv(LineSource):
         return None
 
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
-        """Find the first invalid record and the reason. Slower than parsing, so used only after parsing has failed."""
+        """Return the first invalid record with the reason. Slower than parsing, so called only after parsing has failed."""
         ends = [*record_ends(data, self.delimiter, self.quote).tolist(), len(data)]
         start, end = first_failure(ends, lambda stop: self._checked(data[:stop], names, kinds))
         record = data[start:end]
@@ -229,13 +234,13 @@ class _ReadCsv(LineSource):
         return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
 
     def _count_alike(self, data: bytes, count: int) -> bool:
-        """Return whether the next records, at least one, have `count` fields."""
+        """Return True if each of the next 20 records has `count` fields. False if no record follows."""
         ends = [0, *self.filled_ends(data)[:_FEW].tolist()]
         counts = {len(split_fields(data[start:end].decode().strip("\r\n"), self.delimiter, self.quote)) for start, end in pairwise(ends)}
         return counts == {count}
 
     def _header_fault(self, names: Sequence[str], fields: Sequence[str], record: str) -> tuple[str, str] | None:
-        """Return the problem and the remedy for a header that fits none of the records, None if there is no hint."""
+        """Return the problem and the remedy if the header, and not a record, seems wrong. Returns None if the cause is unknown."""
         counts = f"{len(fields)} fields where there are {len(names)} columns: got {shorten(record)}"
         other = next((mark for mark in _DELIMITERS if len(split_fields(names[0], mark, self.quote)) == len(fields)), None)
         if len(names) == 1 and other is not None:
@@ -257,7 +262,7 @@ class _ReadCsv(LineSource):
             raise pa.ArrowInvalid("an integer is too long for float64")
 
     def _long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
-        """Return the undeclared columns with integers that float64 would round. Such integers are usually identifiers."""
+        """Return the columns whose inferred type float64 would round long integers. Such integers are usually identifiers."""
         rounded = rounding_columns(chunk, self.types)
         texts = self._table(data, names, dict.fromkeys(rounded, pa.string()), rounded) if rounded else chunk
         return [name for name in rounded if any(abs(int(text)) > LONGEST_EXACT for text in _long_integers(texts.column(name)))]
@@ -270,7 +275,7 @@ class _ReadCsv(LineSource):
             read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(guarded) + 1, use_threads=len(guarded) > BLOCK),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                check_utf8=False,  # the whole block was checked before
+                check_utf8=False,  # `check_block` has already checked the encoding
                 column_types=kinds,
                 include_columns=wanted,
                 null_values=self.null_values,
@@ -283,7 +288,7 @@ class _ReadCsv(LineSource):
 def _as_encoding(encoding: str) -> str:
     """Return Python's name of an encoding.
 
-    Raise `ArgumentError` for an encoding in which delimiters and newlines are not single ASCII bytes.
+    Raises `ArgumentError` for an encoding such as UTF-16, in which a delimiter or newline is not a single ASCII byte.
     """
     check_text(encoding=encoding)
     try:
@@ -307,7 +312,7 @@ def _long_integers(texts: pa.Array) -> list[str]:
 
 
 def _wider(text: str) -> pa.DataType:
-    """Return float64 or string, the type to declare for a value that does not fit its column."""
+    """Return the type that an error message suggests for a value that does not fit its column: float64 or string."""
     try:
         rounds = abs(float(text)) >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()
     except ValueError:

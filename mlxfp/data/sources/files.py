@@ -1,7 +1,7 @@
-"""Base class and helpers of file sources: search, opening, reading in blocks, and positions.
+"""Base class and helpers of all sources that read files: file search, opening, reading in blocks, and resume positions.
 
 Paths are stored as given. Files are searched when a dataset is read, not when it is built. The order of the files is part of the
-dataset: paths in the given order, files of a folder or pattern sorted by name.
+dataset: paths in the given order, and the files of a folder or pattern sorted by name.
 """
 
 import os
@@ -29,9 +29,9 @@ from mlxfp.support.file_formats import COMPRESSIONS
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-BLOCK = 1 << 19  # bytes of the first block of a file, and parsed at once by a thread; small, because first rows should arrive soon
-_GROWTH = 8  # ratio of the largest block to the first block; large blocks keep all threads of parsers busy
-LARGEST_RECORD = 1 << 28  # bytes; a longer record probably has an unclosed quote and would fill the memory
+BLOCK = 1 << 19  # Number of bytes in the first block of a file. The block is small, so that the first rows arrive soon.
+_GROWTH = 8  # The largest block is eight times the first block. Large blocks keep all threads of parsers busy.
+LARGEST_RECORD = 1 << 28  # maximum number of bytes; a longer record probably has an unclosed quote and would fill the memory
 
 
 def as_paths(path: Any) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def as_paths(path: Any) -> tuple[str, ...]:
 
 
 def show_call(call: str, paths: tuple[str, ...]) -> str:
-    """Insert the paths as first argument of a call: `read_csv('a.csv')`."""
+    """Return a call as text with the paths as first argument, such as `read_csv('a.csv')`."""
     head, _, rest = call.partition("(")
     text = repr(paths[0]) if len(paths) == 1 else repr(list(paths))
     shown = text if len(text) <= 120 else f"{text[:90]}...{text[-27:]}"
@@ -61,7 +61,7 @@ def show_call(call: str, paths: tuple[str, ...]) -> str:
 
 
 def packing(path: str) -> str | None:
-    """Return the compression of a file, by its suffix, or None. Reading from the middle of a compressed file needs all earlier bytes."""
+    """Return the compression of a file according to its suffix, or None. A compressed file can only be decompressed from the start."""
     within = ".zip/" in path.lower() and not is_remote(path) and archive_of(Path(path)) is not None
     return "zip" if within else COMPRESSIONS.get(Path(path).suffix.lower())
 
@@ -72,15 +72,15 @@ def archive_of(path: Path) -> Path | None:
 
 
 def _members(archive: ZipFile) -> list[str]:
-    """Return the names of the files in an archive, without hidden files and system files."""
+    """Return the names of the files in an archive. Hidden files and files added by the operating system are left out."""
     names = [info.filename for info in archive.infolist() if not info.is_dir()]
     return [name for name in names if is_shown(name) and not name.startswith("__MACOSX/")]
 
 
 def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files for paths, patterns and folders.
+    """Return the files that match the paths, patterns and folders.
 
-    For a folder, returns the files with one of the suffixes, also in partition subfolders such as `year=2024`.
+    A folder stands for its files with one of the suffixes, also in partition subfolders such as `year=2024`.
     """
     stamps = (find_remote(path, suffixes) if is_remote(path) else _find_local(Path(path).expanduser(), suffixes) for path in paths)
     return tuple(chain.from_iterable(stamps))
@@ -144,7 +144,10 @@ def _expand_within(archive: Path, name: str) -> list[Path]:
 
 
 def look_up(path: Path) -> FileStamp:
-    """Return the stamp of a local file. For a file in an archive, size and time are those of the archive."""
+    """Return the size and modification time of a local file as a `FileStamp`.
+
+    A file in a zip archive has the size and time of the archive.
+    """
     status = (archive_of(path) or path).stat()
     return FileStamp(str(path), status.st_size, status.st_mtime_ns)
 
@@ -153,7 +156,7 @@ def check_unchanged(file: FileStamp) -> None:
     """Raise `DataError` if a local file was replaced, overwritten or truncated after reading began."""
     if is_remote(file.path):
         return
-    with suppress(FileNotFoundError):  # The rows of a removed file were read from its open handle.
+    with suppress(FileNotFoundError):  # A removed file is no error: its rows were read through the open file handle.
         now = look_up(Path(file.path))
         if now.version != file.version:
             raise DataError(
@@ -164,18 +167,19 @@ def check_unchanged(file: FileStamp) -> None:
 
 @frozen(repr=False)
 class FileSource(Source):
-    """Base class of sources that read files of one format in order. Positions are made by `place`."""
+    """Base class of sources that read the files of one format in order. A subclass creates resume positions with `place`."""
 
     paths: tuple[str, ...] = field(converter=as_paths, repr=False)
-    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # needed columns; None: all
-    found: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)  # known files; None: search
-    suffixes: ClassVar[tuple[str, ...]]  # suffixes of the files to read in a folder
+    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # columns to read; None reads all columns
+    # files found earlier; None searches for the files
+    found: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)
+    suffixes: ClassVar[tuple[str, ...]]  # A folder stands for its files with these suffixes.
 
     def files(self) -> tuple[FileStamp, ...]:
         return find_files(self.paths, self.suffixes) if self.found is None else self.found
 
     def select(self, schema: Schema) -> Schema:
-        """Return the schema with only the needed columns."""
+        """Return the schema restricted to the columns to read."""
         return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
 
     @property
@@ -192,7 +196,7 @@ class FileSource(Source):
         return tuple(file.version for file in self.files())
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`: partition columns, and folder names that other readers would treat as partitions."""
+        """Return notes for `explain`. The notes list partition columns, and folder names that other readers would treat as partitions."""
         with suppress(MissingFileError):
             files = self.files()
             columns = partition_types(tuple(file.partition for file in files))
@@ -208,15 +212,15 @@ class FileSource(Source):
 
 
 def place(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
-    """Return a position, (`at`, `rest`) in file `number`. Each format defines the meaning of `at` and `rest`.
+    """Return a resume position: the pair (`at`, `rest`) in file `number`. Each file format defines the meaning of `at` and `rest`.
 
-    The position also holds the file size and the number of files, so that `find_place` detects changes.
+    The position also holds the file size and the number of files, so that `find_place` can detect changed files.
     """
     return number, at, rest, files[number].size if number < len(files) else 0, len(files)
 
 
 def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Return (number, at, rest) of a position. Raise `CursorError` if the files have changed since the cursor was made."""
+    """Return the file number, `at` and `rest` of a position made by `place`. Raises `CursorError` if the files have changed since then."""
     if position is None:
         return 0, 0, 0
     match position:
@@ -239,7 +243,7 @@ def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, i
 
 
 def open_bytes(path: str) -> Any:
-    """Open a local or remote file for reading, decompressed."""
+    """Open a local or remote file for reading. Compressed files are decompressed during reading."""
     if packing(path) == "zip":
         return _open_member(path)
     if not is_remote(path):
@@ -256,7 +260,7 @@ def _open_zip(path: str, opened: Any) -> ZipFile:
 
 
 def _open_member(path: str) -> Any:
-    """Open the file in a zip archive given by a path such as `data.zip/train.csv`, or the only file of the archive."""
+    """Open a file in a zip archive. `path` is `data.zip/train.csv`, or `data.zip` for an archive with a single file."""
     archive = None if is_remote(path) else archive_of(Path(path))
     opened = _open_zip(path, open_remote(path) if is_remote(path) else archive or path)
     members = _members(opened) if archive is None else [Path(path).relative_to(archive).as_posix()]
@@ -267,7 +271,7 @@ def _open_member(path: str) -> Any:
         )
     try:
         return opened.open(members[0])
-    except (BadZipFile, NotImplementedError, RuntimeError) as error:  # unsupported compression, or password
+    except (BadZipFile, NotImplementedError, RuntimeError) as error:  # raised for an unsupported compression method or a missing password
         raise _damaged(error, path) from error
 
 
@@ -276,16 +280,19 @@ def _damaged(error: Exception, path: str) -> DataError:
 
 
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
-    """Yield a file from `offset` on in blocks of whole records, each with the offset after the block.
+    """Yield a file from byte `offset` on in blocks of whole records. Each block comes with the offset after the block, None for the last.
 
-    The last offset is None, and the last block may be empty. `cut` returns the number of leading bytes that are whole records. A block
-    holds the whole records in the next `size` bytes. Later blocks are up to eight times as large. If no record is complete, twice as
-    many bytes are read, and so on. The end of a block therefore depends only on its start. Offsets count uncompressed bytes. A plain
-    file is read from `offset`. A compressed file, recognized by its suffix, is decompressed from the start.
+    `cut` returns the number of leading bytes of its argument that are whole records. A block holds the whole records in the next `size`
+    bytes. Later blocks are up to eight times as large. If no record ends within the block, the number of bytes is doubled until a record
+    ends. The end of a block therefore depends only on its start. The last block may be empty.
+
+    Offsets count uncompressed bytes. An uncompressed file is read from `offset`. A compressed file, recognized by its suffix, is
+    decompressed from the start.
     """
     with open_bytes(path) as stream:
         _enter(stream, offset, path)
-        rereads = packing(path) is None and not is_remote(path)  # rereading a few bytes is faster than copying
+        # Reading a few bytes of a local file again is faster than copying the bytes.
+        rereads = packing(path) is None and not is_remote(path)
         rest, wanted = b"", _grown(size, offset)
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
             end = cut(rest[:wanted])
@@ -306,19 +313,19 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
 
 
 def _grown(size: int, offset: int) -> int:
-    """Return the number of bytes to cut the next block from, about the number of bytes before `offset`."""
+    """Return the size of the block at `offset`, in bytes. The size grows with the number of bytes already read."""
     return size * max(1, min(offset // size, _GROWTH))
 
 
 def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:
-    """Read on until `size` bytes are available or the file ends."""
+    """Read from a stream until `start` and the new bytes have `size` bytes together, or the file ends."""
     while len(start) < size and (data := read_bytes(stream, size - len(start), path)):
         start += data
     return start
 
 
 def _enter(stream: Any, offset: int, path: str) -> None:
-    """Move to an offset of the decompressed file."""
+    """Move to an offset in the decompressed content of a file."""
     if stream.seekable():
         stream.seek(offset)
         return

@@ -1,4 +1,4 @@
-"""Conversion of tables of other libraries to Arrow tables, through the methods of the tables, without importing the libraries."""
+"""Conversion of tables of other libraries to Arrow tables. Only methods of the tables are called, so no other library is imported."""
 
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -14,8 +14,9 @@ from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
 
-# Methods that return a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and
-# scanners of pyarrow and Lance.
+# Methods of other libraries that return a table in memory, tried in this order.
+# `to_arrow` belongs to older versions of Daft and cuDF, `toArrow` to Spark, and `to_pyarrow` to Ibis.
+# `collect` belongs to lazy frames of polars and narwhals, and `to_table` to datasets and scanners of pyarrow and Lance.
 _METHODS = ("to_arrow", "toArrow", "to_pyarrow", "collect", "to_table")
 
 
@@ -36,7 +37,7 @@ def _as_arrow(table: Any) -> pa.Table:
         return pa.Table.from_batches([_from_columns({_name_of(table): table})])
     if _is_stream(table):
         return _streamed(table)
-    if hasattr(table, "iter_batches") and hasattr(table, "map_batches"):  # Ray Data
+    if hasattr(table, "iter_batches") and hasattr(table, "map_batches"):  # only Ray Data has both methods
         parts = list(table.iter_batches(batch_size=None, batch_format="pyarrow"))
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
     if not _is_connection(table):
@@ -86,13 +87,13 @@ def _given(method: Callable[[], Any]) -> pa.Table:
 def _streamed(table: Any) -> pa.Table:
     kinds = getattr(table, "schema", None)
     objects = [name for name, kind in kinds.items() if str(kind) == "Object"] if isinstance(kinds, Mapping) else []
-    if objects:  # polars exports objects as memory addresses
+    if objects:  # polars would pass Python objects to Arrow as memory addresses
         raise SchemaError(f"Python objects have no Arrow type, got objects in the columns {objects}. Cast or drop the columns.")
     try:
         return pa.table(table)
     except (*MISFITS, ValueError) as error:
         if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader | Pipeline):
-            raise  # error from the code that made the rows
+            raise  # an error of the generator that produces the rows, not of the conversion
         kind = f"{type(table).__module__.partition('.')[0]}.{type(table).__qualname__}"
         reason = ": ".join(map(str, error.args))
         raise SchemaError(
@@ -129,8 +130,9 @@ def _length(column: Any, name: str) -> int:
 
 
 def _to_array(column: Any, name: str) -> pa.Array:
-    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # Arrow converts masked arrays itself
-    if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:  # an array, not a table column
+    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # left to `pa.array` below, which turns masked values into nulls
+    # an array of NumPy, MLX or torch, not a column of a table library
+    if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:
         column = as_numpy(column)
     try:
         if getattr(column, "ndim", 1) > 1 and all(column.shape[1:]):
@@ -144,8 +146,8 @@ def _to_array(column: Any, name: str) -> pa.Array:
 
 
 def _to_tensors(column: Any) -> pa.Array:
-    """Return an array with an axis of rows, possibly empty, as a tensor column."""
+    """Return an array with at least two axes as a column of tensors. The first axis counts the rows and may have length 0."""
     if not len(column):
         return _to_tensors(np.zeros((1, *column.shape[1:]), column.dtype))[:0]
-    flat = np.ascontiguousarray(column).reshape(-1)  # Arrow rejects the strides of x[None]
+    flat = np.ascontiguousarray(column).reshape(-1)  # Arrow rejects an array such as x[None], whose first axis has stride 0
     return pa.FixedShapeTensorArray.from_numpy_ndarray(flat.reshape(column.shape))

@@ -24,11 +24,11 @@ from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.support.optional import optional
 
-# Streams with an exact `state_dict`. Other streams are inexact: after a resume, a shuffle buffer is filled with other rows, and a batched
-# `map` may skip a row.
+# Stream classes of `datasets` whose `state_dict` resumes exactly.
+# Other streams resume inexactly: a shuffle buffer is filled with different rows, and a batched `map` may skip a row.
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
 _FEATURES = b"huggingface"  # metadata key of `datasets` in a schema
-_PLAIN = ("Value", "List", "LargeList", "Sequence")  # features fully described by the Arrow type
+_PLAIN = ("Value", "List", "LargeList", "Sequence")  # feature classes that the Arrow type describes completely
 
 
 @explain_call
@@ -36,18 +36,18 @@ def from_hf(dataset: Any) -> Dataset[Example]:
     """Make a dataset from a `Dataset` or an `IterableDataset` of the Hugging Face package `datasets`.
 
     The Arrow table of a `Dataset` is used without a copy and stays memory-mapped. Rows have random access, also after `select` or
-    `shuffle`. An `IterableDataset` is streamed, and each epoch calls its `set_epoch`. Without features, types are inferred from the
-    first 128 rows. Streams with an exact `state_dict` resume from it. For other streams, for example with a shuffle buffer, resuming
-    reads the rows before the cursor again and drops them.
+    `shuffle`. An `IterableDataset` is streamed, and each epoch calls its method `set_epoch`. For a stream without features, types are
+    inferred from the first 128 rows. If the `state_dict` of a stream is exact, a resumed run continues there. Any other stream, for
+    example with a shuffle buffer, reads the rows before the cursor again and drops these rows.
 
-    Columns are the columns of the table: `with_format` is ignored, images and sound stay structs of `bytes` and `path`, labels stay
+    Columns are the columns of the Arrow table. `with_format` is ignored, images and sound stay structs of `bytes` and `path`, labels stay
     numbers, and arrays of fixed shape become lists. Other information of a feature, such as class names, is kept in the metadata of the
     Arrow field: `json.loads(fp.schema(rows).field("label").metadata[b"huggingface"])["names"]`.
 
     A function of `with_transform` or `set_transform` is applied to each row alone, as in `dataset[0]`. The function must be
-    deterministic. Use `map(seed=)` for randomness. Types are inferred from the first 128 rows, which are read twice.
+    deterministic. Use `map(seed=)` for randomness. Types are inferred from the first 128 rows, which are therefore read twice.
 
-    Raises `ArgumentTypeError` for other objects. For a `DatasetDict`, pass one of its splits.
+    Raises `ArgumentTypeError` for other objects. A `DatasetDict` is refused: pass one of its splits.
 
     >>> class Rows:  # what from_hf uses of a datasets.Dataset
     ...     data, _indices, _fingerprint = pa.table({"x": [1, 2, 3]}), pa.table({"indices": [2, 0]}), "9f3a"
@@ -68,7 +68,7 @@ def from_hf(dataset: Any) -> Dataset[Example]:
 
 
 def _table_identity(dataset: Any) -> Any:
-    """Return the hash that `datasets` stores for a dataset, without reading the data. Without a hash, return a fingerprint of the data."""
+    """Return the hash that `datasets` stores for a dataset, which needs no read of the data. Without such a hash, hash the data."""
     known = getattr(dataset, "_fingerprint", None)
     return known if known is not None else fingerprint((dataset.data, dataset._indices, _transform(dataset)))  # noqa: SLF001  # no public name exists
 
@@ -81,13 +81,14 @@ def _transform(dataset: Any) -> Any:
 
 @frozen(repr=False)
 class _FromHf(Source):
-    dataset: Any = field(eq=_table_identity)  # not the table: `datasets` pickles a memory-mapped table as a file name
-    kept: tuple[str, ...] | None = None  # needed columns; None: all
+    # Compared by hash instead of by table, because `datasets` pickles a memory-mapped table as a file name.
+    dataset: Any = field(eq=_table_identity)
+    kept: tuple[str, ...] | None = None  # columns to read; None reads all columns
     indexable = True
 
     @property
     def table(self) -> pa.Table:
-        """All rows before `select` or `shuffle`."""
+        """All rows of the underlying Arrow table, before `select` or `shuffle`."""
         table = getattr(self.dataset.data, "table", self.dataset.data)
         whole = _without_hf_types(table)
         whole = pa.Table.from_arrays(whole.columns, schema=_with_features(whole.schema, table.schema.metadata))
@@ -95,12 +96,12 @@ class _FromHf(Source):
 
     @cached_property
     def rows(self) -> Rows:
-        """Rows of `table` with random access."""
+        """Random access to the rows of `table`."""
         return rows_of(self.table)
 
     @property
     def chosen(self) -> pa.ChunkedArray | None:
-        """Indices of the selected rows in the table, uint64[N], or None for all rows."""
+        """Indices in the underlying table of the selected rows, uint64[N]. None if all rows are selected."""
         indices = self.dataset._indices  # noqa: SLF001  # no public name exists
         return None if indices is None else indices.column(0)
 
@@ -130,7 +131,7 @@ class _FromHf(Source):
 
 @frozen
 class _Transformed:
-    """Transformed rows. Each row is transformed alone, because grouping of rows must not change the result."""
+    """Rows changed by a transform function. The function gets one row at a time, so that the grouping of rows cannot change the result."""
 
     dataset: Any
 
@@ -152,9 +153,9 @@ class _FromHfTransformed(FromItems):
 
 
 def _stream_identity(stream: Any) -> Any:
-    """Return the hash that `datasets` computes for the source and steps of a stream.
+    """Return the hash that `datasets` computes for the data source and the steps of a stream.
 
-    Classes of other packages define `__fingerprint__`.
+    A stream class of another package defines its hash with `__fingerprint__`.
     """
     if hasattr(type(stream), "__fingerprint__"):
         return stream.__fingerprint__()
@@ -162,7 +163,7 @@ def _stream_identity(stream: Any) -> Any:
     fresh = _open_stream(stream, 0)
     try:
         return hasher.hash((str(fresh.features), fresh._ex_iterable, fresh._distributed))  # noqa: SLF001  # no public name exists
-    except Exception as error:  # any part of the stream may fail to pickle
+    except Exception as error:  # pickling can fail with any error, because a stream may hold any object
         raise FingerprintError(
             f"A stream of datasets has no fingerprint: {type(error).__name__}: {error}, in {stream!r:.80}. Use functions and arguments "
             "that can be pickled, or load resources inside the functions."
@@ -178,7 +179,10 @@ def _compared(stream: Any) -> Any:
 
 @frozen(repr=False)
 class _FromHfStream(Source):
-    """Source of a stream. A position is the `state_dict` as JSON if exact, else the number of rows already read."""
+    """Source of a stream of `datasets`.
+
+    A resume position is the `state_dict` as JSON if exact, otherwise the number of rows already read.
+    """
 
     stream: Any = field(eq=_compared)
 
@@ -206,7 +210,7 @@ class _FromHfStream(Source):
             skipped = position
         typed = (one_chunk(_without_hf_types(table).cast(schema)) for table in stream.iter(ROWS_PULLED))
         for chunk, done in count_rows(rows_to_chunks(stream, schema, 0) if stream.features is None else typed, 0):
-            if done > skipped:  # positions are ends of chunks, and chunks are the same in every reading
+            if done > skipped:  # Skip the chunks before the resume position: every reading yields the same chunks.
                 yield chunk, json.dumps(stream.state_dict()) if exact else done
 
     @property
@@ -224,10 +228,10 @@ class _FromHfStream(Source):
 
 
 def _open_stream(stream: Any, epoch: int) -> Any:
-    """Return a copy of the stream at the start of an epoch. Each thread needs a copy, because iteration changes a stream.
+    """Return a copy of the stream at the start of an epoch. Each thread needs its own copy, because iteration changes the stream.
 
-    The file systems of the process are shared, not copied: a copy made in another thread than the original would register a new file
-    system.
+    The copy shares the file system objects of the original. If they were copied in another thread than the thread that created them,
+    fsspec would create new file systems.
     """
     shared = getattr(stream, "_IterableDataset__hffs_cache", None)
     copied = copy.deepcopy(stream, {id(shared): shared}).with_format(None if stream.features is None else "arrow")
@@ -243,16 +247,16 @@ def _is_exact(stream: Any) -> bool:
 
 
 def _without_hf_types(table: pa.Table) -> pa.Table:
-    """Remove types and metadata specific to `datasets`. Arrays of fixed shape become lists."""
+    """Remove Arrow types and metadata that only `datasets` knows. Arrays of fixed shape become lists."""
     for index, column in enumerate(table.schema):
-        if isinstance(column.type, pa.ExtensionType):  # False for Arrow's tensor type
+        if isinstance(column.type, pa.ExtensionType):  # Arrow's own tensor type is no ExtensionType in Python and stays
             pieces = [piece.storage for piece in table.column(index).chunks]
             table = table.set_column(index, column.name, pa.chunked_array(pieces, column.type.storage_type))
     return table.replace_schema_metadata(None)
 
 
 def _with_features(schema: Schema, metadata: Any) -> Schema:
-    """Add the information of `datasets` beyond the Arrow type, such as class names, to the metadata of the fields."""
+    """Add to the field metadata all feature information that the Arrow type does not express, such as class names."""
     features = _features((metadata or {}).get(_FEATURES, b"{}"))
     return pa.schema([column.with_metadata({_FEATURES: features[column.name]}) if column.name in features else column for column in schema])
 
@@ -264,12 +268,12 @@ def _features(text: bytes) -> dict[str, bytes]:
 
 
 def _says_more(feature: Any) -> bool:
-    """Return True if a feature, or a nested feature, has more information than its Arrow type."""
+    """Return True if a feature, or a feature nested in it, has information that its Arrow type does not express."""
     if isinstance(feature, list):
         return any(map(_says_more, feature))
     if not isinstance(feature, dict):
         return False
     kind = feature.get("_type", "Value")
-    if not isinstance(kind, str):  # a struct with a field named _type
+    if not isinstance(kind, str):  # not a feature class, but a struct with a field named _type
         return any(map(_says_more, feature.values()))
     return kind not in _PLAIN or any(map(_says_more, feature.values()))

@@ -1,4 +1,4 @@
-"""Sources in memory: examples, tables of other libraries and Python iterables."""
+"""Sources for data in memory: lists of examples, tables of other libraries, and Python iterables."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -27,10 +27,11 @@ from mlxfp.support.errors import ArgumentTypeError, listed
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:
     """Make a dataset from a list of mappings, stored as an Arrow table.
 
-    The columns are the keys of all examples. A missing key is null. Types are inferred from all values unless `schema` is given. Arrays
-    (NumPy, MLX, torch) with several axes become tensor columns of one shape. Arrays with one axis become lists, and arrays without axes
-    become numbers. Raises `ArgumentTypeError` for an example that is not a mapping, and `SchemaError` for the first value that does not
-    fit its column.
+    Each key of an example becomes a column. An example without a key has a null in that column. Types are inferred from all values unless
+    `schema` is given. Arrays (NumPy, MLX, torch) with several axes become tensor columns of one shape. Arrays with one axis become lists,
+    and arrays without axes become numbers.
+
+    Raises `ArgumentTypeError` for an example that is not a mapping, and `SchemaError` for the first value that does not fit its column.
 
     >>> list(from_examples([{"x": 1, "name": "a"}, {"x": 2}]))
     [{'x': 1, 'name': 'a'}, {'x': 2, 'name': None}]
@@ -48,7 +49,7 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
 def from_table(table: Any) -> Dataset[Example]:
     """Make a dataset from a table of another library, without a copy if possible.
 
-    `table` is
+    `table` is one of the following:
 
     - an object with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, pandas, DuckDB, Daft, Hugging Face datasets),
     - a named Series of pandas or polars,
@@ -73,8 +74,8 @@ def from_table(table: Any) -> Dataset[Example]:
 def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]], *, schema: Schema | None = None) -> Dataset[Example]:
     """Make a dataset from an iterable of mappings, read lazily. The iterable may be endless.
 
-    Every epoch iterates from the start. For a generator, pass the function that makes the generator. Without `schema`, types are
-    inferred from the first 128 examples, which are read twice. Resuming reads the examples before the cursor again and drops them. At
+    Every epoch iterates from the start, so pass a generator function instead of a generator. Without `schema`, types are inferred from
+    the first 128 examples, which are therefore read twice. After a resume, the examples before the cursor are read again and dropped. At
     most 256 examples are read ahead.
 
     Raises `ArgumentTypeError` for an iterator and for an object that is not iterable. Reading raises `ArgumentTypeError` for an example
@@ -97,20 +98,21 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
 
 @frozen(repr=False)
 class _FromTable(Source):
-    table: pa.Table = field(eq=fingerprint)  # compared by content, with nan equal to nan, because a pickled copy must be equal
+    # Tables are compared by content, and nan equals nan, so that a pickled copy is equal to the original.
+    table: pa.Table = field(eq=fingerprint)
     indexable = True
 
     @property
     def traits(self) -> SourceTraits:
         return SourceTraits(
-            taken_in=frozenset({"threads"}),  # every other process would get a copy of the table
+            taken_in=frozenset({"threads"}),  # threads only, because every worker process would get a copy of the table
             restricted=lambda columns, conditions: attrs.evolve(self, table=self.table.select(list(columns))),
             in_table=lambda: InTable(self, places_as_numbered),
         )
 
     @cached_property
     def rows(self) -> Rows:
-        """Rows with random access."""
+        """Random access to the rows of the table."""
         return rows_of(self.table)
 
     def schema(self) -> Schema:
@@ -138,7 +140,10 @@ class _FromExamples(_FromTable):
 
 @frozen(repr=False)
 class FromIterable(Source):
-    """Source of examples from an iterable, iterated from the start in every epoch. A position is the number of examples already read."""
+    """Source of examples from an iterable.
+
+    Every epoch iterates from the start. A resume position is the number of examples already read.
+    """
 
     examples: Iterable[Example] | Callable[[], Iterable[Example]] = field(eq=comparable)
     _schema: Schema | None = None

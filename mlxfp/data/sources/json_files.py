@@ -1,4 +1,4 @@
-"""JSON lines files, with one object per line."""
+"""Reader of JSON lines files, which hold one JSON object per line."""
 
 import json
 import re
@@ -53,12 +53,15 @@ def read_jsonl(path: Paths, *, schema: Declared = None, json_columns: Sequence[s
     columns, arrays become list columns, and missing keys become null. Dates stay text, and so do integers too long for int64. Blank
     lines are skipped.
 
-    `schema` declares columns missing from the first block, and types other than the inferred types, for example `{"score":
-    pa.float64()}`. Columns in `json_columns` keep values of any shape as JSON text. Their type in a schema is `pa.json_()`.
-    `schema="scan"` reads all files once, in threads, before the first row, and finds columns and types that fit every line. `explain`
-    prints the result as a `schema` to paste. `unknown="ignore"` drops keys without a column, at any depth, instead of raising an error.
+    `schema` declares columns missing from the first block, and types that replace the inferred types, for example `{"score":
+    pa.float64()}`. `schema="scan"` reads all files once, in threads, before the first row, and finds columns and types that fit every
+    line. `explain` then prints these types as code for the argument `schema`.
 
-    Memory holds about one block of at most 4 MB, for files of any size. Resuming starts at a block. Reading raises
+    Columns named in `json_columns` keep values of any shape as JSON text, with the Arrow type `pa.json_()`. `unknown="ignore"` drops keys
+    without a column, at any depth, instead of raising an error.
+
+    Files of any size need about one block of at most 4 MB in memory. A resumed run starts reading at the beginning of a block. Reading
+    raises
 
     - `DataError` with file and line for a line that is not a JSON object or has more than 64 levels, a value that does not fit its
       column, a key without a column, or text that is not UTF-8,
@@ -126,7 +129,7 @@ class _ReadJsonl(LineSource):
         return chunk if schema is not None else _as_declared(_in_order_of_keys(chunk, lines), texts)
 
     def _fault(self, data: bytes, schema: Schema | None, error: Exception) -> Fault:
-        """Find the first invalid line and the reason. Slower than parsing, so used only after parsing has failed."""
+        """Return the first invalid line with the reason. Slower than parsing, so called only after parsing has failed."""
         ends = [*(newline.end() for newline in re.finditer(rb"\n", data)), len(data)]
         start, end = first_failure(ends, lambda stop: self._parse_lines(data[:stop], schema))
         levels = depth(data[start:end])
@@ -134,7 +137,8 @@ class _ReadJsonl(LineSource):
             return Fault(start, f"A line is nested too deep: got {levels:,} levels, more than {DEEPEST}", "Flatten or remove the line.")
         line = data[start:end].decode().strip()
         known = self._parse_lines(data[:start], None).schema if schema is None else schema
-        reason = str(error).partition(" in row ")[0]  # row numbers in the block mean nothing to a user
+        # cut off Arrow's row number, which counts from the start of the block instead of the file
+        reason = str(error).partition(" in row ")[0]
         make_fault = _explain(line, known, reason, more_keys=schema is None)
         return (
             make_fault(start) if make_fault else Fault(start, f"A line cannot be read ({reason}): got {shorten(line)}", "Correct the line.")
@@ -144,8 +148,8 @@ class _ReadJsonl(LineSource):
 def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
     guarded = guard(data)
     options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other_keys)
-    if len(guarded) > BLOCK and other_keys != "infer":  # types are inferred from all lines together
-        # Parse pieces in parallel. If a line is invalid or longer than a piece, the whole block is parsed below, for correct row numbers.
+    if len(guarded) > BLOCK and other_keys != "infer":  # type inference ("infer") needs all lines in one call
+        # Parse pieces of the block in parallel. If a piece fails, parse the whole block below, so that row numbers in errors are correct.
         with suppress(pa.ArrowInvalid):
             reading = arrow_json.ReadOptions(block_size=BLOCK)
             return one_chunk(arrow_json.read_json(pa.BufferReader(guarded), read_options=reading, parse_options=options))
@@ -154,20 +158,20 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
 
 
 def _in_order_of_keys(chunk: RecordBatch, data: bytes) -> RecordBatch:
-    """Order columns as in the first line. Arrow puts declared columns first."""
+    """Put the columns in the order of the keys in the first line, because Arrow puts declared columns first."""
     first = _parse_json(data.lstrip().partition(b"\n")[0], pa.schema([]), "infer")
     return chunk.select(list(dict.fromkeys([*first.schema.names, *chunk.schema.names])))
 
 
 def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
-    """Mark the columns with JSON text, so that a schema inferred from the chunk has the JSON type."""
+    """Give columns of JSON text the Arrow type for JSON, so that the inferred schema has this type."""
     for name in texts:
         chunk = set_column(chunk, name, pa.ExtensionArray.from_storage(TEXT_OF_JSON, chunk.column(name)))
     return chunk
 
 
 def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: PLR0911  # a case each
-    """Explain an invalid line. Return a function that makes the fault for an offset, or None for an unknown problem."""
+    """Explain an invalid line. Return a function that makes the `Fault` at an offset, or None if the problem is unknown."""
     received = f"got {shorten(line)}"
     try:
         record = json.loads(line)

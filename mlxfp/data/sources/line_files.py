@@ -1,8 +1,8 @@
 """Base class of the sources for line-based formats: CSV, JSON lines and text.
 
-Files are read in blocks of whole records. Each block becomes a chunk. A position is (file, byte offset, line). Types are inferred once,
-from the first block with a record. All blocks, including the first block, are parsed with the inferred types. A value that does not fit
-its type is always an error and never changes the type.
+Files are read in blocks of whole records. Each block becomes a chunk of rows. A resume position is (file, byte offset, line). Column
+types are inferred once, from the first block with a record, and used for all blocks. A value that does not fit its column type raises
+an error and never changes the type.
 """
 
 import os
@@ -35,10 +35,10 @@ from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
 from mlxfp.support.errors import MlxfpError, SchemaError
 from mlxfp.support.progress import Progress
 
-_WIDE = 500  # columns up to which a block has the usual size, about 1 KB per column
+_WIDE = 500  # maximum number of columns for blocks of the usual size; assumes about 1 KB of data per column and block
 _SAMPLE = 1 << 20  # bytes read for type inference
 _CONVERT = "Convert the file to UTF-8, for example with iconv. A compressed file needs the suffix .gz or .zst."
-_LONG = pa.decimal128(19, 0)  # marks integer columns beyond float64 precision in a scan; joins with integers only
+_LONG = pa.decimal128(19, 0)  # type of integer columns beyond float64 precision during a scan; has a common type with integers only
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -48,11 +48,11 @@ class LineSource(FileSource):
     """Base class of line-based file sources. A subclass defines `suffixes` and `parse`."""
 
     types: Types = field(default=(), kw_only=True, repr=False)
-    scan: bool = field(default=False, kw_only=True, repr=False)  # True: read all files for columns and types
-    transcoding: ClassVar[str] = _CONVERT  # remedy for text in another encoding
-    marks: bool = field(default=False, kw_only=True, repr=False)  # True: invalid records become rows marked as failed
+    scan: bool = field(default=False, kw_only=True, repr=False)  # True if all files are read to find columns and types
+    transcoding: ClassVar[str] = _CONVERT  # remedy in the error message for text in another encoding
+    marks: bool = field(default=False, kw_only=True, repr=False)  # True if invalid records become rows marked as failed, for `on_error`
     encoding: str = field(default="utf-8", kw_only=True)
-    _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # block size changes cursors, but not rows
+    _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # The block size affects cursors, but not rows.
 
     @property
     def traits(self) -> SourceTraits:
@@ -60,21 +60,24 @@ class LineSource(FileSource):
 
     @abstractmethod
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
-        """Parse whole records with the types of `schema`, or with inferred types. Return a `Fault` for an invalid record."""
+        """Parse whole records with the types of `schema`, or infer the types if `schema` is None.
+
+        Return a `Fault` for an invalid record.
+        """
 
     def opening(self, path: str) -> Opening:
-        """Read the part of a file before the first record."""
+        """Read the beginning of a file up to the first record: byte order mark and header."""
         if self.encoding != "utf-8":
             return Opening(0)
         with open_bytes(path) as stream:
             return Opening(len(MARK) if read_bytes(stream, len(MARK), path) == MARK else 0)
 
     def as_utf8(self, data: bytes) -> bytes:
-        """Convert bytes to UTF-8. Bytes invalid in the encoding are kept, so that the UTF-8 check reports them later."""
+        """Convert bytes to UTF-8. Bytes that are invalid in the source encoding stay, so that a later check reports them."""
         return data if self.encoding == "utf-8" else data.decode(self.encoding, "surrogateescape").encode(errors="surrogateescape")
 
     def cut(self, data: bytes) -> int:
-        """Return the number of leading bytes that are whole records, regardless of the following bytes."""
+        """Return the number of leading bytes that are whole records. Data after these bytes must not change the number."""
         return data.rfind(b"\n") + 1
 
     def record_ends(self, data: bytes) -> NDArray[np.int64]:
@@ -82,11 +85,11 @@ class LineSource(FileSource):
         return newlines(np.frombuffer(data, np.uint8)) + 1
 
     def unended(self, data: bytes) -> Fault | None:
-        """Return a fault if the last record is cut off by the end of the file."""
+        """Return a fault if the end of the file cuts off the last record."""
         return None
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        """Complete an inferred schema: declared types replace inferred types, and null and date types become string."""
+        """Complete an inferred schema. Types declared by the user replace inferred types, and null and date types become string."""
         kinds = dict(self.types)
         return pa.schema([(f.name, kinds.get(f.name, settled(f.type))) for f in schema])
 
@@ -95,7 +98,7 @@ class LineSource(FileSource):
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
-        """Return the offset of the first record whose value in column `name` has no common type with `kind`. 0 if unknown."""
+        """Return the offset of the first record whose value in column `name` has no common type with `kind`. 0 if the offset is unknown."""
         return 0
 
     def schema(self) -> Schema:
@@ -103,28 +106,31 @@ class LineSource(FileSource):
         return shown(self.select(self.whole_schema(self.inferred(files)[0], files)))
 
     def declared(self) -> Types:
-        """Return name and type of all columns, ready for `schema=`. JSON kept as text has a special type."""
+        """Return the name and type of every column, as a value for the argument `schema` of the reader.
+
+        JSON columns have the type for JSON.
+        """
         return tuple((column.name, column.type) for column in self.inferred(self.files())[0])
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-        """Return the schema of all columns in the files, and the path of the file used for type inference."""
+        """Return the schema of the columns in the files, and the path of the file from which types were inferred."""
         stated = {name for name, _ in self.stated(files)}
         types = tuple((name, kind) for name, kind in self.types if name not in stated)
         return (_scan if self.scan else _infer)(attrs.evolve(self, kept=None, types=types), files)
 
     def stated(self, files: tuple[FileStamp, ...]) -> Types:
-        """Return the partition columns in the folder names of the first file, with types."""
+        """Return the names and types of the partition columns in the path of the first file, such as `year=2024`."""
         declared, first = dict(self.types), dict(files[0].partition)
         partition_columns = partition_types(tuple(file.partition for file in files))
         return tuple((name, declared.get(name, kind)) for name, kind in partition_columns if name in first)
 
     def whole_schema(self, schema: Schema, files: tuple[FileStamp, ...]) -> Schema:
-        """Return the schema of the file columns followed by the partition columns."""
+        """Return the schema of all columns: file columns, then partition columns from folder names."""
         present = set(schema.names)
         return pa.schema([*schema, *(pair for pair in self.stated(files) if pair[0] not in present)])
 
     def filled_ends(self, data: bytes) -> NDArray[np.int64] | None:
-        """Return the end offsets of the records that become rows, int64[N], before parsing. None if unknown."""
+        """Return the end offsets of the records that become rows, int64[N], without parsing. Returns None if only parsing can tell."""
         return None
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
@@ -134,7 +140,7 @@ class LineSource(FileSource):
                 yield chunk, after
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield one task per block. A block is parsed inside its task if the number of records can be counted before parsing."""
+        """Yield one task per block. A worker parses the block if the records can be counted beforehand, otherwise this function does."""
         for lines, after in self._lines(position):
             ends = None if self.marks else self.filled_ends(lines.block.data)
             task = ChunkTask(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
@@ -142,7 +148,7 @@ class LineSource(FileSource):
                 yield task, after
 
     def _lines(self, position: Position) -> Iterator[tuple[Lines, Position]]:
-        """Yield the blocks from a position on, each with its columns and the position after the block."""
+        """Yield the blocks from a resume position on as parsing tasks. Each task comes with the position after the block."""
         files = self.files()
         first, offset, line = find_place(files, position)
         schema, inferred_from = self.inferred(files)
@@ -164,7 +170,7 @@ class LineSource(FileSource):
                 yield Lines(self, block, file_schema, wanted, partition), after
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`: the cost of resuming in a compressed file, and the schema found by a scan."""
+        """Return notes for `explain`: a warning that compressed files resume slowly, and the schema found by a scan."""
         texts = [*super().notes()]
         with suppress(MlxfpError):
             files = self.files()
@@ -179,7 +185,7 @@ class LineSource(FileSource):
 
 
 def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, int], size: int) -> Iterator[Block]:
-    """Yield the blocks of a file from (offset, line) on."""
+    """Yield the blocks of a file from `start` on, a pair of byte offset and line number."""
     offset, line = start
     for data, end in blocks(path, offset, source.cut, size):
         next_line = line + count_lines(data)
@@ -188,16 +194,16 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 
 
 def _size(least: int, columns: Sequence[str]) -> int:
-    """Return the block size for a number of columns.
+    """Return the block size for the given columns, at least `least`.
 
-    Blocks of wide rows are larger, because Arrow has a fixed cost per column and block, as high as parsing some 500 bytes.
+    Blocks of rows with many columns are larger: for each column and block, Arrow needs a fixed time, as long as for parsing 500 bytes.
     """
     return least * max(1, len(columns) // _WIDE)
 
 
 @lru_cache(maxsize=256)
 def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-    """Infer the schema from the first file with a record, else from the first file. Return the schema and the path of the file."""
+    """Infer the schema from the first file with a record, or from the first file if all are empty. Return the schema and the file path."""
     samples = _samples(source, files)
     first = next(samples)
     sample, path = next((pair for pair in chain([first], samples) if pair[0].num_rows), first)
@@ -215,15 +221,16 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
 
 
 def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple[RecordBatch, str]]:
-    """Yield every block, parsed with inferred types, and the path of the file. Yields at least one block."""
+    """Yield the files' blocks, parsed with inferred types, each with the path of its file. Yields at least one block."""
     return ((parse(source, block, None), block.path) for block in _every_block(source, files))
 
 
 @lru_cache(maxsize=64)
 def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-    """Infer a schema that fits every record. Threads parse the blocks with inferred types, and the types of each column are joined."""
-    blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # first block of each type, by column
-    faults: dict[str, tuple[Fault, Block]] = {}  # faults of columns with several types in one value
+    """Infer a schema that fits every record of all files. Threads infer the types of each block, and each column takes a common type."""
+    blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # maps each column and type to the first block with that type
+    # maps each column to a fault for a single value of mixed types, such as a list of numbers and texts
+    faults: dict[str, tuple[Fault, Block]] = {}
     first: Opening | None = None
     with Progress("find the types of columns", unit="blocks") as progress:
         for block, types, faulty in progress.over(_in_threads(partial(_types_in, source), _every_block(source, files))):
@@ -245,7 +252,7 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
 
 
 def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, pa.DataType]], list[Fault]]:
-    """Infer the types of a block. For a column with several types, return all types, or a fault for a single value of mixed types."""
+    """Infer the column types of a block. A column of several types has an entry for each type, or a fault for one value of mixed types."""
     types: list[tuple[str, pa.DataType]] = []
     faults: list[Fault] = []
     declared = {name for name, _ in source.types}
@@ -280,7 +287,7 @@ def _join_all(source: LineSource, kinds: Sequence[pa.DataType]) -> pa.DataType |
 
 
 def _conflict(source: LineSource, name: str, seen: dict[pa.DataType, Block]) -> str:
-    """Return a message with the positions of two values whose types cannot be joined."""
+    """Return an error message with the file and line of two values that have no common type."""
     pairs = ((one, other) for one in seen for other in seen if joined_type(one, other) is None)
     one, other = next(pairs)
     locations = []
@@ -298,7 +305,7 @@ def _every_block(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[B
 
 
 def _in_threads(call: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-    """Yield the result of `call` for each item, in order. One thread per core computes results ahead."""
+    """Yield `call(item)` for each item, in order. One thread per core computes results ahead."""
     threads = os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[B]] = deque()

@@ -23,12 +23,12 @@ from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 
-_FILES_AT_ONCE = 32  # files per chunk; few, because photographs are large and memory holds several chunks
+_FILES_AT_ONCE = 32  # Number of files per chunk. Small, because photographs are large and memory holds several chunks.
 
 
 @explain_call
 def read_images(path: str | Path) -> Dataset[Example]:
-    """Read the images in a folder lazily. A row holds the bytes of one file.
+    """Read the images in a folder lazily, one row per file. A row holds the undecoded bytes of the file.
 
     The columns are `image` (binary, as needed by `collators.vision`) and `path` (string, relative to the folder, with /). If the images
     are in class folders, rows also have `class` (string, name of the first folder) and `label` (int64, index of the class in sorted
@@ -38,8 +38,8 @@ def read_images(path: str | Path) -> Dataset[Example]:
     listed once. Make a new dataset to see files added later. A remote folder, such as `s3://bucket/images`, needs the extra `remote`.
     The files of a chunk are fetched together.
 
-    Reading raises `MissingFileError` for a missing folder or a folder without images, and `DataError` for an empty file or if only some
-    images are in class folders.
+    Reading raises `MissingFileError` for a missing folder or a folder without images. Reading raises `DataError` for an empty file, and
+    for images outside class folders next to class folders.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -59,15 +59,15 @@ def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]
     """Read the sound files in a folder (WAV, FLAC, OGG, Opus, MP3, AIFF) lazily, one row per file. Needs the extra `audio`.
 
     The columns are `waveform` (list<float32>, from -1 to 1, averaged over channels), `rate` (int64, samples per second), `path`, and
-    for class folders `class` and `label`. Paths, classes and remote folders are as in `read_images`. Integer samples are scaled to -1
-    to 1, for example divided by 32768 for 16 bits. Float samples are unchanged, also beyond -1 and 1.
+    for class folders `class` and `label`. Paths, classes and remote folders work as in `read_images`. Integer samples are scaled to -1
+    to 1: 16-bit samples, for example, are divided by 32768. Float samples are unchanged, also beyond -1 and 1.
 
     With `rate`, files with another rate are resampled (soxr, quality HQ). Without `rate`, files keep their rates, and `log_mel` and
     `collators.audio` raise an error for unequal rates.
 
     Reading raises `MissingFileError` for a missing folder or a folder without sound files. Reading raises `DataError` with the file for
-    damaged or truncated files and for more than 2**28 samples, or if only some files are in class folders. `on_error("skip")` skips
-    damaged files.
+    damaged or truncated files, for more than 2**28 samples, and for files outside class folders next to class folders.
+    `on_error("skip")` skips damaged files.
 
     >>> import wave
     >>> from tempfile import TemporaryDirectory
@@ -100,8 +100,8 @@ def _as_folder(path: Any) -> str:
 class _MediaSource(Source):
     """Base class of sources for the files of a local or remote folder and its subfolders, one row per file.
 
-    A subclass defines `suffixes`, `columns` and `parse`. A position is the number of the next file and the number of all files. The
-    second number detects added and removed files.
+    A subclass defines `suffixes`, `columns` and `parse`. A resume position is the number of files already read and the number of all
+    files. The number of all files detects added and removed files.
     """
 
     path: str = field(repr=False, converter=_as_folder)
@@ -112,7 +112,7 @@ class _MediaSource(Source):
 
     @abstractmethod
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
-        """Return the values of `columns` for the content of one file."""
+        """Return the values of `columns` for one file with the content `data`."""
 
     @cached_property
     def root(self) -> str:
@@ -120,7 +120,10 @@ class _MediaSource(Source):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Paths of the files relative to the folder, with /. Cached, because `take` is called often and there may be a million files."""
+        """Paths of the files relative to the folder, with /.
+
+        Cached, because `take` is called often and a folder may hold a million files.
+        """
         if is_remote(self.root):
             return tuple(file.path for file in list_remote(self.root, self.suffixes))
         root = Path(self.root)
@@ -135,7 +138,7 @@ class _MediaSource(Source):
 
     @cached_property
     def classes(self) -> dict[str, int]:
-        """Label of each class. Empty without class folders."""
+        """Map each class name to its label. Empty if the files are not in class folders."""
         folders = sorted({name.partition("/")[0] for name in self.names if "/" in name})
         others = [name for name in self.names if "/" not in name]
         if folders and others:
@@ -173,7 +176,7 @@ class _MediaSource(Source):
     def version(self) -> tuple[tuple[str, int, int], ...]:
         if is_remote(self.root):
             return tuple(file.version for file in list_remote(self.root, self.suffixes))
-        names = attrs.evolve(self).names  # list the files again
+        names = attrs.evolve(self).names  # a copy of the source without the cached list, to list the files again
         return tuple(look_up(Path(self.root, name))._replace(path=name).version for name in names)
 
     def _locate(self, name: str) -> str:
@@ -181,7 +184,7 @@ class _MediaSource(Source):
 
     @cached_property
     def _before(self) -> str:
-        """Common prefix of the paths of local files."""
+        """Start of every path, joined with the relative path of a local file."""
         return str(Path(self.root, "_"))[:-1]
 
     def _bytes(self, name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Parquet files."""
+"""Reader of Parquet files."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -20,10 +20,10 @@ from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.checks import explain_call
 
-_BUFFER = 1 << 20  # bytes read at a time for each column; otherwise Arrow reads whole columns of a row group
-_REMOTE_BUFFER = 1 << 22  # buffer for remote files, for which each request takes about 50 ms
-_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}  # Pages without checksums are read as well.
-# Types, besides integers, with statistics in Arrow's order.
+_BUFFER = 1 << 20  # Number of bytes read at a time for each column. Without a buffer, Arrow would read whole columns of a row group.
+_REMOTE_BUFFER = 1 << 22  # Buffer for remote files, in bytes. Large, because each request takes about 50 ms.
+_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}  # Files without page checksums are read without the check.
+# Types, besides integers, whose statistics in a file use the same order as Arrow's comparisons.
 _ORDERED = (pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.date32())
 
 
@@ -33,18 +33,20 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: D
 
     `path` is a path, several paths, a pattern such as `"data/*.parquet"`, or a folder. `columns` selects and orders the columns to
     read. A remote file, such as `s3://bucket/a.parquet` or `https://...`, needs the extra `remote` (fsspec). Only the needed parts of a
-    remote file are fetched.
+    remote file are downloaded.
 
-    Several files need equal columns, and types that fit the types of the first file without loss, such as int32 into int64. `schema`
-    declares other types for some columns, for example `{"n": pa.float64()}`. Declared columns may be missing in a file. `schema="scan"`
-    reads the headers of all files before the first row and takes all columns, each with a type that fits in all files. Missing columns
-    are null. A value without an exact conversion is an error.
+    Several files need the same columns. Their types must convert to the types of the first file without loss, such as int32 to int64.
+    `schema` declares other types for some columns, for example `{"n": pa.float64()}`. A declared column may be missing in a file and is
+    null there.
 
-    Folder names such as `year=2024` below the given folder or pattern become columns: int32 if all values are such numbers, else
-    string.
+    `schema="scan"` reads the headers of all files before the first row and takes the columns of all files. Each column gets a type that
+    fits all files, and is null in a file without the column. A value that cannot be converted exactly raises an error.
 
-    Memory holds one chunk of rows and about 1 MB of the file for each column (4 MB of a remote file). Resuming starts at a row group.
-    Raises `ArgumentError` for empty `columns` and for repeated names. Reading raises
+    Folder names such as `year=2024` below the given folder or pattern become columns. The column type is int32 if all values are such
+    numbers, otherwise string.
+
+    Memory holds one chunk of rows and about 1 MB of the file for each column (4 MB of a remote file). A resumed run starts reading at the
+    beginning of a row group. Raises `ArgumentError` for empty `columns` and for repeated names. Reading raises
 
     - `DataError` for a file that is not Parquet, a value that does not fit its column, or a value that contradicts the folder name,
     - `SchemaError` with both files for different columns or types,
@@ -65,7 +67,7 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: D
 
 @lru_cache(maxsize=4096)
 def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
-    """Return schema, number of row groups and number of rows."""
+    """Return the schema, the number of row groups and the number of rows of a file, as stored in its footer."""
     with reading("Parquet", file.path), _open_parquet(file.path) as opened:
         groups = [opened.metadata.row_group(number).num_rows for number in range(opened.num_row_groups)]
         if min(groups, default=0) < 0 or sum(groups) != opened.metadata.num_rows:
@@ -75,7 +77,8 @@ def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
 
 @frozen(repr=False)
 class _ReadParquet(ColumnSource):
-    conditions: tuple[Condition, ...] = field(default=(), kw_only=True, repr=False)  # filters; other rows may be read as nulls
+    # Filter conditions of later steps. Rows that cannot meet the conditions may be replaced by nulls.
+    conditions: tuple[Condition, ...] = field(default=(), kw_only=True, repr=False)
     suffixes = (".parquet",)
     kind = "Parquet"
     declares = True
@@ -87,7 +90,7 @@ class _ReadParquet(ColumnSource):
         return _read_footer(file)[2]
 
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
-        kinds = self.types_of(file)  # statistics are compared only if file type and column type are equal
+        kinds = self.types_of(file)  # Statistics are only comparable if a column has the same type in the file and in the schema.
         with _open_parquet(file.path) as opened:
             file_columns = [name for name in schema.names if name in kinds]
             wanted = bool(file_columns) and self._may_state(file, schema, kinds)
@@ -102,7 +105,7 @@ class _ReadParquet(ColumnSource):
                     yield group.num_rows, _null_chunks(group.num_rows, self.chunk_rows)
 
     def _may_state(self, file: FileStamp, schema: Schema, kinds: Container[str]) -> bool:
-        """Return True if the folder names of a file can meet the conditions."""
+        """Return True if the partition values in the folder names of a file can meet the filter conditions."""
         texts = {name: text for name, text in file.partition if name not in kinds}
         for condition in self.conditions:
             if condition.column in texts:
@@ -120,7 +123,7 @@ class _ReadParquet(ColumnSource):
 
 
 def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: Sequence[Condition]) -> bool:
-    """Return True if a row group may hold rows that meet the conditions, judging by its statistics."""
+    """Return True if some rows of a row group may meet the filter conditions, according to the statistics of the row group."""
     columns = [group.column(index) for index in range(group.num_columns)] if conditions else []
     statistics = {column.path_in_schema: column.statistics for column in columns if column.is_stats_set}
 
@@ -134,13 +137,13 @@ def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: Sequence[C
 
 
 def _checked(chunk: RecordBatch) -> RecordBatch:
-    """Check that texts are UTF-8, which Arrow does not do while reading."""
+    """Raise an error for text that is not UTF-8, because Arrow does not check text while reading."""
     chunk.validate(full=True)
     return chunk
 
 
 def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
-    """Yield `count` rows in chunks of `size`, without the columns of the file. The missing columns become null later."""
+    """Yield `count` rows without columns, in chunks of `size` rows. The missing columns are later filled with nulls."""
     chunk = pa.record_batch({"": pa.nulls(min(count, size))})
     return (chunk.slice(0, count - first) for first in range(0, count, size))
 

@@ -13,7 +13,7 @@ from mlxfp.data.sources.columns import Types, check_unique_names
 from mlxfp.support.arrow_types import decoded, value_type
 from mlxfp.support.errors import DataError, SchemaError
 
-Partition = tuple[tuple[str, str | None], ...]  # columns with values as text; None for a missing value
+Partition = tuple[tuple[str, str | None], ...]  # pairs of column name and value as text; None for a missing value
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -28,7 +28,7 @@ def is_partition(folder: str) -> bool:
 
 
 def partition_of(folders: Iterable[str]) -> Partition:
-    """Return the columns and values in folder names.
+    """Return the columns and values in folder names. Folder names without `=` are ignored.
 
     >>> partition_of(["data", "year=2024", "city=S%C3%A3o Paulo", "state=__HIVE_DEFAULT_PARTITION__"])
     (('year', '2024'), ('city', 'São Paulo'), ('state', None))
@@ -40,13 +40,13 @@ def partition_of(folders: Iterable[str]) -> Partition:
 def _unquoted(text: str) -> str:
     try:
         return unquote(text, errors="strict")
-    except UnicodeDecodeError:  # the text is not percent-encoded
+    except UnicodeDecodeError:  # keep the text, which is not percent-encoded
         return text
 
 
 @lru_cache(maxsize=64)
 def partition_types(partitions: tuple[Partition, ...]) -> Types:
-    """Return the columns of all partitions, in order, with types: int32 if all values are such numbers, else string."""
+    """Return the names and types of all partition columns, in order. The type is int32 if all values are such numbers, otherwise string."""
     values: dict[str, set[str | None]] = {}
     for name, text in (pair for partition in dict.fromkeys(partitions) for pair in partition):
         values.setdefault(name, set()).add(text)
@@ -56,8 +56,8 @@ def partition_types(partitions: tuple[Partition, ...]) -> Types:
 def fit(chunk: RecordBatch, schema: Schema, partition: Partition, path: str) -> RecordBatch:
     """Return a chunk with the columns and types of the schema, without the metadata of the file.
 
-    Columns missing from the chunk take the value in the partition, or null. Raises `DataError` for a value that does not fit its column
-    or contradicts the partition.
+    A column missing from the chunk is filled with its value in the folder names, or with nulls. Raises `DataError` for a value that does
+    not fit its column or contradicts the folder names.
     """
     texts = dict(partition)
     return pa.RecordBatch.from_arrays([_fitted(chunk, column, texts, path) for column in schema], schema=schema)
@@ -66,11 +66,11 @@ def fit(chunk: RecordBatch, schema: Schema, partition: Partition, path: str) -> 
 def stated(text: str | None, kind: pa.DataType, name: str, path: str) -> pa.Array:
     """Return the partition value of a column as an array of length 1.
 
-    Raise `SchemaError` for a value that does not fit the column type.
+    Raises `SchemaError` for a value that does not fit the column type.
     """
     try:
         return pa.array([text], pa.string()).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # invalid value, or no conversion from text
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # invalid value, or a type without conversion from text
         raise SchemaError(
             f"A folder name does not fit the column {name!r} of {kind}: got {text!r}, in {path}. Declare another type for the "
             "column, or rename the folder."
@@ -121,13 +121,14 @@ def _repeated(text: str | None, kind: pa.DataType, count: int, name: str, path: 
 
 @lru_cache(maxsize=64)
 def _constant(text: str, kind: pa.DataType, count: int, name: str, path: str) -> pa.Array:
-    """Return a constant column, cached for all chunks of a file: random access then holds slices of one array."""
+    """Return a column with `count` equal values. Cached, so that all chunks of a file share one array in random access."""
     return stated(text, kind, name, path).take(pa.nulls(count, pa.int32()).fill_null(0))
 
 
 def _check_agree(values: pa.Array, text: str | None, name: str, path: str) -> None:
     expected = stated(text, value_type(values.type), name, path)[0]
-    differing = pc.is_valid(values) if text is None else pc.not_equal(decoded(values), expected)  # null never contradicts
+    # A null in the file never contradicts the folder name.
+    differing = pc.is_valid(values) if text is None else pc.not_equal(decoded(values), expected)
     if pc.any(differing).as_py():
         value = values.filter(differing)[0].as_py()
         raise DataError(

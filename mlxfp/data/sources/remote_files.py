@@ -1,4 +1,4 @@
-"""Remote files, found and opened with fsspec by an address such as `s3://bucket/train.csv`."""
+"""Access to remote files with fsspec. A remote file has an address such as `s3://bucket/train.csv`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,32 +15,32 @@ from mlxfp.data.sources.partitions import Partition, is_partition, partition_of
 from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.support.optional import optional
 
-# Bytes of read-ahead. The defaults of fsspec, up to 50 MB, waste transfers whenever reading starts or stops. Smaller values wait too
-# often for an answer (about 50 ms from an object store).
+# Number of bytes read ahead from a remote file. The defaults of fsspec, up to 50 MB, waste transfers whenever reading starts or stops.
+# Less read-ahead would wait too often for an answer, about 50 ms from an object store.
 _AHEAD = 1 << 22
 
-_ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the first retry; each wait is four times the wait before
+_ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the first retry; each further wait is four times as long
 _SILENCE = 60.0  # seconds without data after which an HTTP request fails
-_PASSING = (408, 429)  # HTTP codes worth a retry besides server errors: timeout, too many requests
+_PASSING = (408, 429)  # HTTP status codes that are retried like server errors: request timeout, too many requests
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
 A = TypeVar("A")
 
-# Attributes of a file that change with its content, most reliable first. Listings and single requests agree only on these attributes.
+# Names of file attributes that change with the content, most reliable first. Other attributes differ between listings and single requests.
 _MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modified", "mtime", "created")
 
 
 class FileStamp(NamedTuple):
-    """Path, size and version of a file. Equal stamps mean that the file has probably not changed."""
+    """Path, size and version of a file. If two stamps are equal, the file has probably not changed."""
 
     path: str
     size: int  # bytes on disk
-    modified: int  # nanoseconds, or a hash of the version of a remote file
-    partition: Partition = ()  # columns from the folder names on the path
-    hash: str | None = None  # SHA-256 in the manifest of the folder
+    modified: int  # nanoseconds, or for a remote file a hash of its version
+    partition: Partition = ()  # partition columns from folder names such as `year=2024`
+    hash: str | None = None  # SHA-256 hash in the manifest of the folder, if there is one
 
     @property
     def version(self) -> tuple[str, int, int]:
-        """Key for caches."""
+        """Cache key that changes when the file changes."""
         return self.path, self.size, self.modified
 
 
@@ -55,7 +55,7 @@ def is_shown(name: str) -> bool:
 
 
 def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files for an address. Patterns and folders work as for local paths if the file system supports them."""
+    """Return the files that match an address. Patterns and folders work as for local paths, if the file system supports them."""
     system, path = _split(address)
     infos = [info for info in _look_up(system, address, lambda: _find(system, path, suffixes)) if info["type"] == "file"]
     if not infos:
@@ -81,32 +81,32 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
 
 
 def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
-    """Return the contents of files in a folder, fetched together if the file system can do so."""
+    """Return the contents of several files in a folder. The files are fetched concurrently if the file system supports this."""
     system, path = _split(folder)
-    ends = [None] * len(names)  # None: whole files; cat() would read [ in a name as a pattern
+    ends = [None] * len(names)  # read whole files; cat() without ranges would treat [ in a file name as a pattern
     paths = [f"{path.rstrip('/')}/{name}" for name in names]
     read: list[bytes] = _retried(lambda: system.cat_ranges(paths, ends, ends, on_error="raise"), folder)
     return read
 
 
 def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
-    """Open a file with random access. Only the parts read are fetched, if the file system can do so.
+    """Open a remote file with random access. Only the parts that are read are fetched, if the file system supports this.
 
-    `exactly=True` disables read-ahead, for a reader that jumps and requests large parts.
+    `exactly=True` disables read-ahead, for a reader that requests large parts in any order.
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
     opens = partial(system.open, path, "rb", **ahead)
     opened = _retried(opens, address)
-    sized = getattr(opened, "size", None) is not None  # a server may omit the size
+    sized = getattr(opened, "size", None) is not None  # the size is unknown if the server does not report it
     return pa.PythonFile(_Retried(opened, opens, address) if sized else _Unsized(opened, address), mode="r")
 
 
 class _Retried(RawIOBase):
-    """Remote file that is opened again after a failed or short read, because connections can end at any byte."""
+    """Remote file that is reopened after a failed or short read, because a connection can break at any byte."""
 
     def __init__(self, file: Any, opens: Callable[[], Any], address: str) -> None:
-        """Wrap a file opened at offset 0. `opens` opens the file again."""
+        """Wrap the open file `file`, at offset 0. A call of `opens` opens the file again."""
         self.file, self.opens, self.address = file, opens, address
         self.at, self.size = 0, int(file.size)
 
@@ -152,7 +152,7 @@ class _Retried(RawIOBase):
 
 @frozen
 class _Unsized:
-    """Remote file of unknown size, read once from the start without retries."""
+    """Remote file of unknown size. The file is read once from start to end, without retries."""
 
     file: Any
     address: str
@@ -168,12 +168,13 @@ class _Unsized:
 
 
 def _retried(call: Callable[[], A], location: str) -> A:
-    """Retry a function while its errors may be temporary. Raises `DataError` after the last attempt."""
+    """Call a function, and repeat the call while its errors may be temporary. Raises `DataError` after the last attempt."""
     tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {location}")
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=_WAIT, exp_base=4),
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, Exception) and _may_pass(_reason(error))),  # no interrupts
+        # only Exception, so that an interrupt by the user ends the retries
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, Exception) and _may_pass(_reason(error))),
         reraise=True,
     )
     try:
@@ -187,7 +188,7 @@ def _retried(call: Callable[[], A], location: str) -> A:
 
 
 def _reason(error: Exception) -> Exception:
-    """Return the underlying error. fsspec reports a missing file whenever a server gives no size."""
+    """Return the underlying error. If a server gives no file size, fsspec reports a missing file whatever the cause."""
     hidden = error.__cause__ if isinstance(error, FileNotFoundError) else None
     return hidden if isinstance(hidden, Exception) and _may_pass(hidden) else error
 
@@ -218,10 +219,10 @@ def _split(address: str) -> tuple[Any, str]:
 
 
 def _http_options(address: str) -> dict[str, Any]:
-    """Return the timeouts for each HTTP scheme in an address, which may be chained.
+    """Return timeout options for each HTTP scheme in an address. A chained address such as `zip://a.csv::https://...` has several schemes.
 
-    The user's fsspec configuration takes precedence. The total time is not limited, unlike aiohttp's five minutes, because large
-    files take longer.
+    The user's fsspec configuration takes precedence. The total time of a request is unlimited, because large files take longer than the
+    five minutes that aiohttp allows by default.
     """
     schemes = {part.partition("://")[0] for part in address.split("::")} & {"http", "https"}
     if not schemes:
@@ -237,7 +238,7 @@ def _is_http(address: str) -> bool:
 
 
 def _look_up(system: Any, address: str, find: Callable[[], Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """Return the result of a search for files, without cached listings. Empty if the path does not exist."""
+    """Return the result of a search for remote files. Cached listings are not used. Returns an empty list if the path does not exist."""
     system.invalidate_cache()
     try:
         return _retried(lambda: list(find()), address)
@@ -260,7 +261,7 @@ def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping
 
 
 def _named_folder(path: str) -> str:
-    """Return the folder in a path. For a pattern, the folders before the first wildcard."""
+    """Return the path itself if it has no wildcard. Return the part before the first folder with a wildcard otherwise."""
     return "/".join(takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")))
 
 

@@ -1,4 +1,4 @@
-"""Chunks of rows from Python code: from an iterable of examples or from an indexable table."""
+"""Functions that cut rows into chunks. The rows come from an iterable of examples or from a table."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -11,16 +11,17 @@ from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source, Tasks, take_task
 from mlxfp.support.errors import ArgumentTypeError
 
-ERROR = "__error__"  # hidden column with the reason of a failed row, else null
+ERROR = "__error__"  # hidden column: reason why a row failed, null for valid rows
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
 _FIRST_CHUNKS = 64, 256, 1024, CHUNK_ROWS
-# Rows of a chunk of small rows, and maximum bytes of a small row. Token engines need some MB per chunk to keep all threads busy.
+# Number of rows in a chunk of small rows, and maximum size of a small row in bytes.
+# Tokenizers need some MB of text per chunk to keep all threads busy.
 _MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 512
-ROWS_PULLED = 256  # rows per chunk; small, because user code and remote streams may be slow
+ROWS_PULLED = 256  # Number of rows per chunk of an iterable. Small, because user code and remote streams may be slow.
 
 
 def check_example(row: object, index: int) -> Example:
-    """Return the row. Raise `ArgumentTypeError` unless the row is a mapping."""
+    """Return `row` unchanged. Raise `ArgumentTypeError` unless the row is a mapping."""
     if not isinstance(row, Mapping):
         raise ArgumentTypeError(
             f"Every example must be a mapping of column names to values, got {type(row).__name__} at index {index}: {row!r:.60}."
@@ -35,14 +36,14 @@ def infer_schema(rows: Iterable[Example]) -> Schema:
 
 
 def rows_to_chunks(rows: Iterable[Example], schema: Schema, first: int) -> Iterator[RecordBatch]:
-    """Yield chunks of rows. `first` is the number of the first row, for messages."""
+    """Yield the rows in chunks. `first` is the number of the first row, used in error messages."""
     for batch in chunked(rows, ROWS_PULLED):
         yield from_rows(batch, schema, range(first, first + len(batch)))
         first += len(batch)
 
 
 def read_table(table: pa.Table, first: int) -> Iterator[tuple[RecordBatch, Position]]:
-    """Yield the chunks of a table from row `first` on, each with the position after the chunk."""
+    """Yield the chunks of a table from row `first` on. Each chunk comes with the resume position after the chunk."""
     most = most_rows(table)
     while first < table.num_rows:
         stop = min(chunk_end(first, most), table.num_rows)
@@ -51,25 +52,28 @@ def read_table(table: pa.Table, first: int) -> Iterator[tuple[RecordBatch, Posit
 
 
 def most_rows(table: pa.Table) -> int:
-    """Return the maximum number of rows per chunk of a table."""
+    """Return the maximum number of rows for a chunk of a table. Chunks of small rows have more rows."""
     return _MANY_ROWS if table.nbytes <= _SMALL * table.num_rows else CHUNK_ROWS
 
 
 def chunk_end(first: int, most: int = CHUNK_ROWS) -> int:
-    """Return the end row of the chunk that begins at row `first`. The first chunks are short, so that the first rows arrive soon."""
+    """Return the end row of the chunk that begins at row `first`. Chunks at the start are short, so that the first rows arrive soon."""
     size = next((size for size in _FIRST_CHUNKS if first < size <= most), most)
     return (first // size + 1) * size
 
 
 def count_rows(chunks: Iterable[RecordBatch], first: int) -> Iterator[tuple[RecordBatch, int]]:
-    """Yield each chunk with the number of the row after the chunk."""
+    """Yield each chunk with the number of the next row. The first chunk begins at row `first`."""
     for chunk in chunks:
         first += chunk.num_rows
         yield chunk, first
 
 
 def tasks_in_order(source: Source, epoch: int, first: int, size: int) -> Tasks:
-    """Yield tasks of `size` rows of an indexable source from row `first` on, each with the number of the row after the task."""
+    """Yield tasks that each read `size` rows of an indexable source, from row `first` on.
+
+    Each task comes with the number of the next row.
+    """
     count = source.length() or 0
     for start in range(first, count, size):
         stop = min(start + size, count)

@@ -1,7 +1,7 @@
-"""Tar archives in WebDataset format: neighbouring files with the same key form a row.
+"""Reader of tar archives in WebDataset format: neighbouring files with the same key form a row.
 
-A plain local archive has random access, from an index of the headers that is read once. A compressed or remote archive is read in
-order. In both cases a position is (archive, row in the archive).
+An uncompressed local archive has random access through an index of its headers, which is read once. A compressed or remote archive is
+read in order. In both cases, a resume position is (number of the archive, number of the row in the archive).
 """
 
 import tarfile
@@ -30,32 +30,37 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, Mlx
 from mlxfp.support.progress import Progress
 
 A = TypeVar("A")
-_Row = tuple[str, dict[str, bytes | None]]  # key, and bytes per extension; None for unwanted bytes
+# key of the row, and bytes of the file with each extension; None for an extension that is not read
+_Row = tuple[str, dict[str, bytes | None]]
 
 _Rows = Generator[_Row, None, None]
 
 _KEY = "key"
-_ROWS_AT_ONCE = 64  # maximum rows of a chunk
-_BYTES_AT_ONCE = 16 << 20  # bytes after which a chunk ends early
-_MOST_BYTES = 1 << 30  # maximum bytes of a file
+_ROWS_AT_ONCE = 64  # maximum number of rows in a chunk
+_BYTES_AT_ONCE = 16 << 20  # number of bytes after which a chunk ends early
+_MOST_BYTES = 1 << 30  # maximum size of a file in an archive, in bytes
 
 
 @explain_call
 def read_tar(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Example]:
-    """Read WebDataset tar archives lazily. Files with the same key form a row, which holds their bytes.
+    """Read WebDataset tar archives lazily. Files with the same key form a row, which holds the bytes of these files.
 
     `path` is a path, several paths, a pattern such as `"train-*.tar"`, or a folder. Compression (gzip, zstd) is detected by suffix. The
     key of a file is its name up to the first dot after the last /. The rest of the name, in lower case, is the extension. Files with
     the same key must be neighbours. Folders, hidden files and files without an extension are ignored.
 
-    The columns are `key` (string) and one binary column per extension, null for a missing file. The extensions are `columns`, or the
-    extensions in the first 128 rows. With `columns`, other extensions are dropped.
+    The columns are `key` (string) and one binary column per extension, which is null for a missing file. The columns are the extensions
+    in the first 128 rows, unless `columns` lists the extensions to read.
 
-    Plain local archives have random access: their headers are read once, on first use. Compressed archives, and remote archives such as
-    `s3://bucket/a.tar` (extra `remote`), are read in order. Resuming reads these archives again up to the next row.
+    Uncompressed local archives have random access: their headers are read once, on first use. Compressed archives, and remote archives
+    such as `s3://bucket/a.tar` (extra `remote`), are read in order. A resumed run reads these archives again up to the next row.
 
-    Reading raises `DataError` with archive and file for a damaged or truncated archive, a link, a sparse or duplicate file, and a key
-    in two separate places; `SchemaError` for an extension missing from the first rows; `MissingFileError` if no file matches a path.
+    Reading raises
+
+    - `DataError` with archive and file for a damaged or truncated archive, a link, a sparse or duplicate file, and a key in two separate
+      places,
+    - `SchemaError` for an extension missing from the first rows,
+    - `MissingFileError` if no file matches a path.
 
     >>> import tarfile
     >>> from io import BytesIO
@@ -87,7 +92,7 @@ class _ReadTar(FileSource):
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Return the schema with the key and the declared extensions, or the extensions of the first rows."""
+        """Return the schema: the key and the extensions in `columns`, or without `columns` the extensions in the first rows."""
         extensions = self.columns or _first_extensions(self.files())
         return pa.schema({_KEY: pa.string(), **dict.fromkeys(extensions, pa.binary())})
 
@@ -120,7 +125,7 @@ class _ReadTar(FileSource):
 
     @cached_property
     def index(self) -> tuple[tuple["_Archive", ...], NDArray[np.int64]]:
-        """All archives and their end rows, int64[N]. Cached, because `take` is called often."""
+        """Index of each archive, and the number of rows up to the end of each archive, int64[N]. Cached, because `take` is called often."""
         files = self.files()
         with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
             archives = tuple(map(_read_archive, progress.over(files)))
@@ -156,7 +161,7 @@ class _ReadTar(FileSource):
         return super().notes()
 
     def _rows(self, file: FileStamp, schema: Schema, first: int) -> _Rows:
-        """Yield the rows of an archive from number `first` on, with the bytes of the wanted files."""
+        """Yield the rows of an archive from row `first` on, with the bytes of the files to read."""
         if _is_read_in_order(file):
             for row in islice(_stream(file, frozenset(schema.names)), first, None):
                 self._check(file, dict.fromkeys(row[1], row[0]))
@@ -169,7 +174,10 @@ class _ReadTar(FileSource):
                 yield archive.row(number, schema, opened)
 
     def _check(self, file: FileStamp, first_keys: dict[str, str]) -> None:
-        """Raise `SchemaError` for an extension missing from the first rows. `first_keys` maps each extension of an archive to a key."""
+        """Raise `SchemaError` for an extension missing from the first rows.
+
+        `first_keys` maps each extension to the first key that has it.
+        """
         if self.columns:
             return
         known = [name for name in self.whole_schema().names if name != _KEY]
@@ -184,11 +192,12 @@ class _ReadTar(FileSource):
 
 @frozen(eq=False)
 class _Archive:
-    """Index of the files in a plain archive."""
+    """Index of the files in an uncompressed archive."""
 
     file: FileStamp
     keys: tuple[str, ...]
-    spans: dict[str, NDArray[np.int64]]  # extension -> offset and size in bytes for each row, int64[N, 2]; -1 for a missing file
+    # maps an extension to byte offset and size of its file in each row, int64[N, 2]; -1 for a missing file
+    spans: dict[str, NDArray[np.int64]]
 
     def firsts(self) -> dict[str, str]:
         """Return a mapping from each extension to the first key with this extension."""
@@ -210,7 +219,7 @@ class _Archive:
 
 @lru_cache(maxsize=16)
 def _read_archive(file: FileStamp) -> _Archive:
-    """Index a plain archive by reading its headers."""
+    """Build the index of an uncompressed archive from its headers."""
     keys: list[str] = []
     spans: dict[str, list[tuple[int, int, int]]] = {}
     with FileIO(file.path) as opened, closing(_members(opened, "r:", file, frozenset())) as members:
@@ -255,13 +264,16 @@ def _is_read_in_order(file: FileStamp) -> bool:
 
 
 def _stream(file: FileStamp, wanted: frozenset[str]) -> _Rows:
-    """Read the rows of an archive in order, with the bytes of files with a wanted extension."""
+    """Yield the rows of an archive in order. Only files with an extension in `wanted` are read."""
     with closing(open_bytes(file.path)) as opened, closing(_members(opened, "r|", file, wanted)) as members:
         yield from _grouped(((name, data) for name, _, data in members), file)
 
 
 class _Member(tarfile.TarInfo):
-    """Tar header that raises an error if damaged. `TarFile.next` would treat a damaged header as the end of the archive."""
+    """Header of a file in an archive.
+
+    Reading a damaged header raises an error, which `TarFile.next` would treat as the end of the archive.
+    """
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Member":
@@ -275,7 +287,10 @@ _Members = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None
 
 
 def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Members:
-    """Yield the files of an archive that belong to rows: (key, extension), header, and bytes (None for an unwanted extension)."""
+    """Yield the files of an archive that belong to rows, each as (key, extension), header and bytes.
+
+    Bytes are None for unwanted extensions.
+    """
     last = ""
     try:
         with tarfile.open(fileobj=opened, mode=mode, tarinfo=_Member, encoding="utf-8", errors="surrogateescape") as archive:
@@ -322,7 +337,7 @@ def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
 
 
 def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> Iterator[tuple[str, dict[str, A]]]:
-    """Group neighbouring files with the same key."""
+    """Combine neighbouring files with the same key to a row. Raise `DataError` if files of a row are not neighbours."""
     row: tuple[str, dict[str, A]] | None = None
     seen: set[str] = set()
     for (key, extension), value in members:
@@ -346,7 +361,7 @@ def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> I
 
 
 def _chunks(rows: Iterable[_Row], schema: Schema) -> Iterator[tuple[RecordBatch, bool]]:
-    """Yield the rows of an archive in chunks, each with True for the last chunk."""
+    """Yield the rows of an archive in chunks. Each chunk comes with True if it is the last chunk, otherwise False."""
     waiting: list[_Row] = []
     size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""Plain text files, read by line or by file."""
+"""Reader of plain text files. A row is a line or a whole file."""
 
 from typing import Literal
 
@@ -27,11 +27,11 @@ def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[E
     `path` is a path, several paths, a pattern such as `"books/**/*.txt"`, or a folder. Compression (gzip, zstd, zip) is detected by
     suffix. Remote files need the extra `remote` (fsspec) and an address such as `s3://bucket/a.txt` or `https://...`.
 
-    A row is a line without its \n or \r\n. Blank lines are rows too. The newline at the end of a file does not begin another line. With
+    A row is a line without its \n or \r\n. Blank lines are rows too. A newline at the end of a file does not begin another line. With
     `by="file"`, a row is a whole file of at most 256 MB. A byte order mark is dropped.
 
-    By line, memory holds about one block of at most 4 MB, for files of any size, and resuming starts at a block. Reading raises
-    `DataError` with file and line for text that is not UTF-8, and `MissingFileError` if no file matches a path.
+    With `by="line"`, files of any size need about one block of at most 4 MB in memory, and a resumed run starts reading at the beginning
+    of a block. Reading raises `DataError` with file and line for text that is not UTF-8, and `MissingFileError` if no file matches a path.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

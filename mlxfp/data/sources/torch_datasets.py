@@ -1,4 +1,4 @@
-"""PyTorch datasets: objects with `__getitem__` and `__len__`, or with `__iter__`. torch itself is not needed."""
+"""Source for PyTorch datasets: objects with `__getitem__` and `__len__`, or with `__iter__`. PyTorch need not be installed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -27,11 +27,11 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
     """Make a dataset from a PyTorch dataset.
 
     A map-style dataset (`__getitem__` and `__len__`) has random access. An iterable-style dataset (`__iter__`) is iterated from the
-    start in every epoch, and resuming reads the items before the cursor again and drops them.
+    start in every epoch. After a resume, the items before the cursor are read again and dropped.
 
-    Items are mappings, or tuples with `columns` as the names of the parts. A single value counts as a tuple of one part. Tensors (on
-    any device), NumPy arrays and Pillow images become numbers, lists (one axis) or fixed-shape tensors (several axes). Without
-    `schema`, types are inferred from the first 128 items, which are read twice. Every read of an item must give the same value. Use
+    Items are mappings, or tuples whose parts take the names in `columns`. A single value counts as a tuple of one part. Tensors (on any
+    device), NumPy arrays and Pillow images become numbers, lists (one axis) or fixed-shape tensors (several axes). Without `schema`,
+    types are inferred from the first 128 items, which are therefore read twice. Every read of an item must give the same value. Use
     `map(seed=)` for randomness.
 
     Raises `ArgumentTypeError` for other objects and for iterators, and `ArgumentError` for empty or repeated `columns`. Reading raises
@@ -47,7 +47,8 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
     See also: `from_hf`, `from_iterable`.
     """
     items = _Items(dataset, as_columns(columns))
-    streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch also defines __getitem__ there
+    # the classes of PyTorch's IterableDataset also define __getitem__
+    streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not streamed:
         return Dataset(_FromTorch(items, schema))
     if not hasattr(dataset, "__iter__") or isinstance(dataset, Iterator):
@@ -60,7 +61,7 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
 
 @frozen
 class _Items:
-    """Items of a PyTorch dataset as examples."""
+    """Items of a PyTorch dataset, converted to examples."""
 
     dataset: Any
     columns: tuple[str, ...] | None
@@ -75,7 +76,7 @@ class _Items:
         return (self._example(item, index) for index, item in enumerate(self.dataset))
 
     def __fingerprint__(self) -> Any:
-        """Return the fingerprint defined by the dataset, or the attributes and reading code of the dataset."""
+        """Return the fingerprint that the dataset defines, or else the dataset's attributes and the code that reads its items."""
         return self.columns, _identity(self.dataset)
 
     def _example(self, item: Any, index: int) -> Example:
@@ -97,7 +98,7 @@ class _Items:
 
 
 def _identity(value: Any) -> Any:
-    """Return the data and reading code of a dataset, including inner datasets such as that of a Subset."""
+    """Return the data and the reading code of a dataset. A dataset inside, such as the dataset of a `Subset`, is included."""
     if isinstance(value, Mapping):
         return {name: _identity(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
@@ -112,9 +113,9 @@ def _identity(value: Any) -> Any:
 
 @frozen(repr=False)
 class FromItems(Source):
-    """Source of items with `__getitem__` and `__len__`. Each item is a mapping.
+    """Source for an object with `__getitem__` and `__len__` whose items are mappings.
 
-    A position is the number of items already read.
+    A resume position is the number of items already read.
     """
 
     items: Any = field(eq=comparable)
@@ -123,12 +124,12 @@ class FromItems(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits with processes instead of threads for `take`, because items need not be thread-safe."""
+        """Traits of the source. `take` may run in worker processes, but not in threads, because items need not be thread-safe."""
         return SourceTraits(costly=lambda: True, task=self.task, taken_in=frozenset({"processes"}))
 
     @cached_property
     def inferred(self) -> Schema:
-        """Declared schema, or the schema of the first items. Cached, because `take` is called often."""
+        """Schema declared by the user, or inferred from the first items. Cached, because `take` is called often."""
         return infer_schema(self.items[index] for index in range(self.length())) if self.declared is None else self.declared
 
     def schema(self) -> Schema:
@@ -141,7 +142,7 @@ class FromItems(Source):
         return tasks_in_order(self, epoch, position or 0, ROWS_PULLED)
 
     def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
-        """Return the task that reads some items. The task has a schema, because worker processes should not infer the schema again."""
+        """Return a task that reads some items. The task holds the schema, so that worker processes need not infer it again."""
         return IndexTask(self._declared, epoch, indices)
 
     @cached_property

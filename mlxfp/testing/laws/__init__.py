@@ -1,8 +1,8 @@
-"""Laws: functions that raise `AssertionError` with the smallest failing case if a value breaks a law of its family.
+"""Laws: functions that raise `AssertionError` with the smallest failing case if a source, stage, collator or other part breaks a law.
 
-Use the laws to check your own sources, stages, collators, losses, models and steps. `check` selects the laws of a value and runs them
-under hypothesis. Each law is also a plain function of your own inputs. The modules set `__tracebackhide__`, so pytest shows the line of
-the test and the message without the frames of this package.
+Use the laws to check your own sources, stages, collators, losses, models and train steps. `check` selects the laws of a part and checks
+them under hypothesis. You can also call each law with inputs of your own. The modules set `__tracebackhide__`, so that pytest shows the
+line of your test and the message, without the frames of this package.
 """
 
 from mlxfp.testing.laws.checking import Law as Law

@@ -1,4 +1,4 @@
-"""Checks of all laws of a value under hypothesis, together or separately."""
+"""Functions that check all laws of a part (dataset, source, stage, collator, ...) under hypothesis, together or one by one."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -47,17 +47,18 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
     """Check all laws of a dataset, source, stage, collator, metric, observer or train step under hypothesis.
 
     - A **dataset** or source should be short, because the laws read every item and resume after every item.
-    - A **stage**, or a `compose` of stages and dataset functions, receives random tables in random chunks. The check skips tables rejected
-      with `SchemaError` when the pipeline is built. `schema` or `examples` restrict the tables. `ahead` is the number of rows a stage
-      may read in advance. With `ahead`, laziness is checked too; the stage must keep the row order.
-    - A **collator**, or any other function from a list of dicts to arrays of any library, receives random groups of `schema` or `examples`
-      (one of the two is required). Collators of mlxfp also receive views; `views=True` passes views to other collators, as `fp.collate`
-      does. Further arguments state batch contents. `masks` maps a mask to the column of marked values. `padding` maps an array to
-      its padding value. `labels` maps an array to (token column, shift, value without a label), for example
+    - A **stage**, or a `compose` of stages and dataset functions, gets random tables in random chunks. `schema` or `examples` restrict the
+      tables. Tables for which building the pipeline raises `SchemaError` are skipped. `ahead` is the number of rows that a stage may
+      read in advance. With `ahead`, laziness is checked too, and the stage must keep the row order.
+    - A **collator**, or any other function from a list of dicts to arrays of any library, gets random groups of `schema` or `examples`
+      (one of the two is required). Collators of mlxfp also get views of record batches. `views=True` passes views to other collators, as
+      `fp.collate` does. Further arguments state the contents of a batch. `masks` maps a mask to the column of marked values. `padding` maps
+      an array to its padding value. `labels` maps an array to (token column, shift, value without a label), for example
       `{"labels": ("input_ids", 1, -100)}`. `carries` maps an array to the column copied into the array. `dtypes` maps an array to the name
       of its dtype.
     - A **metric** or loss needs `arrays`: a strategy for tuples of arguments, each of shape [B, ...] with one row per example. A row with
-      only ignored labels (-100) must not change the metric. `padding={"2": 0}` states the same of rows with 0 in array 2, such as a mask.
+      only ignored labels (-100) must not change the metric. `padding={"2": 0}` states that a row with 0 in array 2, such as a mask,
+      must not change the metric either.
     - An **observer** needs the `events` of a run.
     - A **train step** needs an initial `state` and training `batches`. Compilation takes some time.
 
@@ -65,7 +66,7 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
     mappings, such as `strategies.examples(schema)` or a strategy for realistic values. With both arguments, `schema` gives the types. The
     hypothesis settings (`settings.register_profile`) set the number of cases.
 
-    Raises `AssertionError` with the broken law and the smallest failing case, `ArgumentError` for arguments that no law of the value uses,
+    Raises `AssertionError` with the broken law and the smallest failing case, `ArgumentError` for arguments that no law of the part uses,
     and `ArgumentTypeError` for any other value.
 
     >>> from hypothesis import strategies as st
@@ -76,7 +77,7 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
 
     See also: `laws_of` for the separate laws, and `testing.parametrize_with_laws` for one test per law.
     """
-    __tracebackhide__ = True  # IPython looks for this name only inside functions
+    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
     stated = {"masks": masks, "padding": padding, "labels": labels, "carries": carries, "dtypes": dtypes}
     given: dict[str, Any] = {"state": state, "batches": batches, "arrays": arrays, "events": events, **stated}
     checked = Subject(subject, schema=schema, examples=examples, ahead=ahead, views=views, **given)
@@ -86,7 +87,7 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
 
 @frozen(repr=False)
 class Law:
-    """Callable law of a part, returned by `laws_of`. Calling the law checks the part.
+    """Law of one part, returned by `laws_of`. Calling the object checks the law.
 
     >>> import mlxfp as fp
     >>> law = laws_of(fp.batch(2))[0]
@@ -101,14 +102,14 @@ class Law:
 
     def __call__(self) -> None:
         """Check the law under hypothesis. Raises `AssertionError` with the smallest failing case."""
-        __tracebackhide__ = True  # IPython looks for this name only inside functions
+        __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
         for trial in self.trials:
             trial_of_law = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
             try:
                 for case in _drawn_cases(trial):
                     _check_case(trial_of_law, case)
             except Exception:
-                _run(trial_of_law, self.name)  # raises the error of the smallest failing case
+                _run(trial_of_law, self.name)  # check the law alone, to raise the error of the smallest failing case
                 raise
 
     def __repr__(self) -> str:
@@ -122,7 +123,9 @@ class Law:
 
 
 def laws_of(part: Any) -> tuple[Law, ...]:
-    """Return the laws that `check` runs for a part, each callable alone. Pass a `Subject` if the part needs arguments of `check`.
+    """Return the laws that `check` checks for a part, such as a stage. Each law can be called alone.
+
+    If the part needs arguments of `check`, pass a `Subject`.
 
     >>> import mlxfp as fp
     >>> [law.name for law in laws_of(fp.from_examples([{"x": 1}]))][:3]
@@ -138,7 +141,7 @@ def laws_of(part: Any) -> tuple[Law, ...]:
 
 
 def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
-    """Draw the cases of a trial once for all laws, because drawing takes longer than most laws."""
+    """Draw the cases of a trial once for all laws, because drawing cases takes longer than checking most laws."""
 
     def keep(**case: Any) -> None:
         try:
@@ -146,7 +149,7 @@ def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
         except Exception as error:
             if isinstance(error, UnsatisfiedAssumption):
                 raise
-            # the check of a law raises errors of the part again
+            # An error of the part is ignored here, because checking a law raises it again.
         trial.drawn.append(case)
 
     if not trial.drawn:
@@ -155,7 +158,7 @@ def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
 
 
 def _run(trial: Trial, name: str) -> None:
-    """Check the laws of a trial and raise the error of the smallest failing case. Reports one broken law at most."""
+    """Check the laws of a trial. If a law is broken, raise the error of the smallest failing case. Only one broken law is reported."""
     __tracebackhide__ = True
     _under_hypothesis(trial, lambda **case: _check_case(trial, case), name)
 
@@ -173,7 +176,7 @@ def _check_case(trial: Trial, case: Mapping[str, Any]) -> None:
 
 
 def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) -> None:
-    """Call a function with the cases of a trial under the current settings. Failures are reported under `name`."""
+    """Call a function with each case of a trial, under the current hypothesis settings. A failure is reported under `name`."""
     __tracebackhide__ = True
     if isinstance(trial, Pooled) and trial.pool is not None:
         function(cases=_drawn_cases(trial.pool))
@@ -188,11 +191,11 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        phases=set(settings().phases) - {Phase.explain},  # the slowest phase, not needed for laws
+        phases=set(settings().phases) - {Phase.explain},  # skip the phase that explains failures: the slowest phase, of no use for laws
     )
     try:
         limited(given(**cases)(function))()
-    except FlakyFailure as flaky:  # failures are not repeatable if a part keeps state between calls
+    except FlakyFailure as flaky:  # raised for a failure that does not occur again, because the part keeps state between calls
         first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), flaky)
         first.add_note("The same case passed in a second run, so the result depends on state kept from earlier calls.")
         raise first.with_traceback(_user_traceback(first.__traceback__)) from None
@@ -205,7 +208,7 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
 
 
 def _user_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Remove the leading traceback frames of the laws and hypothesis. The remaining frames belong to the checked user function."""
+    """Remove the frames of the laws and of hypothesis at the start of a traceback. The remaining frames belong to the user's function."""
     rest = traceback
     while traceback is not None:
         if "__tracebackhide__" in traceback.tb_frame.f_globals:

@@ -1,4 +1,4 @@
-"""Laws of collators: pure functions from examples to batches without interaction between examples.
+"""Laws of collators. A collator is a pure function from examples to a batch, in which no example changes the values of another example.
 
 A batch is a dict of arrays, or any mapping, tuple or list of arrays of MLX, numpy, torch or JAX. MLX need not be installed. The arrays of
 a tuple are named by index: "0", "1".
@@ -27,9 +27,9 @@ Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
 
 
 def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collate examples and return the batch by name: texts as tuples, numbers as 0-d arrays, arrays as numpy arrays of shape [B, ...].
+    """Collate examples and return a dict of the batch: texts as tuples, numbers as 0-d arrays, arrays as numpy arrays of shape [B, ...].
 
-    Arrays of shape [T, B, ...] are transposed. The second axis counts the examples if twice as many examples double the axis.
+    Arrays of shape [T, B, ...] are transposed. If twice as many examples double the second axis, this axis counts the examples.
     """
     count, batch = len(examples), unchanged_batch_of(collator, examples)
     unclear = [name for name, values in batch.items() if isinstance(values, np.ndarray) and values.ndim > 1 and values.shape[1] == count]
@@ -41,7 +41,7 @@ def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def unchanged_batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collate examples and return the batch by name with the axes in their order: arrays as numpy arrays, texts as tuples."""
+    """Collate examples and return a dict of the batch: texts as tuples, arrays as numpy arrays. No array is transposed."""
     try:
         return named_arrays(with_arrays(collator(examples)))
     except ArgumentTypeError as error:
@@ -83,7 +83,7 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
     """Law: a copy of a collator gives the same batch before and after collating other examples.
 
     The collator must not learn from earlier examples, for example by numbering words as they appear. A copy has its own attributes and
-    closure; global variables cannot be copied.
+    closure. Global variables cannot be copied.
 
     >>> import mlxfp as fp
     >>> assert_keeps_no_state(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -97,7 +97,7 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
 
 def _collate_others(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     for others in ([*examples][::-1], [_longer(example) for example in examples]):
-        with suppress(Exception):  # a collator may refuse longer examples
+        with suppress(Exception):  # a collator may raise an error for longer examples
             collator(copy.deepcopy(others))
 
 
@@ -126,7 +126,7 @@ def copied(collator: Collator) -> Collator:
 
 
 def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: a list of dicts and a view of a record batch give the same batch, even if the view is a slice of a larger chunk.
+    """Law: a list of dicts and a view of a record batch give the same batch, even if the view is a slice of a larger record batch.
 
     >>> import mlxfp as fp
     >>> assert_list_and_view_agree(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -169,8 +169,8 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: an example has the same values in a group as alone, and its padding does not depend on the values of other examples.
 
-    All examples are padded at the ends of the axes, or all at the starts. Each array element has one padding value, even in a group with
-    each example twice.
+    Either all examples are padded at the ends of the axes, or all examples at the starts. Each array element has one padding value, even in
+    a group that contains each example twice.
 
     >>> import mlxfp as fp
     >>> assert_an_example_stands_alone(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -200,12 +200,18 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 
 
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
-    """Return the padded side of grouped rows: "end", "start", or None if the unpadded parts differ from the rows of single examples."""
+    """Return the side on which the rows of a group are padded, "end" or "start".
+
+    None if a row without padding differs from the single row.
+    """
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 
 
 def _changed_in_group(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]], *, at_end: bool) -> str | None:
-    """Return a description of the first row that differs from the same example alone, or None. Padding is at the ends or at the starts."""
+    """Describe the first row that differs from the same example collated alone. Returns None if there is no such row.
+
+    `at_end` is True if the padding is at the ends of the axes, False if at the starts.
+    """
     padding: dict[Any, Any] = {}
     for index, (row, single) in enumerate(zip(rows, single_rows, strict=True)):
         if row.dtype != single.dtype or row.ndim != single.ndim or (np.array(row.shape) < single.shape).any():
@@ -222,7 +228,10 @@ def _changed_in_group(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]],
 
 
 def example_slices(row: NDArray[Any], single: NDArray[Any], *, at_end: bool) -> tuple[slice, ...]:
-    """Return the slices of a padded row that hold the values of the example. Padding is at the end if `at_end`, otherwise at the start."""
+    """Return the slices of a padded row that hold the values of the example.
+
+    The padding is at the end if `at_end`, otherwise at the start.
+    """
     return tuple(slice(0, size) if at_end else slice(full - size, full) for size, full in zip(single.shape, row.shape, strict=True))
 
 
@@ -230,7 +239,7 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
     """Law: padding an example to the length of longer examples changes neither its real tokens nor its other values.
 
     `mask` is the name of the array int[B, L] with 1 on real tokens. An array with the same second axis holds one value per token. If the
-    batch has no such array, the batch has no padding and all values must be equal.
+    batch has no array of this name, the batch has no padding, and all values must be equal.
 
     >>> import mlxfp as fp
     >>> assert_padding_is_inert(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -249,10 +258,12 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
 
 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
-    """Law: the mask has one 1 per value of the example's `tokens` column, all on one side, and 0 on padding.
+    """Law: a mask has a 1 for each value in the column `tokens` of the example, all on one side, and 0 on padding.
 
-    If the column has more values than the mask has positions, the whole row is 1. If the batch has an array with the name of the tokens,
-    mask and tokens have equal widths, all elements with mask 0 equal one padding value, and tokens with mask 1 are not overwritten by it.
+    If the column has more values than the mask has positions, the whole row is 1.
+
+    If the batch has an array named like the column, mask and array have the same width. All its elements with mask 0 are one padding value,
+    and the padding value does not overwrite a token with mask 1.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]
@@ -274,7 +285,7 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
     assert values.shape[:2] == batch[mask].shape, f"{claim} where these have the shape {list(values.shape)}: truncate both alike"
     if values.ndim > 2:
         return
-    outside = np.unique(values[batch[mask] == 0])  # only the padding value
+    outside = np.unique(values[batch[mask] == 0])  # at positions with mask 0, the array holds only the padding value
     assert len(outside) < 2, f"{claim} where these are {values.tolist()}"
     for row, mark, example in zip(values, batch[mask], examples, strict=True):
         padded, expected = (int(np.isin(np.asarray(some), outside).sum()) for some in (row[mark == 1], example[tokens]))

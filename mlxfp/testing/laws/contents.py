@@ -1,4 +1,4 @@
-"""Laws of the stated contents of a batch: padding values, labels, carried columns and dtypes."""
+"""Laws of the contents of a batch, as stated in arguments of `check`: padding values, labels, copied columns and dtypes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ __tracebackhide__ = True
 def assert_pads_with(
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, array: str, value: float, mask: str | None = None
 ) -> None:
-    """Law: the array holds `value` on padding, and at all positions with mask 0.
+    """Law: the array holds `value` at padding, and at all positions where the mask is 0.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": [3]}]
@@ -42,9 +42,9 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
 ) -> None:
     """Law: the label at the position of a token is the token `shift` positions later. Positions without a later token hold `ignore`.
 
-    With `shift=1`, the labels suit a loss that compares labels and outputs at the same position. With `shift=0`, they suit a model that
-    shifts labels itself, such as transformers models. If the batch has an equally shaped array named `tokens`, each labelled token must
-    be at the position of its label. The law applies to examples that the collator does not truncate.
+    `shift=1` suits a loss that compares labels and outputs at the same position. `shift=0` suits a model that shifts labels itself, such as
+    transformers models. If the batch has an equally shaped array named `tokens`, each labelled token must be at the position of its label.
+    The law applies to examples that the collator does not truncate.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2, 3]}, {"input_ids": [4]}]
@@ -73,7 +73,7 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
 
 
 def assert_carries(collator: Collator, examples: Sequence[Mapping[str, Any]], *, array: str, column: str) -> None:
-    """Law: the rows of an array are the values of a column, rounded to the dtype of the array. List values fill one end of the row.
+    """Law: the rows of an array are the values of a column, rounded to the dtype of the array. Lists fill one end of the row.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2], "weight": 0.5}, {"input_ids": [3], "weight": 0.0}]
@@ -108,7 +108,7 @@ def _array(batch: Mapping[str, Any], name: str, collator: Collator) -> NDArray[A
 
 
 def _labels(tokens: NDArray[Any], start: int, width: int, shift: int, ignore: int) -> list[int]:
-    """Return the label row of tokens that start at position `start`."""
+    """Return the row of labels for tokens that start at position `start` of the row."""
     row = [ignore] * width
     for position, token in enumerate(tokens[shift:].tolist(), start):
         if 0 <= position < width:
@@ -123,7 +123,10 @@ def stated_laws(
     carries: Mapping[str, str] | None,
     dtypes: Mapping[str, str] | None,
 ) -> Iterator[Callable[..., None]]:
-    """Yield one law per stated property of a batch (arguments of `check`). Each law is a function of a collator and examples."""
+    """Yield a law for each argument that states contents of a batch: `padding`, `labels`, `carries`, `dtypes` and `masks`.
+
+    Each law is a function of a collator and examples.
+    """
     marks = {column: mask for mask, column in (masks or {}).items()}
     if dtypes:
         yield partial(assert_dtypes, dtypes=dtypes)

@@ -1,4 +1,4 @@
-"""Laws of cursors, plans and wrappers: a run continues exactly at its stop, and workers or optimizations do not change the items."""
+"""Laws of cursors and plans: a resumed run continues exactly after its last item, and workers or optimizations do not change the items."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,13 +16,14 @@ from mlxfp.testing.laws.datasets import Transform, collect, logged
 
 __tracebackhide__ = True
 
-_COLUMNS = 4  # maximum number of columns selected alone: each column takes as long as all other laws of plans
+_COLUMNS = 4  # maximum number of columns that are selected alone, because each column takes as long as all other laws of plans
 
 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: resuming from a cursor or its bytes gives exactly the remaining items, after every item and in a run resumed at every item.
+    """Law: resuming after any item, from the cursor or its bytes, gives exactly the remaining items, even in a run resumed at every item.
 
-    Hidden columns are compared too. The time is quadratic in the number of items, so use a short dataset.
+    Hidden columns are compared too. The time is quadratic in the
+    number of items, so use a short dataset.
 
     >>> import mlxfp as fp
     >>> assert_resumable(fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -55,7 +56,7 @@ def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
                 iterate(dataset, cursor)
             except CursorMismatchError:
                 continue
-            raise AssertionError(f"{dataset!r} refuses the cursors of {other!r}, but accepted {cursor!r}")
+            raise AssertionError(f"{dataset!r} must raise CursorMismatchError for the cursors of {other!r}, but accepted {cursor!r}")
 
 
 def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
@@ -80,7 +81,7 @@ def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch]
 def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: the optimized plan of a dataset gives the items, source rows and keys of the unoptimized pipeline and exchanges cursors with it.
 
-    After every item, the optimized run continues the unoptimized run from the bytes of its cursor, and the reverse. Check this law for
+    After every item, the optimized run continues the unoptimized run from the bytes of its cursor, and vice versa. Check this law for
     stages and sources with the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The time is quadratic in the
     number of items, so use a short dataset.
 
@@ -109,7 +110,9 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: the optimized plan is right if only one column is used. A wrong `columns_read` or `restricted` breaks the law.
+    """Law: if a later stage uses only one column, the optimized plan gives the values of the unoptimized pipeline.
+
+    A wrong `columns_read` or `restricted` breaks the law.
 
     >>> import mlxfp as fp
     >>> assert_selects_columns(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.rename_columns({"x": "z"})))
@@ -119,7 +122,7 @@ def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a transform changes neither the items nor the position of an error, even after resuming or an early stop of the consumer.
+    """Law: a transform changes neither the items nor the position of an error, even after resuming, or if the consumer stops early.
 
     The law applies to transforms that change only the execution of a dataset: prefetching, caching, profiling.
 
@@ -164,7 +167,7 @@ def assert_runners_agree(dataset: Dataset[Any], workers: Transform, *, epoch: in
 
 
 def _outcomes(items: Iterator[tuple[Any, Cursor]]) -> list[tuple[Any, Cursor | None]]:
-    """Return the items with their cursors. If an error is raised, the last element is the error with None."""
+    """Return each item with its cursor. If an error is raised, the last element is the pair (error, None)."""
     outcomes: list[tuple[Any, Cursor | None]] = []
     try:
         outcomes.extend(items)

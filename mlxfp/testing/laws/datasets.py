@@ -45,7 +45,7 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def _without_nulls(chunk: RecordBatch, kinds: Schema) -> RecordBatch:
-    """Return the chunk with the fields of `kinds` that only declare, for a column without nulls, that the column is not nullable."""
+    """Return the chunk with nullability as in `kinds`, for columns without nulls. Types and metadata stay."""
     if chunk.schema.names != kinds.names:
         return chunk
     columns = zip(chunk.columns, chunk.schema, kinds, strict=True)
@@ -54,7 +54,10 @@ def _without_nulls(chunk: RecordBatch, kinds: Schema) -> RecordBatch:
 
 
 def unchanged(chunks: Iterable[Any], name: str) -> list[Any]:
-    """Return chunks. Raises `AssertionError` if a chunk changes while later chunks are read, as chunks of one reused buffer do."""
+    """Return the chunks as a list.
+
+    Raises `AssertionError` if a chunk changes while later chunks are read, for example in a reused buffer.
+    """
     pairs = [(chunk, through_bytes(chunk) if isinstance(chunk, pa.RecordBatch) else chunk) for chunk in chunks]
     for index, (chunk, kept) in enumerate(pairs):
         assert_same(chunk, kept, f"{name} does not change chunk {index} after later chunks. Make a new buffer for each chunk")
@@ -62,21 +65,21 @@ def unchanged(chunks: Iterable[Any], name: str) -> list[Any]:
 
 
 def through_bytes(value: Any) -> Any:
-    """Write a state or a position to bytes as in a cursor and return the decoded value."""
+    """Convert a state or position to bytes, as a cursor does, and return the decoded value."""
     return Cursor.from_bytes(Cursor(Snapshot(0, value), 0).to_bytes()).base.position
 
 
 def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
-    """Return the transformed dataset of these chunks and a log of the chunks read from now on."""
+    """Return the transformed dataset of the given chunks, and a log of the chunks that are read from now on."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
-    schema(dataset)  # may read the first rows; the log must not count this read
+    schema(dataset)  # reads the first rows if a schema must be inferred, which the log must not count
     log.clear()
     return dataset, log
 
 
 def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a second iteration gives the same items, even while another iteration is running, and no chunk changes later on.
+    """Law: a second iteration gives the same items, even while another iteration is running, and no chunk changes later.
 
     >>> import mlxfp as fp
     >>> assert_repeatable(fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -91,7 +94,7 @@ def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def assert_value(value: Any) -> None:
-    """Law: a dataset, stage or source is a value: deep copies and pickled copies are equal, with equal hash, repr and fingerprint.
+    """Law: copies of a dataset, stage or source, made with `deepcopy` or pickle, are equal and have an equal hash, repr and fingerprint.
 
     >>> import mlxfp as fp
     >>> assert_value(fp.batch(2))
@@ -101,7 +104,7 @@ def assert_value(value: Any) -> None:
         copied = pickle.loads(pickle.dumps(value))  # noqa: S301  # trusted bytes
     except Exception as error:
         raise AssertionError(
-            f"{value!r} is equal after pickling, but that raises {type(error).__name__}: {error}. "
+            f"{value!r} must be equal after pickling, but pickling raises {type(error).__name__}: {error}. "
             "Define its functions and classes at the top level of a module."
         ) from error
     assert_same_value(copied, value)
@@ -121,7 +124,7 @@ def assert_same_value(a: Any, b: Any) -> None:
 
 
 def assert_told_apart(a: Any, b: Any) -> None:
-    """Law: values with different behaviour are unequal and have different fingerprints.
+    """Law: values that behave differently are unequal and have different fingerprints.
 
     >>> import mlxfp as fp
     >>> assert_told_apart(fp.batch(2), fp.batch(3))
@@ -156,12 +159,12 @@ def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
     try:
         value = eval(text, dict(names))  # noqa: S307  # a trusted repr; the law requires evaluation
     except Exception as error:
-        raise AssertionError(f"{text} evaluates, but that raises {type(error).__name__}: {error}") from error
+        raise AssertionError(f"{text} must evaluate to an equal value, but raises {type(error).__name__}: {error}") from error
     assert value == part, f"{text} evaluates to an equal value, but it gives {value!r}"
 
 
 def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: `schema`, `length`, `level`, `repr` and `explain` agree with the items of an iteration.
+    """Law: `schema`, `length`, `level`, `repr` and `explain` agree with the items that an iteration gives.
 
     >>> import mlxfp as fp
     >>> assert_described(fp.from_examples([{"x": 1}]))
@@ -188,8 +191,8 @@ def assert_same_items(found: Dataset[Any], expected: Dataset[Any], *, epoch: int
 def assert_reads(source: Source, *, epoch: int = 0) -> None:
     """Law: reading from the position after a chunk gives exactly the following chunks, and reading twice gives equal chunks.
 
-    Reading from the last position gives no chunk. Reading a chunk does not change earlier chunks. All chunks have the stated schema. The
-    counts of rows or items add up to the stated length. Positions can be written to bytes.
+    Reading from the last position gives no chunk. Reading a chunk does not change earlier chunks. All chunks have the schema of the source.
+    The numbers of rows or items add up to the length of the source. Positions can be converted to bytes.
 
     >>> import mlxfp as fp
     >>> assert_reads(fp.from_examples([{"x": 1}]).source)
@@ -227,6 +230,6 @@ def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, e
 
 
 def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
-    """Concatenate chunks of examples, because their boundaries have no meaning. Return groups and batches as a list."""
+    """Concatenate chunks of examples, because their boundaries have no meaning. Groups and batches are returned as a list."""
     chunks = [chunk for chunk, _ in read]
     return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.traits.level == "examples" else chunks

@@ -1,4 +1,4 @@
-"""Table of part families: recognised types, arguments, laws, and the cases for each law."""
+"""Families of parts, such as stages or collators. A family recognises its parts and has laws, their arguments, and cases to check."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
-Inputs = Mapping[str, Any]  # maps argument names of laws to values
+Inputs = Mapping[str, Any]  # maps the names of a law's arguments to values
 _EPOCHS = st.integers(0, 2)
-_COPIES = 10  # maximum number of collator copies, because copying a tokenizer takes 0.1 s
-_IN_A_PROCESS = 20  # maximum number of datasets sent to a new process
-_STEPS = 6  # number of training steps: enough for a start, a middle and an end
+_COPIES = 10  # maximum number of times a collator is copied, because copying a tokenizer takes 0.1 s
+_IN_A_PROCESS = 20  # maximum number of datasets that are sent to a new process
+_STEPS = 6  # number of training steps, enough for a start, a middle and an end
 
 
 @frozen
 class Subject:
-    """A part with the arguments of `check`, for `laws_of` and `parametrize_with_laws`.
+    """Part (such as a stage or collator) with arguments of `check`, for `laws_of` and `parametrize_with_laws`.
 
     >>> import mlxfp as fp
     >>> Subject(fp.batch(2), ahead=0).family.name
@@ -77,7 +77,7 @@ class Subject:
 
     @property
     def family(self) -> "Family":
-        """Family of the part. Raises `ArgumentTypeError` if the part belongs to no family."""
+        """Family of the part, for example the family of stages. Raises `ArgumentTypeError` if the part belongs to no family."""
         match = next((family for family in FAMILIES if family.fits(self)), None)
         if match is None:
             raise ArgumentTypeError(
@@ -94,10 +94,10 @@ class Subject:
 
 @frozen
 class Trial:
-    """Laws with shared cases.
+    """Several laws that are checked with the same cases.
 
-    `inputs` converts the drawn values of a case to law arguments by name. `note` returns an extra line about a failing case. `unfit` is the
-    error message for too few usable cases. `drawn` holds the cases after drawing.
+    `inputs` converts the drawn values of a case to arguments of the laws, by name. `note` returns an additional line about a failing case.
+    `unfit` is the error message if too few cases can be used. `drawn` holds the cases after drawing.
     """
 
     laws: tuple[Callable[..., None], ...]
@@ -111,14 +111,17 @@ class Trial:
 
 @frozen
 class Pooled(Trial):
-    """A trial whose `inputs` receive all cases of another trial together, as the list `cases`. The cases are not shrunk."""
+    """Trial that checks all cases of another trial together.
+
+    `inputs` receives them as the list `cases`. A failing case is not made smaller.
+    """
 
     pool: Trial | None = None
 
 
 @frozen
 class Family:
-    """A family of parts: a predicate, the arguments of its laws, and its trials."""
+    """Family of parts: a function that recognises the parts of the family, the arguments of `check` for these parts, and the trials."""
 
     name: str
     fits: Callable[[Subject], bool]
@@ -146,7 +149,7 @@ def _of_datasets(subject: Subject) -> Iterator[Trial]:
 
 
 def _check_ends(dataset: Dataset[Any]) -> None:
-    """Raise `ArgumentError` for endless data, because the laws read every item."""
+    """Raise `ArgumentError` for an endless dataset, because the laws read every item."""
     if dataset.endless:
         raise ArgumentError(f"The laws read every item, but this dataset is endless: {dataset!r}. Put fp.take(count) after it.")
 
@@ -185,7 +188,7 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
             drawn = kinds.flatmap(tables)
         else:
             schema = subject.schema
-            # The filter is needed because an empty list of rows has no columns.
+            # without empty lists, because an empty list of rows has no columns
             rows = subject.examples if schema is not None else subject.examples.filter(len)
             drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, schema, range(len(some)))]))
         return {"chunkings": drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table))), "epoch": _EPOCHS}
@@ -232,7 +235,8 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
         yield {"collator": unused, "examples": [dict(example) for example in examples]}
 
     def groups() -> Mapping[str, st.SearchStrategy[Any]]:
-        return {"examples": rows_of(kinds, min_rows=1) if drawn_examples is None else drawn_examples.filter(len)}  # never empty
+        # without empty lists, because a collator needs at least one example
+        return {"examples": rows_of(kinds, min_rows=1) if drawn_examples is None else drawn_examples.filter(len)}
 
     def ordered() -> Mapping[str, st.SearchStrategy[Any]]:
         return {**groups(), "seed_of_the_order": st.integers(0, 99)}
@@ -264,11 +268,11 @@ def _of_metrics(subject: Subject) -> Iterator[Trial]:
     yield Trial((losses.assert_ignores,), ignored, lambda: {"arrays": drawn})
 
 
-_IGNORED = -100  # label of tokens without a label in torch, transformers and `fp.losses`
+_IGNORED = -100  # label that torch, transformers and `fp.losses` use for tokens without a label
 
 
 def _ignored_labels(arrays: tuple[Any, ...]) -> list[int]:
-    """Return the indices of integer arrays with ignored labels: -100 is their only negative value."""
+    """Return the indices of integer arrays whose only negative value is -100. Such arrays hold ignored labels."""
     numbers = [host_array(array) for array in arrays]
     return [index for index, array in enumerate(numbers) if array.dtype.kind == "i" and set(array[array < 0].tolist()) == {_IGNORED}]
 
@@ -285,7 +289,7 @@ def _of_steps(subject: Subject) -> Iterator[Trial]:
     if state is None or batches is None:
         raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
     if hasattr(step, "start") and not state.extra:
-        state = step.start(state)  # averages, sums and scales of the options of the step
+        state = step.start(state)  # add what options of the step need, such as averages of weights or loss scales
 
     def first() -> Iterator[Inputs]:
         yield {"step": step, "state": state, "batch": next(iter(batches))}
@@ -313,7 +317,7 @@ def _given(*names: str) -> Callable[[Subject], bool]:
 
 
 _STATED = ("masks", "padding", "labels", "carries", "dtypes")
-FAMILIES = (  # The first matching family applies. The arguments of `check` distinguish functions.
+FAMILIES = (  # Families in the order in which they are tried. If a part is a function, the arguments of `check` tell the family.
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),
     Family("train step", _given("state", "batches"), ("state", "batches"), _of_steps),
@@ -325,6 +329,6 @@ _ARGUMENTS = tuple(dict.fromkeys(name for family in FAMILIES for name in family.
 
 
 def law_name(law: Callable[..., None]) -> str:
-    """Return the name of a law, even for a `partial` of the law."""
+    """Return the name of a law. A `partial` has the name of its law."""
     named: Any = law.func if isinstance(law, partial) else law
     return str(named.__name__)

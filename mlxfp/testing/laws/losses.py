@@ -1,4 +1,4 @@
-"""Laws of losses and metrics: any split of a batch gives the same total."""
+"""Laws of losses and metrics: the total is the same, however a batch is split."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -10,13 +10,13 @@ from mlxfp.support.errors import DataError
 
 __tracebackhide__ = True
 
-Loss = Callable[..., tuple[Any, Any]]  # maps arrays to two scalars: sum and weight
+Loss = Callable[..., tuple[Any, Any]]  # function from arrays to two scalars: sum and weight
 
 
 def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
     """Law: the sums and weights of a loss over the parts of a batch add up to the sum and weight of the whole batch.
 
-    `arrays` are the arguments of the loss, each of shape [B, ...] with one row per example. `sizes` are the numbers of examples per part.
+    `arrays` are the arguments of the loss, each of shape [B, ...] with one row per example. `sizes` is the number of examples in each part.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp
@@ -32,8 +32,9 @@ def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, t
 def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
     """Law: the values of a metric for the parts of a batch merge, in any grouping, to the value for the whole batch.
 
-    `arrays` are the arguments of the metric, each of shape [B, ...] with one row per example. `sizes` are the numbers of examples per part.
-    If the metric is undefined for the whole batch (`DataError`), the metric must be undefined for the merged parts as well.
+    `arrays` are the arguments of the metric, each of shape [B, ...] with one row per example. `sizes` is the number of examples in
+    each part. If the metric is undefined for the whole batch (`DataError`), the metric must be undefined for the merged parts as
+    well.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp
@@ -77,7 +78,7 @@ def _of_parts(function: Callable[..., Any], arrays: Sequence[Any], sizes: Sequen
 
 
 def _computed(totals: Any) -> float:
-    """Compute a metric from its totals. Return NaN if the metric is undefined."""
+    """Compute a metric from its totals. Returns NaN if the metric is undefined for these totals."""
     from mlxfp.evaluation.metrics import compute
 
     try:

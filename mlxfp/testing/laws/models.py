@@ -1,4 +1,4 @@
-"""Laws of models: inputs that must not affect an output. A model is any function from (ids, mask) to outputs.
+"""Laws of models: parts of the input, such as padding, that must not affect an output. A model is any function from (ids, mask) to outputs.
 
 Outputs have shape [B, L, ...] with one output per token, or [B, ...] with one per row. Outputs at padding are ignored. A model receives
 arrays of the same library as the given ids (MLX, torch or numpy). Laws without an argument `ids` pass MLX arrays.
@@ -20,9 +20,9 @@ Model = Callable[..., Any]
 def assert_ignores_padding(  # noqa: PLR0913  # a model, its input and the kind of padding
     model: Model, ids: Any, mask: Any, *, extra: int = 1, side: str = "right", filler: int = 0, tolerance: float = 1e-4
 ) -> None:
-    """Law: adding `extra` padding tokens on one side changes no output, for any padding id.
+    """Law: adding `extra` padding tokens on one side changes no output, whatever the padding id.
 
-    `ids` and `mask` are int[B, L]; the mask is 1 on real tokens. `filler` is the id of the added tokens.
+    `ids` and `mask` are int[B, L]. The mask is 1 on real tokens. `filler` is the id of the added tokens.
 
     >>> import mlx.core as mx
     >>> total = lambda ids, mask: (ids * mask).sum(axis=1)
@@ -51,7 +51,7 @@ def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: flo
 def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]], length: int, *, tolerance: float = 1e-4) -> None:
     """Law: documents packed into rows of `length` tokens by `pack` get the same outputs as each document alone.
 
-    The law calls `model(ids, mask, segment_ids=..., positions=...)` with and without a mask. The model returns one output per token.
+    The law calls `model(ids, mask, segment_ids=..., positions=...)` with and without a mask. The model must return one output per token.
 
     >>> assert_documents_stand_alone(lambda ids, mask=None, **where: ids[..., None], [[3, 4], [5]], 4)
     """
@@ -89,7 +89,7 @@ def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance
 
 
 def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]], generated: Sequence[Sequence[int]]) -> None:
-    """Law: each generated token is the most likely token in a full forward pass over all earlier tokens. A cache changes nothing.
+    """Law: each generated token is the most likely token in a full forward pass over all earlier tokens. A cache changes no token.
 
     >>> import mlx.core as mx
     >>> counting = lambda ids: -mx.abs(mx.arange(10) - ids[..., None] - 1)

@@ -13,13 +13,13 @@ from mlxfp.testing.laws.collators import Collator, batch_of
 
 __tracebackhide__ = True
 
-_LONGEST = 8  # bytes of the widest integer dtype
+_LONGEST = 8  # number of bytes of the widest integer dtype
 
 
 def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: an array that holds the integers of a column has a dtype that is wide enough for these integers.
 
-    An array holds a column if examples with other small integers in the column give an array of exactly these integers.
+    An array is taken to hold a column if other small integers in the column give an array of exactly these integers.
 
     >>> import mlxfp as fp
     >>> assert_keeps_integers(fp.collators.text(pad_id=0), [{"input_ids": [1, 70_000]}])
@@ -46,8 +46,8 @@ def _integers(value: Any) -> list[int]:
 
 
 def _holds(collator: Collator, example: Mapping[str, Any], column: str, name: str) -> bool:
-    """Return True if the array has the values 1 and 2 for an example with only 1 and only 2 in the column."""
-    with suppress(Exception):  # a collator may refuse these values
+    """Return True if the array holds 1 for an example with only 1 in the column, and 2 for an example with only 2."""
+    with suppress(Exception):  # a collator may raise an error for these values
         rows = [_row_with(collator, example, column, number)[name][0] for number in (1, 2)]
         return all((row == number).any() for row, number in zip(rows, (1, 2), strict=True)) and bool((rows[0] != rows[1]).any())
     return False
@@ -62,7 +62,8 @@ def _row_with(collator: Collator, example: Mapping[str, Any], column: str, numbe
 def assert_shapes_ignore_numbers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: the shapes of an example's arrays depend on the lengths of its lists and texts, not on its numbers.
 
-    A one-hot array that is as wide as the largest label of a batch breaks the law. Numbers equal to the length of a list are exempt.
+    A one-hot array that is as wide as the largest label of a batch breaks the law. The law does not change numbers that are equal to the
+    length of a list.
 
     >>> import mlxfp as fp
     >>> assert_shapes_ignore_numbers(fp.collators.text(pad_id=0, label="y"), [{"input_ids": [1], "y": 0}, {"input_ids": [2], "y": 3}])
@@ -73,7 +74,7 @@ def assert_shapes_ignore_numbers(collator: Collator, examples: Sequence[Mapping[
         for name in numbers:
             other = examples[index - 1].get(name)
             changed = shapes
-            with suppress(Exception):  # a collator may refuse the combination
+            with suppress(Exception):  # a collator may raise an error for a combination of values
                 changed = _shapes(collator, {**example, name: other})
             differing = next((array for array in shapes if changed.get(array) != shapes[array]), None)
             assert differing is None, (

@@ -1,4 +1,7 @@
-"""Laws of orders and parts: a shuffle is a permutation by seed and epoch, a split is a partition, and no token is lost."""
+"""Laws of orders and parts.
+
+A shuffle is a permutation that depends on seed and epoch, a split is a partition, and packing loses no token.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +15,7 @@ from mlxfp.testing.laws.datasets import Transform, collect
 
 __tracebackhide__ = True
 
-ENOUGH = 12  # two random orders of 12 rows are equal once in 479 million cases
+ENOUGH = 12  # Minimum number of rows to compare orders. Two random orders of 12 rows are equal once in 479 million cases.
 
 
 def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], *, seed: int = 0) -> None:
@@ -69,10 +72,10 @@ def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
 def assert_conserves_tokens(
     transform: Callable[[Any], Any], rows: Dataset[Any] | Sequence[Mapping[str, Any]], *, column: str = "input_ids", epoch: int = 0
 ) -> None:
-    """Law: a transform returns the same tokens with the same counts, in any rows and groups.
+    """Law: a transform returns the same tokens with the same counts, in any rows and groups. Padding counts as tokens.
 
-    `rows` is a dataset if `transform` is an mlxfp stage. For any other function, `rows` is a list of dicts; the function returns dicts or
-    a dict of columns. Padding counts as tokens.
+    If `transform` is an mlxfp stage, `rows` is a dataset. For any other function, `rows` is a list of dicts, and the function returns dicts
+    or a dict of columns.
 
     >>> import mlxfp as fp
     >>> assert_conserves_tokens(fp.pack(4), fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}]))
@@ -88,7 +91,7 @@ def assert_conserves_tokens(
 
 
 def _rows(dataset: Dataset[Any], epoch: int) -> Counter[str]:
-    """Count rows by repr. Reprs are hashable, and NaN equals NaN."""
+    """Count equal rows. Rows are compared by repr, because reprs are hashable and NaN then equals NaN."""
     return Counter(map(repr, collect(dataset, epoch=epoch).drop_columns(list(HIDDEN)).to_pylist()))
 
 

@@ -1,4 +1,7 @@
-"""Law of fresh processes: results depend on the data alone, not on the hash seed of Python, or on values that earlier calls left behind."""
+"""Law that a new process gives the same results.
+
+Results must not depend on Python's hash seed, or on values that earlier calls have stored.
+"""
 
 import os
 import pickle
@@ -20,16 +23,18 @@ from mlxfp.testing.laws.datasets import collect
 __tracebackhide__ = True
 
 _CHILD = "import sys; sys.path[:] = {path!r}; from mlxfp.testing.laws import processes; processes.answer()"
-_NOT_LOADED = "not loaded"  # answer of a process that lacks a module or the files of a dataset
+_NOT_LOADED = "not loaded"  # answer of a new process that cannot import a module or find the files of a dataset
 
 
 def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int = 0) -> None:
     """Law: a new process, with another hash seed, gives the same items, from the middle of a run and from its start.
 
-    Python's `hash` of texts differs between processes, and so does the order of a set of texts. Numbers in the order of first occurrence
-    depend on the rows that a process has read before. The new process reads the datasets in reverse order. Datasets of functions that a
-    new process cannot import, and of files in the memory of this process, are not checked. With cloudpickle installed, functions of
-    scripts and notebooks are sent as well.
+    Two mistakes break the law. Python's `hash` of texts differs between processes, and so does the order of a set of texts. Values
+    numbered in the order of their first occurrence depend on the rows that a process has read before, so the new process reads the
+    datasets in reverse.
+
+    Datasets of functions that a new process cannot import, and of files in the memory of this process, are not checked. With cloudpickle
+    installed, functions of scripts and notebooks are checked as well.
 
     >>> import mlxfp as fp
     >>> assert_same_in_new_process([fp.from_examples([{"x": 1}, {"x": 2}])])
@@ -57,8 +62,11 @@ def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int =
 
 
 def answer() -> None:
-    """Read datasets from the standard input, and write the items of each: first the rest after a cursor, then all."""
-    output, sys.stdout = sys.stdout.buffer, sys.stderr  # functions of users may print
+    """Read datasets from the standard input, and write their items: for each dataset, the items after a cursor, then all items.
+
+    Called in the new process.
+    """
+    output, sys.stdout = sys.stdout.buffer, sys.stderr  # Functions of users may print, so the standard output is replaced.
     try:
         epoch, cases = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  # trusted bytes
     except (ImportError, AttributeError):
@@ -69,13 +77,13 @@ def answer() -> None:
         for dataset, data, _ in cases:
             cursor = None if data is None else Cursor.from_bytes(data)
             answers.append([_collected(dataset, position, epoch) for position in (cursor, None)])
-    except MissingFileError:  # files in memory, such as memory://
+    except MissingFileError:  # raised for files in the memory of the other process, such as memory://
         output.write(pickle.dumps(_NOT_LOADED))
         return
     output.write(pickle.dumps(answers))
 
 
 def _collected(dataset: Dataset[Any], cursor: Cursor | None, epoch: int) -> Any:
-    """Return all items after a cursor. Batches have numpy arrays, because MLX arrays cannot be pickled."""
+    """Return all items after a cursor. The arrays of batches are converted to numpy, because MLX arrays cannot be pickled."""
     items = collect(dataset, cursor, epoch=epoch)
     return [named_arrays(batch) for batch in items] if dataset.level == "batches" else items

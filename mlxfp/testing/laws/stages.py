@@ -1,4 +1,4 @@
-"""Laws of pipes and stages: stages are pure and lazy, and chunk boundaries do not affect the result."""
+"""Laws of pipes and stages. Stages are pure and lazy, and chunk boundaries do not affect the result."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -25,7 +25,7 @@ __tracebackhide__ = True
 def assert_pipes(
     value: object, *functions: Callable[[Any], Any], pipe: Callable[..., Any] = pipe, compose: Callable[..., Any] = compose
 ) -> None:
-    """Law: `pipe(x, f, g) == pipe(x, compose(f, g))` at every cut of the function sequence, and `compose` is associative.
+    """Law: `pipe(x, f, g) == pipe(x, compose(f, g))`, wherever the sequence of functions is cut, and `compose` is associative.
 
     `pipe` and `compose` default to the functions of mlxfp.
 
@@ -47,10 +47,10 @@ def assert_pipes(
 
 
 def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a step changes neither its state nor its chunk, and returns an equal result for an equal state and chunk.
+    """Law: a stage's step changes neither its state nor its chunk, and returns an equal result for an equal state and chunk.
 
-    Every stage of the dataset processes its input step by step. Then the law repeats the steps in reverse order, from the old states and
-    from copies of the states restored from bytes. A state that a cursor cannot serialise breaks the law.
+    First, every stage of the dataset processes its input step by step. Then the steps are repeated in reverse order, from the old
+    states and from copies of the states restored from bytes. A state that a cursor cannot store breaks the law.
 
     >>> import mlxfp as fp
     >>> assert_pure_stages(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
@@ -86,7 +86,7 @@ def _assert_pure_stage(stage: Stage, call: Any, finish: Any, chunks: Sequence[An
 def assert_chunks_do_not_matter(
     transform: Transform, chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], *, epoch: int = 0
 ) -> None:
-    """Law: before `batch`, chunk boundaries have no meaning: equal rows in other chunks give equal items, including hidden columns.
+    """Law: chunk boundaries have no meaning before `batch`. Equal rows in other chunks give equal items, including hidden columns.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -99,9 +99,9 @@ def assert_chunks_do_not_matter(
 
 
 def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
-    """Law: the optimized plan is right if the transform follows itself. A wrong `fuse` breaks the law.
+    """Law: if a transform is applied twice in a row, the optimized plan gives the same items as the unoptimized pipeline.
 
-    The law applies only to transforms that accept their own output.
+    A wrong `fuse` breaks the law. The law applies only to transforms that accept their own output.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -116,9 +116,9 @@ def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, e
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Law: computing the first n items reads only the rows of these items, `ahead` further rows, and the rest of the current chunk.
+    """Law: the first n items need only the rows of these items, `ahead` further rows, and the other rows of the current chunk.
 
-    The law applies only to transforms that keep the row order, because the rows of an item then show the necessary reads.
+    The law applies only to transforms that keep the row order, because the rows of an item then show how far a transform must read.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Laws of text: a chunk is rendered and encoded like its separate rows."""
+"""Laws of text. Rendering or encoding a chunk gives the same results as rendering or encoding its rows one by one."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
 
 
 def assert_encodes_each_row(transform: Transform, tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = True) -> None:
-    """Law: a stage from `text` to `input_ids` gives the ids of `tokenizer.encode`, token for token.
+    """Law: a stage that converts `text` to `input_ids` gives the same ids as `tokenizer.encode`.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a cat"}]), kind="wordpiece", vocab_size=20)

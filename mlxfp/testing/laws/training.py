@@ -1,4 +1,4 @@
-"""Laws of training: a step is a pure function, loading restores the saved state, and observers do not change events."""
+"""Laws of training. A train step is a pure function, loading restores the saved state, and observers do not change events."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from attrs import evolve
 
 from mlxfp.support.trees import flatten, paths, tree_map
 
-if TYPE_CHECKING:  # the laws of data must not import MLX
+if TYPE_CHECKING:  # not imported at run time, because laws of data must not import MLX
     from mlxfp.core.datasets import Dataset
     from mlxfp.training.loop.events import Event, Observer
     from mlxfp.training.steps.state import TrainState
@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # the laws of data must not import MLX
 
 __tracebackhide__ = True
 
-_CALLS = 12  # calls without `mx.compile`: enough for a value that changes at every tenth call
+_CALLS = 12  # Number of calls without `mx.compile`, enough for a value that changes at every tenth call.
 
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
     """Law: a step changes neither state nor batch, and a second call gives a bit-identical result, also without `mx.compile`.
 
-    A compiled step repeats the Python values of its first call, such as the count of an optimizer, so the law also calls the code without
-    `mx.compile` several times.
+    A compiled step keeps the Python values of its first call, for example a counter in an optimizer. To find such values, the law
+    also calls the step several times without `mx.compile`.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
@@ -68,7 +68,7 @@ def _without_compile() -> Iterator[None]:
 
 
 def assert_uses_parameters(step: "Step", state: "TrainState", batch: "Batch") -> None:
-    """Law: the metrics of a step depend on the parameters in the state: parameters of NaN give at least one metric that is not finite.
+    """Law: the metrics of a step depend on the parameters in the state. With parameters of NaN, at least one metric is not finite.
 
     A loss that calls another model than its argument breaks the law.
 
@@ -157,7 +157,7 @@ def assert_continues(  # noqa: PLR0913  # a run and its stop
         f"stopping, saving and loading change nothing, "
         f"but after stopping at step {stop} the run differs at {_changed_paths(rest.state, _bytes(whole.state))}"
     )
-    # Skips the RunStarted event of the continued run and the Stopped event of the stopped run.
+    # without the event RunStarted of the continued run, and without the event Stopped of the stopped run
     expected_rest = expected[len(first_contents) - 1 :]
     assert rest_contents[1:] == expected_rest, (
         f"after stopping at step {stop} a run yields the same events: expected {expected_rest}, got {rest_contents[1:]}"
@@ -165,7 +165,7 @@ def assert_continues(  # noqa: PLR0913  # a run and its stop
 
 
 def _last_and_contents(events: "Iterable[Event]") -> "tuple[Event, list[Any]]":
-    """Run all steps. Return the last event and the contents of all events without their states."""
+    """Run all steps. Return the last event, and all events without their states."""
     contents = [(type(last := event).__name__, event.step, event.epoch, getattr(event, "metrics", None)) for event in events]
     return last, contents
 
@@ -173,9 +173,9 @@ def _last_and_contents(events: "Iterable[Event]") -> "tuple[Event, list[Any]]":
 def assert_accumulates(
     make: Callable[[int], "tuple[Step, TrainState]"], batch: "Batch", sizes: Sequence[int], *, tolerance: float = 1e-5
 ) -> None:
-    """Law: an update accumulated over the parts of a batch equals the update of the whole batch up to rounding, for any part sizes.
+    """Law: an update accumulated over the parts of a batch equals the update of the whole batch up to rounding, for any sizes of the parts.
 
-    `make(count)` returns a step that accumulates `count` batches, and the initial state. `sizes` are the numbers of examples per part.
+    `make(count)` returns a step that accumulates `count` batches, and the initial state. `sizes` is the number of examples in each part.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers

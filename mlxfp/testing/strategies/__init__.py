@@ -1,4 +1,4 @@
-"""Hypothesis strategies for realistic inputs with edge cases, named by public plural nouns."""
+"""Hypothesis strategies for realistic inputs with edge cases. A strategy is named by the plural of what it draws."""
 
 from mlxfp.testing.strategies.composing import pipelines as pipelines
 from mlxfp.testing.strategies.composing import sources as sources

@@ -1,4 +1,4 @@
-"""Strategies for sources, for stages after a given dataset, and for whole pipelines."""
+"""Hypothesis strategies for sources, for stages that fit a given dataset, and for whole pipelines."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,7 +30,7 @@ _DESCRIBED = pa.schema({"text": pa.string(), "number": pa.int64(), "tokens": pa.
 
 @st.composite
 def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
-    """Return a strategy for in-memory datasets without stages, with edge cases, in one or many chunks, with or without random access.
+    """Return a strategy for datasets in memory without stages. Edge cases, one or many chunks, and random access or none occur.
 
     >>> from hypothesis import find
     >>> find(sources(), lambda dataset: dataset.indexable)
@@ -38,7 +38,7 @@ def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
     """
     kind = draw(st.sampled_from([from_table, from_chunks, from_examples, from_iterable]))
     least = draw(st.sampled_from([0, max_rows // 2, max_rows]))
-    kinds = draw(schemas(min_columns=1, max_columns=2))  # pickling a table without columns loses its rows
+    kinds = draw(schemas(min_columns=1, max_columns=2))  # at least one column, because pickling a table without columns loses its rows
     table = draw(tables(kinds, min_rows=least, max_rows=max_rows))
     if kind is from_table:
         return from_table(table)
@@ -83,7 +83,7 @@ def _parts() -> st.SearchStrategy[Any]:
 
 
 def _rows(kinds: Schema) -> st.SearchStrategy[Any]:
-    """Return a strategy for row maps with declared schemas, because a schema inferred in epoch 0 may not fit the rows of other epochs."""
+    """Return a strategy for functions of a row with declared schemas. A schema inferred in epoch 0 may not fit the rows of other epochs."""
     maps = _SEEDS.map(lambda salt: map(partial(_describe, salt), schema=_DESCRIBED))
     names = st.sampled_from(["a", *kinds.names])
     return maps | names.map(lambda name: map_chunks(partial(_measure, name), schema=set_field(kinds, name, pa.int64())))
@@ -98,7 +98,7 @@ def _columns(names: list[str]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dataset[Any]:
-    """Return a strategy for whole valid pipelines with stages in any order: filters, shuffles, `batch` and `unbatch`, nested repeats.
+    """Return a strategy for whole valid pipelines. Stages occur in any order: filters, shuffles, `batch` and `unbatch`, nested repeats.
 
     >>> import mlxfp as fp
     >>> from hypothesis import given, settings
@@ -118,7 +118,7 @@ def _lengthened(dataset: Dataset[Any]) -> int:
     return sum(repr(part).startswith(("repeat(", "flat_map(")) for part in flat_parts(dataset))
 
 
-# The following functions accept any row.
+# The functions below accept rows of any schema, for stages with user functions.
 
 
 def _number(salt: int, row: Example) -> int:
@@ -139,5 +139,5 @@ def _copies(salt: int, row: Example) -> Iterator[Example]:
 
 
 def _measure(column: str, chunk: RecordBatch) -> RecordBatch:
-    """Set a column to the length of the repr of each row."""
+    """Set a column to the length of each row's repr."""
     return set_column(chunk, column, pa.array([len(repr(row)) for row in to_rows(chunk)], pa.int64()))

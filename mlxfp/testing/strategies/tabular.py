@@ -1,4 +1,4 @@
-"""Strategies for tables with edge cases, examples, token lists, templates and tokenizers."""
+"""Hypothesis strategies for tables with edge cases, examples, token lists, templates and tokenizers."""
 
 import datetime as dt
 import re
@@ -37,7 +37,7 @@ def _integers(kind: pa.DataType) -> Values:
 _TEXTS: Values = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(_ODD_TEXTS)
 _FLOATS: Values = st.floats() | st.sampled_from(_ODD_FLOATS)
 
-# Column types and strategies for their values.
+# Strategies for the values of each simple column type.
 _LEAVES: dict[pa.DataType, Values] = {
     pa.bool_(): st.booleans(),
     **{kind: _integers(kind) for kind in (pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64())},
@@ -56,13 +56,14 @@ _LEAVES: dict[pa.DataType, Values] = {
 }
 _TENSORS = [
     *(pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))),
-    pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),  # the permutation that from_numpy_ndarray sets
+    # the permutation that `from_numpy_ndarray` also sets, so that types are equal
+    pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),
     pa.fixed_shape_tensor(pa.int32(), (1, 2), permutation=[1, 0]),
 ]
 
 
 def schemas(*, min_columns: int = 0, max_columns: int = 4) -> st.SearchStrategy[Schema]:
-    """Return a strategy for Arrow schemas with any names and types from bool to lists of structs and fixed-shape tensors.
+    """Return a strategy for Arrow schemas with any names and many types, from bool to lists of structs and fixed-shape tensors.
 
     >>> from hypothesis import find
     >>> find(schemas(), lambda schema: len(schema) > 0)
@@ -77,9 +78,10 @@ def schemas(*, min_columns: int = 0, max_columns: int = 4) -> st.SearchStrategy[
 
 @st.composite
 def tables(draw: st.DrawFn, schema: Schema | None = None, *, min_columns: int = 0, min_rows: int = 0, max_rows: int = 8) -> pa.Table:
-    """Return a strategy for Arrow tables of `schema` or any schema: nulls, NaN, integer limits, empty strings, zero rows, zero columns.
+    """Return a strategy for Arrow tables of `schema`, or of any schema.
 
-    The chunks are random slices of longer arrays, so offsets and empty chunks occur.
+    The tables have edge cases: nulls, NaN, integer limits, empty strings, zero rows, zero columns. The chunks are random slices of longer
+    arrays, so offsets and empty chunks occur.
 
     >>> from hypothesis import find
     >>> find(tables(pa.schema({"x": pa.int8()})), lambda table: table.num_rows > 1)["x"].to_pylist()
@@ -97,7 +99,7 @@ def tables(draw: st.DrawFn, schema: Schema | None = None, *, min_columns: int = 
 
 
 def examples(schema: Schema | None = None, *, min_rows: int = 0, max_rows: int = 8) -> st.SearchStrategy[tuple[dict[str, Any], ...]]:
-    """Return a strategy for rows of `from_examples`: dicts of Python values and numpy arrays.
+    """Return a strategy for sequences of examples, as accepted by `from_examples`: dicts of Python values and numpy arrays.
 
     >>> from hypothesis import find
     >>> find(examples(pa.schema({"x": pa.int8()})), lambda rows: len(rows) > 1 and rows[0]["x"] is not None)
@@ -110,7 +112,7 @@ def examples(schema: Schema | None = None, *, min_rows: int = 0, max_rows: int =
 
 
 def token_lists(*, vocab_size: int = 100, min_rows: int = 1, max_rows: int = 6, max_length: int = 12) -> st.SearchStrategy[list[list[int]]]:
-    """Return a strategy for ragged rows of token ids below `vocab_size`. Some rows are empty.
+    """Return a strategy for rows of token ids below `vocab_size`. Rows have different lengths, and some rows are empty.
 
     >>> from hypothesis import find
     >>> find(token_lists(min_rows=2), lambda rows: len(rows[1]) > 1)
@@ -145,23 +147,25 @@ def tokenizers(draw: st.DrawFn) -> Tokenizer:
     """
     kind: Kind = draw(st.sampled_from(["bpe", "wordpiece", "unigram"]))
     words = draw(st.lists(st.sampled_from(_WORDS) | st.text(st.characters(codec="utf-8"), max_size=5), max_size=8))
-    rows = from_examples([{"text": " ".join(["cat", *words])}])  # training on spaces alone fails, so the text contains `cat`
-    size = draw(st.integers(300, 400))  # large enough for all 256 bytes
+    rows = from_examples([{"text": " ".join(["cat", *words])}])  # training on spaces alone would fail, so the text contains `cat`
+    size = draw(st.integers(300, 400))  # vocabulary size, large enough for all 256 bytes
     return train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=draw(st.booleans()))
 
 
 def without_null_tensors(schema: Schema) -> Schema:
-    """Return the schema with non-nullable tensors. A null tensor in a table has no Python value."""
+    """Return the schema with tensor columns that are not nullable, because a null tensor has no Python value."""
     return pa.schema([pa.field(f.name, f.type, f.nullable and not isinstance(f.type, pa.FixedShapeTensorType)) for f in schema])
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Return the schema without types that a row function cannot return unchanged: null tensors and maps (lists of pairs in Python)."""
+    """Return the schema without types that change if a function returns its row: null tensors, and maps (lists of pairs in Python)."""
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 
 
 def rechunkings(table: pa.Table) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
-    """Return a strategy for chunkings of `table`: the same rows in order, cut at random, with at least one chunk. Chunks may be empty.
+    """Return a strategy that cuts the rows of `table` into chunks at random. The rows keep their order.
+
+    There is at least one chunk, and chunks may be empty.
 
     >>> from hypothesis import find
     >>> cut = find(rechunkings(pa.table({"x": [1, 2, 3]})), lambda chunks: len(chunks) > 2)
@@ -178,7 +182,8 @@ def _cuts(chunk: RecordBatch) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
 
 @cache
 def _types() -> st.SearchStrategy[pa.DataType]:
-    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])  # pyarrow creates invalid dictionaries here
+    # without dictionaries, because pyarrow creates invalid dictionaries inside nested types
+    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])
     return st.sampled_from([*_LEAVES, *_TENSORS]) | st.recursive(inner, _nested, max_leaves=3)
 
 
@@ -197,13 +202,16 @@ def _column(draw: st.DrawFn, field: pa.Field, size: int) -> pa.Array:
 
 
 def _slots(field: pa.Field) -> Values:
-    """Return a strategy for the values of a field, including nulls if the field is nullable."""
+    """Return a strategy for the values of a field. Nulls occur if the field is nullable."""
     return _values(field.type) | st.none() if field.nullable else _values(field.type)
 
 
 @cache
 def _values(kind: pa.DataType) -> Values:
-    """Return a strategy for the values of a type, without top-level nulls. Cached, because hypothesis validates each new strategy."""
+    """Return a strategy for the values of a type, without nulls at the top level.
+
+    Cached, because hypothesis validates each new strategy.
+    """
     if kind in _LEAVES:
         return _LEAVES[kind]
     if is_tensor(kind):

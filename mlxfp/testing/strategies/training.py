@@ -1,4 +1,4 @@
-"""Strategies for batches of MLX arrays and for states of small models."""
+"""Hypothesis strategies for batches of MLX arrays and for states of small models."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
-if TYPE_CHECKING:  # strategies of data must not import MLX
+if TYPE_CHECKING:  # not imported at run time, because strategies for data must not import MLX
     from mlxfp.core.stages import Batch
     from mlxfp.training.steps.state import TrainState
 
@@ -15,10 +15,10 @@ _DTYPES = ("int32", "float32", "uint8", "bool_", "float16", "bfloat16")
 
 @st.composite
 def batches(draw: st.DrawFn, arrays: Mapping[str, tuple[int, ...]] | None = None, *, classes: int = 3, max_rows: int = 4) -> "Batch":
-    """Return a strategy for batches like the output of a collator: MLX arrays [B, ...] with one row per example.
+    """Return a strategy for batches as made by a collator: MLX arrays [B, ...] with one row per example.
 
     With `arrays`, a dict from name to row shape, a batch holds float32 arrays of these shapes and `labels`, int32[B] below `classes`.
-    Without `arrays`, a batch holds arrays of any name, shape and dtype, and carried texts.
+    Without `arrays`, a batch holds arrays of any name, shape and dtype, and texts.
 
     >>> from hypothesis import find
     >>> sorted(find(batches({"x": (2,)}), lambda batch: len(batch["labels"]) > 1))
@@ -37,7 +37,7 @@ def batches(draw: st.DrawFn, arrays: Mapping[str, tuple[int, ...]] | None = None
         name: mx.array(random.integers(0, 9, (rows, *shape)).astype(np.int32)).astype(getattr(mx, dtype))
         for name, (shape, dtype) in kinds.items()
     }
-    mx.eval(arrays_by_name)  # a lazy array can be evaluated only in its own thread
+    mx.eval(arrays_by_name)  # evaluated now, because a lazy array can be evaluated only in the thread that created it
     carried = draw(
         st.dictionaries(st.text(min_size=4, max_size=5), st.lists(st.text(max_size=3), min_size=rows, max_size=rows), max_size=1)
     )
@@ -46,7 +46,9 @@ def batches(draw: st.DrawFn, arrays: Mapping[str, tuple[int, ...]] | None = None
 
 @st.composite
 def train_states(draw: st.DrawFn) -> "TrainState":
-    """Return a strategy for training states of small random models, with or without layers, buffers and dropout, and several optimizers.
+    """Return a strategy for training states of small random models, with several optimizers.
+
+    The models have any number of layers, with or without buffers and dropout.
 
     >>> from hypothesis import find
     >>> state = find(train_states(), lambda state: state.step > 0)

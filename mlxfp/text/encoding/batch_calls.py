@@ -1,4 +1,4 @@
-"""Batched calls of the `tokenizers` package with NumPy arrays as results."""
+"""Calls of the `tokenizers` package for many texts at once. The results are NumPy arrays."""
 
 import json as jsons
 import re
@@ -16,21 +16,24 @@ from mlxfp.text.tokenizers.tokenizer import cannot_encode
 
 Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
-Encoded = tuple[Ids, Lengths]  # Concatenated ids of several texts, and the id count of each text.
+Encoded = tuple[Ids, Lengths]  # concatenated ids of several texts, and the number of ids of each text
 
-_JOINED = 1024  # Characters per joined text: the fastest of 256, 1024, 4096 and 16384 for short words (BERT, GPT-2).
-_CALLS = 8  # Number of calls, or of joined texts in one call. Many texts are divided into this number of parts to keep all cores busy.
-_READ = 128 << 10  # Characters of text above which a thread encodes the next part while ids are read. Reading takes a tenth of the time.
+_JOINED = 1024  # Number of characters in a joined text. Among 256, 1024, 4096 and 16384, this is the fastest for short words (BERT, GPT-2).
+_CALLS = 8  # Number of parts into which many texts are divided, so that all cores are busy.
+# Number of characters above which a thread encodes the next part while ids are read. Reading ids takes a tenth of the time.
+_READ = 128 << 10
 
 
 @frozen
 class Caller:
     """Tokenizer of the `tokenizers` package that encodes many short texts in one call.
 
-    A call costs more than a short text, hence several texts are joined to a single text with a separator after each text. The separator is
-    an added token of the tokenizer. The package splits a text at added tokens first and encodes the parts separately, and the positions of
-    the separator id give the end of each text. `apart=True` is for tokenizers that treat the beginning of a text differently. They receive
-    lists of words instead of joined text, because the package encodes the words of a list separately.
+    A call costs more than encoding a short text. Several texts are therefore joined to one text, with a separator after each text. The
+    separator is an added token of the tokenizer: the package splits a text at added tokens and encodes the pieces separately. The ids
+    of the separator then show where each text ends.
+
+    `apart=True` is for tokenizers that treat the start of a text differently. Such tokenizers get lists of words in place of joined texts,
+    because the package encodes the words of a list separately.
     """
 
     tokenizer: Any
@@ -48,7 +51,7 @@ class Caller:
         parts: list[Any] = [marked[first : first + step] for first in range(0, len(marked), step)]
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.tokenizer.token_to_id(separator)
-        # Fallback: another added token overlaps a separator, or a text is normalized to the separator.
+        # Encode each text alone: another added token overlaps a separator, or a text is normalized to the separator.
         if np.count_nonzero(ends) != len(texts):
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
@@ -62,7 +65,7 @@ class Caller:
         return np.concatenate([ids for ids, _ in encoded]), np.concatenate([lengths for _, lengths in encoded])
 
     def call(self, texts: Sequence[Any], *, apart: bool = False, offsets: bool = False) -> list[Any]:
-        """Return the encodings of texts, or of lists of words. Character offsets are available only with `offsets=True`."""
+        """Return the encodings of texts, or of lists of words. `offsets=True` also computes the character offsets of tokens."""
         encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
         try:
             encodings: list[Any] = encode(texts, is_pretokenized=apart, add_special_tokens=False)
@@ -72,24 +75,24 @@ class Caller:
 
 
 def _count_together(texts: Sequence[str]) -> int:
-    """Return the number of texts to join to one text."""
+    """Return how many texts to join to one text."""
     size = sum(map(len, texts))
     return min(_JOINED * len(texts) // max(1, size), len(texts) if size < _JOINED else len(texts) // _CALLS)
 
 
 def find_caller(tokenizer: Any) -> Caller:
-    """Return a `Caller` for a tokenizer, with a separator if an added token is suitable."""
+    """Return a `Caller` for a tokenizer. The caller has a separator if one of the added tokens is suitable."""
     separators = [
         token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if _is_separator(tokenizer, number, token)
     ]
-    # Read only the JSON of the pre-tokenizer: the JSON of the whole tokenizer contains the vocabulary and takes 40 ms.
+    # Only the JSON of the pre-tokenizer is read, because the JSON of the whole tokenizer contains the vocabulary and takes 40 ms.
     splitter = jsons.loads(tokenizer.pre_tokenizer.__getstate__()) if tokenizer.pre_tokenizer else None
     apart = '"prepend_scheme": "first"' in jsons.dumps(splitter)
     return Caller(tokenizer, separators[0] if separators and not _ids(tokenizer, "") else None, apart)
 
 
 def _is_separator(tokenizer: Any, number: int, token: Any) -> bool:
-    """Return True if an added token can separate texts: recognized after any text, without a change of the text.
+    """Return True if an added token can separate texts: it must be found after any text and must not change that text.
 
     The token must not be part of a word and must not overlap with itself.
     """
@@ -105,10 +108,10 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _read_ids(encodings: Sequence[Any]) -> Ids:
-    lists = map(attrgetter("ids"), encodings)  # A lazy map frees each list of ids right after reading.
+    lists = map(attrgetter("ids"), encodings)  # a lazy `map`, so that each list of ids is freed right after reading
     return np.fromiter(chain.from_iterable(lists), np.int32, sum(map(len, encodings)))
 
 
 def read(encodings: Sequence[Any]) -> Encoded:
-    """Return the concatenated ids of the encodings, and the id count of each encoding."""
+    """Return the concatenated ids of the encodings, and the number of ids of each encoding."""
     return _read_ids(encodings), np.fromiter(map(len, encodings), np.int64, len(encodings))

@@ -1,22 +1,24 @@
-"""Safe cut positions: boundaries of a text at which the parts can be encoded separately without changing the ids.
+"""Safe cuts of a text: positions at which the text can be split and each part encoded separately, without changing the ids.
 
-A *word* is the text between two neighbouring cuts. BERT's tokenizer cuts "It's  a cat." into "It", "'", "s", "  a", " cat" and ".". The
-two bytes around a position decide about a cut, and the second byte is always an ASCII character. Texts are never cut if the tokenizer
-contains a component unknown to this module.
+A *word* is the text between two neighbouring cuts. For BERT's tokenizer, "It's  a cat." is cut into "It", "'", "s", "  a", " cat" and
+".". The two bytes around a position decide about a cut, and the second byte is always an ASCII character. Texts are never cut if the
+tokenizer contains a component unknown to this module.
 
 Encoding has three steps before the model. A cut between `left` and `right` is safe because of three arguments:
 
 1. Search for added tokens. A cut may divide a token: "[CLS]" becomes "[", "CLS" and "]". Some tokens also depend on the neighbouring text.
-   A part of each critical token, here "CLS", always lies inside a word. `boundary_rules` encodes rows with these words whole.
+   A part of each such token, here "CLS", always lies inside a word. `boundary_rules` finds rows with these words, which are encoded as a
+   whole.
 2. Normalization. The normalizers known here map single characters or compose characters ("e" and a combining accent become "é"). No
    character composes with a following ASCII character (Unicode Standard Annex 15). Hence `normal(left + right)` equals
    `normal(left) + normal(right)`.
 3. Pre-tokenization. The pre-tokenizer splits before `right` in any context, and splits `left` as a text of its own. BERT splits before
    each space and each ASCII punctuation character. GPT-2 does not always split after white space: with W for a wide space (U+3000),
    "aW  b" becomes "a", "W " and " b", but "aW" alone becomes "a" and "W". Hence the cuts of GPT-2 are `strict`: valid only if the
-   normalized `left` does not end in white space. Rows with other words are encoded whole.
+   normalized `left` does not end in white space. Rows with other words are encoded as a whole.
 
-The model encodes each split separately and needs no argument. `_merged` handles models without a pre-tokenizer, which read whole texts.
+The model encodes each split separately, so it needs no argument. Models without a pre-tokenizer read whole texts and are handled by
+`_merged`.
 """
 
 import re
@@ -44,8 +46,9 @@ def _without(some: bytes, characters: bytes) -> bytes:
 class Cuts:
     """Byte pairs that mark a cut: at most four pairs of (bytes before the cut, bytes after the cut).
 
-    `strict`: words must not end in white space. `single`: words must also begin with exactly one space after normalization, because the
-    normalizer may strip spaces. `lead`: the tokenizer adds a space before each text.
+    - `strict`: words must not end in white space.
+    - `single`: words must also begin with exactly one space after normalization, because the normalizer may strip spaces.
+    - `lead`: the tokenizer adds a space before each text.
     """
 
     pairs: tuple[tuple[bytes, bytes], ...]
@@ -55,7 +58,10 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Lookup table of 256 bytes. Bit `i` is set if pair `i` allows the byte before a cut, bit `i + 4` if after a cut."""
+        """Lookup table with an entry for each of 256 bytes.
+
+        Bit `i` is set if pair `i` allows the byte before a cut, bit `i + 4` if after a cut.
+        """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
             bits[list(before)] |= 1 << number
@@ -63,30 +69,31 @@ class Cuts:
         return bits.tobytes()
 
 
-# WhitespaceSplit drops white space: "a,  b" is cut into the words "a," and "  b".
+# The pre-tokenizer WhitespaceSplit drops white space, so "a,  b" is cut into the words "a," and "  b".
 _BLANKS = Cuts(((_SOLID, _WHITE),), strict=False)
 
-# Splits begin only at spaces, which the pre-tokenizer writes as marks: "a, b" is cut into the words "a," and " b".
+# The pre-tokenizer splits only at spaces and writes each space as a mark, so "a, b" is cut into the words "a," and " b".
 _SPACES = Cuts(((_SOLID, b" "),))
 
-# BERT drops white space and splits off each ASCII punctuation character: "it's a_b" is cut into "it", "'", "s", " a", "_" and "b".
+# BERT drops white space and splits off each ASCII punctuation character, so "it's a_b" is cut into "it", "'", "s", " a", "_" and "b".
 _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 
 # Pattern \w+|[^\w\s]+ with the underscore as part of \w: "it's a_b" is cut into the words "it", "'", "s" and " a_b".
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
-# Pattern of GPT-2: no match continues from a visible character to white space. Letters and digits end before punctuation and vice versa,
-# except for the apostrophe in 's: "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")". The pattern looks ahead
-# for white space after a match. The end of a text has the same effect as white space.
+# The pattern of GPT-2 has no match that continues from a visible character to white space.
+# The pattern ends letters and digits before punctuation and vice versa, except for the apostrophe in 's.
+# For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
+# After a match, the pattern of GPT-2 looks for white space, for which the end of a text has the same effect.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Patterns since GPT-4 match punctuation together with the following letters or line ends. Some patterns match letters with an apostrophe:
-# "it's 5, (a)" is cut into the words "it's", " 5", ",", " (a" and ")".
+# Patterns since GPT-4 match punctuation together with the following letters or line ends, and some match letters with an apostrophe.
+# For the patterns since GPT-4, "it's 5, (a)" is cut into the words "it's", " 5", ",", " (a" and ")".
 _GPT4 = Cuts(((_SOLID, b" \t"), (_ALNUM, _without(b"'", _PUNCT))))
 _UPPER, _LOWER, _ENDINGS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LETTERS = (
-    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+",  # GPT-4, Llama 3, Qwen 2
+    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+",  # pattern of GPT-4, Llama 3 and Qwen 2
     *(rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{end}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{end}" for end in ("", f"{_ENDINGS}?")),
 )
 PATTERNS = {_GPT2_PATTERN: _GPT2} | {
@@ -94,31 +101,32 @@ PATTERNS = {_GPT2_PATTERN: _GPT2} | {
     for letters, digits, ends in product(_LETTERS, (r"\p{N}{1,3}", r"\p{N}"), (r"[\r\n]*", r"[\r\n/]*"))
 }
 
-# Splitters that only compare two neighbouring characters. An additional cut does not change other splits.
+# Pre-tokenizers that only compare two neighbouring characters, so an additional cut does not change other splits.
 _LOCAL = ("Digits", "Punctuation")
-# Splitters that process each split of the preceding splitter separately.
+# Pre-tokenizers that process each split of the preceding pre-tokenizer separately.
 _APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")
 _BY_CHARACTER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "BertNormalizer")
 
-_RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}  # Merges a run of spaces. Strict cuts never divide a run.
+# Normalizer that merges several spaces to one. Strict cuts never lie between two spaces.
+_RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 _PREPEND = {"type": "Prepend", "prepend": MARK}
 _MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
-# Splitter at spaces. It has no effect after a normalizer replaced all spaces by marks.
+# Pre-tokenizer that splits at spaces. It has no effect after a normalizer that replaces all spaces by marks.
 _NO_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
 
 def find_cuts(configuration: Configuration) -> Cuts | None:
-    """Return the cuts of a tokenizer, or None if no safe cut is known."""
+    """Return the cuts of a tokenizer, or None if no cut is known to be safe."""
     normalizers, splitters, kind = configuration.normalizers, configuration.splitters, configuration.kind
     divides = kind is not None and kind.divides(configuration.model)
     return _divided(normalizers, splitters) or (_merged(normalizers, splitters) if divides else None)
 
 
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts of the first pre-tokenizer with known cuts. Later pre-tokenizers process the resulting splits separately."""
+    """Return the cuts of the first pre-tokenizer that has known cuts. Later pre-tokenizers process the resulting splits separately."""
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
-        # The scheme "first" adds a mark only to the first split of a text. Encoding words separately would add a mark to each word.
+        # No cuts: the scheme "first" adds a mark only to the first split of a text, but words encoded separately would each get a mark.
         return None
     cuts = _cuts_of(rest[0])
     if cuts is None or all(part["type"] in _BY_CHARACTER for part in normalizers):
@@ -143,8 +151,8 @@ def _cuts_of(splitter: Part) -> Cuts | None:
 def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
     """Return the cuts for the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3).
 
-    The normalizer maps graphemes. A grapheme ends before a space except after a few characters such as U+0600. Words must not contain
-    these characters. Stripping removes only the single leading space of a word, and the pre-tokenizer adds the space again as a mark.
+    The normalizer maps graphemes. A grapheme ends before a space, except after a few characters such as U+0600, so words must not contain
+    these characters. Stripping removes the single leading space of a word, and the pre-tokenizer adds the space again as a mark.
     """
     dropped = splitter["type"] == "WhitespaceSplit"
     if not dropped and (splitter["type"] != "Metaspace" or splitter["prepend_scheme"] != "always"):
@@ -154,9 +162,10 @@ def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
 
 
 def _keeps_spaces(normalizer: Part) -> bool:
-    """Return True if a normalizer maps the text between two spaces independently of the rest, except at the ends of the text."""
+    """Return True if a normalizer maps the text between two spaces independently of other text, except at the ends of the text."""
     if normalizer["type"] == "Strip":
-        return bool(normalizer["strip_right"])  # Without `strip_right`, white space at the end of a text would stay and belong to no word.
+        # Without `strip_right`, white space at the end of a text would remain, and would belong to no word.
+        return bool(normalizer["strip_right"])
     if normalizer["type"] == "Replace":
         text = normalizer["pattern"].get("String")
         return bool(text) and not re.search(rf"[\s{MARK}]", text + normalizer["content"])
@@ -164,7 +173,10 @@ def _keeps_spaces(normalizer: Part) -> bool:
 
 
 def _merged(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts for models without pre-tokenizer that write spaces as marks (U+2581) and never merge across the start of a mark."""
+    """Return the cuts for a model without pre-tokenizer.
+
+    The model must write spaces as marks (U+2581) and never merge text across a mark.
+    """
     if normalizers in ([_MARKS], [_PREPEND, _MARKS]) and splitters in ([], [_NO_SPLIT]):
         return evolve(_SPACES, lead=_PREPEND in normalizers)
     split = [(part["type"], part.get("replacement"), part.get("split")) for part in splitters]

@@ -1,4 +1,4 @@
-"""Splitting of text columns into words, and detection of words for which a cut may change the ids of the row."""
+"""Functions that split text columns into words, and find words at which a cut may change the ids of the row."""
 
 import json as jsons
 import re
@@ -20,13 +20,14 @@ from mlxfp.text.engines.columns import matches, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part
 from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
-HINTED, WHOLE = 1, 2  # Word flags. WHOLE: the row must be encoded whole. HINTED: the row must be encoded whole if `spelled` matches.
+# Flags of words: a row with a WHOLE word is encoded as a whole, a row with a HINTED word only if `spelled` matches the row.
+HINTED, WHOLE = 1, 2
 
-# Members of an RE2 character set: white space in any Unicode version or tokenizer, hence all invisible characters.
+# Part of an RE2 character set: white space in any Unicode version or tokenizer, and therefore all invisible characters.
 _BLANK = r"\x{0}-\x{20}\x{7f}-\x{a0}\x{1680}\x{180e}\x{2000}-\x{200f}\x{2028}-\x{202f}\x{205f}-\x{206f}\x{3000}\x{feff}\x{2581}"
 _ENDS_BLANK = rf"(?:\A|[{_BLANK}])\z"
 
-# Characters that form one grapheme with a following space (Unicode 16: Grapheme_Cluster_Break=Prepend).
+# characters that form one grapheme with a following space (Unicode 16: Grapheme_Cluster_Break=Prepend)
 _JOINING = (
     r"[\x{600}-\x{605}\x{6dd}\x{70f}\x{890}-\x{891}\x{8e2}\x{d4e}\x{110bd}\x{110cd}\x{111c2}-\x{111c3}\x{113d1}\x{1193f}\x{11941}"
     r"\x{11a3a}\x{11a84}-\x{11a89}\x{11d46}\x{11f02}]"
@@ -35,14 +36,14 @@ _JOINING = (
 
 @frozen
 class Rule:
-    """Cuts of a tokenizer, with patterns for words at which a cut may change the ids of the row.
+    """Cuts of a tokenizer, with patterns of words at which a cut may change the ids of the row.
 
-    The patterns are regular expressions (RE2). A row is encoded whole if a normalized word matches `whole`. A row is also encoded whole
-    if a word matches `hinted` and the row matches `spelled`.
+    The patterns are regular expressions (RE2). A row is encoded as a whole if a normalized word matches `whole`, or if a word matches
+    `hinted` and the row matches `spelled`.
     """
 
     cuts: Cuts
-    normal: Callable[[str], str] | None  # normalization without stripping
+    normal: Callable[[str], str] | None  # function that normalizes a word without stripping white space
     whole: str = ""
     hinted: str = ""
     spelled: str = ""
@@ -57,12 +58,12 @@ class Rule:
         if self.normal is not None and (self.cuts.strict or self.whole):
             seen = pa.array(list(map(self.normal, self.bare(words.to_pylist()))), pa.string())
         whole, hinted = matches(seen, self.whole), matches(words, self.hinted)
-        if self.cuts.strict:  # A word of white space only is always the last word of a row, so no cut follows.
+        if self.cuts.strict:  # A word of white space alone is always the last word of a row, so no cut follows the word.
             whole |= self._breaks(words, seen) & ~matches(words, "" if self.cuts.lead else r"\A[ \t\n\r]+\z")
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
     def _breaks(self, words: pa.StringArray, seen: pa.StringArray) -> NDArray[np.bool_]:
-        """Return True for each word that violates the conditions of strict cuts, bool[N]. `seen` holds the normalized words."""
+        """Return True for each word that does not meet the conditions of strict cuts, bool[N]. `seen` holds the normalized words."""
         breaks = matches(seen, _ENDS_BLANK)
         if self.cuts.single:
             spaced = matches(words, rf"\A(?:[^ ]| +[^{_BLANK}])") & (
@@ -72,7 +73,7 @@ class Rule:
         return breaks
 
     def find(self, text: bytes) -> NDArray[np.bool_]:
-        """Return True for each byte at which a word begins, bool[N]. The first byte of the text is excluded."""
+        """Return True for each byte at which a word begins, bool[N]. The first byte of the text is not marked."""
         kinds = np.frombuffer(text.translate(self.cuts.table), np.uint8)
         cuts = np.zeros(len(kinds), bool)
         np.not_equal((kinds[1:] >> 4) & kinds[:-1], 0, out=cuts[1:])
@@ -81,7 +82,7 @@ class Rule:
 
 @frozen
 class Words:
-    """Dictionary-encoded words of a column.
+    """Words of a column, stored as distinct words and indices.
 
     Word `i` of the column is `distinct[indices[i]]`. Row `i` contains the words from `firsts[i]` up to, not including, `firsts[i + 1]`.
     """
@@ -89,15 +90,18 @@ class Words:
     distinct: pa.StringArray
     indices: NDArray[np.int32]
     firsts: NDArray[np.int64]
-    size: int  # total bytes of all words
+    size: int  # number of bytes of all words
 
     def rows(self, words: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Return the sorted indices of the rows that contain any of the given word positions."""
+        """Return the sorted indices of the rows that contain at least one of the given words.
+
+        A word is given by its position in the column.
+        """
         return np.unique(np.searchsorted(self.firsts, words, side="right") - 1)
 
 
 def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
-    """Split each text into words."""
+    """Split each text into words at the cuts of `rule`."""
     ends = text_offsets(texts)
     data = texts.buffers()[2][int(ends[0]) : int(ends[-1])]
     ends = ends - ends[0]
@@ -111,7 +115,7 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
 
 @lru_cache(maxsize=32)
 def find_rule(json: str) -> Rule | None:
-    """Return the cutting rule of a tokenizer, or None if no safe cut is known."""
+    """Return the cuts and patterns of a tokenizer, or None if no cut is known to be safe."""
     tokenizer = engine(json)
     configuration = configuration_of(json)
     cuts = find_cuts(configuration)
@@ -131,10 +135,10 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
 
 
 def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule | None:
-    """Add patterns for added tokens that a cut may divide or separate from the neighbouring text.
+    """Add patterns for added tokens that a cut may divide, or whose match depends on the neighbouring text.
 
-    For tokens matched before normalization, cuts inside the token do not depend on the context. Hence the longest part lies inside one
-    word. For tokens matched in normalized text, the part before a cut ends a word.
+    For tokens that are matched before normalization, cuts inside the token do not depend on the context. Hence the longest part between two
+    cuts lies inside one word. For tokens that are matched in normalized text, the part before a cut ends a word.
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:
@@ -148,13 +152,13 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
             continue
         text = normalizer.normalize_str(text)
         if not text or unicodedata.category(text[0])[0] == "M" or "\u1160" <= text[0] <= "\u11ff":
-            return None  # An empty token matches everywhere. A combining character composes with the preceding character.
+            return None  # No safe cuts: an empty token matches everywhere, and a combining character composes with the character before.
         data = text.replace(MARK, " ").encode()
-        # Test only the byte after a cut, because normalization may change the byte before a cut.
+        # Only the byte after a cut is tested, because normalization may change the byte before a cut.
         begins = np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
         ends = np.cumsum([len(part) for part in _cut_token(text.replace(MARK, " "), rule.find(data) | begins)])
         whole |= {re.escape(text[:end]) + r"\z" for end in ends[:-1].tolist() if end} | ({re.escape(text)} if around else set())
-    # A token with `lstrip` consumes the white space at the end of the preceding word.
+    # A token with `lstrip` includes the white space at the end of the preceding word, so cuts must be strict.
     strict = rule.cuts.strict or any(token["lstrip"] for token in tokens)
     return evolve(
         rule, cuts=evolve(rule.cuts, strict=strict), whole="|".join(sorted(whole)), hinted=_match_any(hinted), spelled=_match_any(spelled)

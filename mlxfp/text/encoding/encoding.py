@@ -1,9 +1,13 @@
-"""Encoding of a text column to ids without special tokens: by an engine, by cached words, or by the tokenizer itself.
+"""Encoding of a text column to ids without special tokens. Texts are encoded by an engine (a faster package), word by word, or as a whole.
 
-The choice follows fixed rules without timing. After 1 MB of text, a verified engine (see `engines`) encodes the texts that pass
-the gate of the engine. Otherwise a block of the column is encoded by words if at most half of the bytes are new: words missing from the
-memo, and rows that a cut may change. Otherwise the tokenizer encodes the rest of the column. The first block is small to keep the extra
-cost low for columns without repeated words. All three ways return the same ids.
+Fixed rules select one of these ways, without measuring time:
+
+1. After 1 MB of text, an engine encodes the texts that it is known to encode correctly (see `engines`).
+2. Otherwise, a block of the column is encoded word by word, if at most half of its bytes are new. New bytes are words missing from the
+   cache, and rows in which a cut may change the ids.
+3. Otherwise, the tokenizer encodes the remaining texts of the column as a whole.
+
+The first block is small, so that a column without repeated words loses little time. All three ways return the same ids.
 """
 
 import json as jsons
@@ -29,23 +33,25 @@ from mlxfp.text.engines.choosing import choose
 from mlxfp.text.engines.columns import matches, text_offsets
 from mlxfp.text.tokenizers.tokenizer import EngineName, Tokenizer, engine
 
-# Tuned on 2 cores with BERT and GPT-2 over tables, WikiText, documentation and source code.
-_WORTH = 1 << 20  # Bytes of text before an engine is tried: start and probe of an engine take as long as encoding 3 MB by words.
-_LEAST = 4 << 10  # Bytes of a column below which Arrow and NumPy calls take as long as the tokenizer.
-_FEW = 8  # Maximum number of short texts for which Python lists are faster than arrays.
-_FIRST = 1 / 16  # share of the column in the first block
-_LEAST_FIRST = 32 << 10  # Least bytes of the first block: two blocks of 10 KB take 1.7 times as long as a single block.
-_BLOCK = 8 << 20  # Bytes of each further block. Encoding takes about five times as much memory. Smaller blocks repeat more look-ups.
-_NEW = 0.5  # Share of new bytes per block: a new word costs 1.5 times as much as the same word inside a text.
-_TRIED = (0, 23)  # Newest `tokenizers` version that passed the law tests. With later versions, each text is encoded whole.
-_LEARNED = 1 / 64  # If the tokenizer encodes a column whole, new words up to this share of its bytes are cached for later columns.
+# The limits below were tuned on 2 cores with BERT and GPT-2 over tables, WikiText, documentation and source code.
+_WORTH = 1 << 20  # Number of bytes before an engine is tried. Starting and testing an engine takes as long as encoding 3 MB word by word.
+_LEAST = 4 << 10  # Number of bytes below which Arrow and NumPy calls take as long as the tokenizer, so the tokenizer encodes the column.
+_FEW = 8  # Number of short texts up to which Python lists are faster than arrays.
+_FIRST = 1 / 16  # size of the first block as a share of the column
+_LEAST_FIRST = 32 << 10  # Minimum number of bytes in the first block. Two blocks of 10 KB take 1.7 times as long as a single block.
+# Number of bytes in each further block. Encoding needs about five times as much memory. Smaller blocks repeat more look-ups.
+_BLOCK = 8 << 20
+_NEW = 0.5  # Maximum share of new bytes in a block. A new word encoded alone takes 1.5 times as long as the same word inside a text.
+_TRIED = (0, 23)  # Newest version of `tokenizers` that passed the tests. With later versions, each text is encoded as a whole.
+# Share of a column's bytes up to which new words are cached for later columns, if the tokenizer encodes the column as a whole.
+_LEARNED = 1 / 64
 
 
 def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     """Return the ids of each text without special tokens, list<int32>. The texts must not contain nulls.
 
-    The ids equal `tokenizer.encode(text, special=False)`, except for rare post-processors that repeat a text. `framing` adds special tokens
-    and truncates.
+    The ids equal `tokenizer.encode(text, special=False)`, except for rare post-processors that repeat a text. The module `framing` adds
+    special tokens and truncates.
     """
     rows = encode_rows(tokenizer, texts)
     return to_lists(rows.values, ends_of(rows.lengths))
@@ -65,9 +71,9 @@ def _join(blocks: list[Encoded]) -> Encoded:
 
 
 def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged, Ragged]:
-    """Return the ids of `encode_rows` with the start and end character offset of each token.
+    """Return the ids of `encode_rows`, and the character offsets at which each token starts and ends.
 
-    Uses the slower call of the `tokenizers` package that computes offsets. The word cache contains no offsets.
+    Offsets need a slower call of the `tokenizers` package. The word cache contains no offsets.
     """
     encodings = _encoder(tokenizer.json, tokenizer.engine).caller.call(texts.to_pylist(), offsets=True)
     ids, lengths = read(encodings)
@@ -80,8 +86,8 @@ def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged,
 def cut_spans(tokenizer: Tokenizer, texts: pa.Array, kept: NDArray[np.int64], spans: tuple[Ragged, Ragged]) -> tuple[Ragged, Ragged]:
     """Return the start and end offsets of the last `kept` tokens of each text.
 
-    Some tokenizers exclude spaces from tokens, except before the first token of a text. Truncation changes the first token, so the offsets
-    of the new first token are computed again.
+    Some tokenizers exclude the space before a word from its token, except in the first token of a text. Truncation makes another token the
+    first token, so the offsets of this token are computed again.
     """
     starts, ends = (Ragged(span.values.copy(), span.starts + span.lengths - kept, kept) for span in spans)
     tokenizer_engine = engine(_encoder(tokenizer.json, tokenizer.engine).json)
@@ -97,7 +103,7 @@ def cut_spans(tokenizer: Tokenizer, texts: pa.Array, kept: NDArray[np.int64], sp
 
 
 def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
-    """Return the ids of each text as a list. Return None if arrays are faster, for many or long texts."""
+    """Return the ids of each text as a list. Returns None for many or long texts, for which arrays are faster."""
     if len(texts) > _FEW:
         return None
     spelled = texts.to_pylist()
@@ -109,7 +115,7 @@ def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
 
 
 def describe_engine(tokenizer: Tokenizer) -> str:
-    """Describe the engine that encodes long columns and the reasons against other engines. All installed engines are probed."""
+    """Describe the engine that encodes long columns, and why other engines do not. All installed engines are tested."""
     encoder = _encoder(tokenizer.json, tokenizer.engine)
     return str(choose(encoder.json, encoder.wanted))
 
@@ -129,7 +135,8 @@ def _encoder(json: str, wanted: EngineName) -> "_Encoder":
     return _Encoder(json, wanted, caller, None if rule is None else Memo(caller, rule))
 
 
-os.register_at_fork(after_in_child=forget_words)  # another thread may have held a lock during the fork
+# otherwise a lock held by another thread during the fork would never be released in the child process
+os.register_at_fork(after_in_child=forget_words)
 
 
 @define
@@ -140,7 +147,7 @@ class _Encoder:
     wanted: EngineName
     caller: Caller
     memo: Memo | None
-    met: int = 0  # bytes of text encoded by this object
+    met: int = 0  # number of bytes of text that this object has encoded
 
     def encode(self, texts: pa.Array) -> list[Encoded]:
         """Encode texts in blocks of neighbouring rows."""
@@ -155,7 +162,7 @@ class _Encoder:
         return self._encode_plainly(texts) if encoded is None else [encoded]
 
     def _encode_plainly(self, texts: pa.Array) -> list[Encoded]:
-        """Encode texts without an engine: by cached words or with the tokenizer."""
+        """Encode texts without an engine, word by word or as a whole."""
         if self.memo is None:
             return [self.caller.encode(texts.to_pylist())]
         offsets = text_offsets(texts)
@@ -172,9 +179,10 @@ class _Encoder:
 
 
 def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, learned: float = 0) -> Encoded | None:
-    """Encode a block of texts by words. Return None if new words and whole rows exceed the share `most_new` of the bytes.
+    """Encode a block of texts word by word. Returns None if the share of new bytes in the block is above `most_new`.
 
-    If the result is None, at most `learned` bytes of new words are cached.
+    New bytes are words missing from the cache, and rows in which a cut may change the ids. If the result is None, at most `learned`
+    bytes of new words are cached.
     """
     texts = texts.cast(pa.string())
     sizes = np.diff(text_offsets(texts))
@@ -202,7 +210,7 @@ def _join_words(words: Words, entries: Entries) -> Ragged:
 
 
 def _find_whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Flags) -> NDArray[np.int64]:
-    """Return the rows in which a cut may change the ids. The tokenizer encodes these rows whole."""
+    """Return the rows in which a cut may change the ids. The tokenizer encodes these rows as a whole."""
     whole = numbers_of(pc.starts_with(texts, " ")) if rule.cuts.lead else np.zeros(len(texts), bool)
     if flags.any():
         flagged = flags[words.indices]
@@ -213,7 +221,7 @@ def _find_whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Fla
 
 
 def replace_rows(rows: Ragged, indices: NDArray[np.int64], others: Ragged) -> Ragged:
-    """Replace some rows by `others`, and concatenate the ids of all rows."""
+    """Replace the rows at `indices` by the rows `others`, and concatenate the ids of all rows."""
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
     starts[indices], lengths[indices] = len(rows.values) + others.starts, others.lengths
     return Ragged(gather(np.concatenate([rows.values, others.values]), starts, lengths), lengths.cumsum() - lengths, lengths)

@@ -1,4 +1,4 @@
-"""Encoding of a text column with an engine. A fallback encodes the texts rejected by the gate of the engine.
+"""Encoding of a text column with an engine (a faster package). Texts that the engine may not encode correctly are encoded by a fallback.
 
 All texts are encoded in one call, because the threads of an engine wait for each other at the end of each call.
 """
@@ -14,11 +14,11 @@ from mlxfp.text.encoding.batch_calls import Encoded
 from mlxfp.text.engines.choosing import Proved
 from mlxfp.text.tokenizers.json_checks import is_panic
 
-Fallback = Callable[[pa.Array], Encoded]  # Encodes texts without an engine.
+Fallback = Callable[[pa.Array], Encoded]  # function that encodes texts without an engine
 
 
 def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded | None:
-    """Encode texts with an engine, and the remaining texts with `fallback`. Return None if the engine can encode no text or fails."""
+    """Encode suitable texts with an engine, and other texts with `fallback`. Returns None if no text is suitable or the engine fails."""
     try:
         closed = proved.gate.closed(texts)
         if len(closed) == len(texts):
@@ -26,7 +26,7 @@ def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded 
         passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
         ids, ends = proved.engine.encode(passed)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):  # the fallback reports invalid texts
+        if isinstance(error, Exception) or is_panic(error):  # no error here, because the fallback reports an invalid text
             return None
         raise
     lengths = np.diff(ends)

@@ -1,7 +1,8 @@
-"""Special tokens around texts, and truncation of texts to make room for special tokens.
+"""Functions that add special tokens around texts, and truncate texts to make room for special tokens.
 
-The frame of a tokenizer is determined once, by encoding two ids that no vocabulary contains. Frames and truncation are then applied to
-whole columns. Truncation follows the "longest_first" strategy of the `tokenizers` package: the longer text of a pair first.
+A frame is the order of special tokens and texts. To find the frame of a tokenizer, two ids that no vocabulary contains are encoded once.
+Frames and truncation are then applied to whole columns. Truncation follows the "longest_first" strategy of the `tokenizers` package: the
+longer text of a pair is truncated first.
 """
 
 from array import array
@@ -22,7 +23,8 @@ from mlxfp.text.tokenizers.tokenizer import engine
 Side = Literal["right", "left"]
 
 _IDS = pa.list_(pa.int32())
-_FIRST, _SECOND = 2**32 - 2, 2**32 - 1  # Ids are unsigned 32-bit numbers. No vocabulary reaches these two.
+# Placeholder ids for the first and the second text. Ids are unsigned 32-bit numbers, and no vocabulary reaches these two.
+_FIRST, _SECOND = 2**32 - 2, 2**32 - 1
 
 
 @frozen
@@ -38,12 +40,12 @@ class Frame:
         return sum(number not in (_FIRST, _SECOND) for number in self.ids)
 
     def write(self, texts: Sequence[list[int]]) -> list[int]:
-        """Return the ids of one row with special ids. Reference implementation of `frame_rows`."""
+        """Return the ids of one row with special ids. Slow reference implementation of `frame_rows`, for tests."""
         return [token for number in self.ids for token in (texts[number - _FIRST] if number >= _FIRST else (number,))]
 
     @property
     def silent(self) -> "Frame":
-        """Same frame with 0 instead of each special id. Used for offsets and other numbers per token."""
+        """Frame with 0 in place of each special id, for offsets and other numbers per token."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property
@@ -62,7 +64,7 @@ def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
 
 
 def fit(lengths: Sequence[NDArray[np.int64]], room: int) -> tuple[NDArray[np.int64], ...]:
-    """Return the number of tokens to keep of each text, int64[N] per text, for rows of at most `room` tokens.
+    """Return how many tokens of each text to keep, so that each row has at most `room` tokens: int64[N] per text.
 
     >>> [kept.tolist() for kept in fit([np.array([2, 9, 9]), np.array([9, 2, 9])], 7)]
     [[2, 5, 3], [5, 2, 4]]
@@ -82,10 +84,10 @@ def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
 
 
 def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
-    """Return the ids of each row with special ids, and the token types for pairs (else None), both list<int32>.
+    """Return the ids of each row with special ids, and for pairs the token types (for single texts None), both list<int32>.
 
-    A single gather copies all parts of all rows: the special ids precede the values of the texts, and each part is a (start, length) pair.
-    Contiguous single texts take a faster path, in a third of the time.
+    All parts of all rows are copied in one step: special ids and texts are joined to one array, and each part is a slice of this
+    array. Single texts stored without gaps are copied by a faster function, in a third of the time.
     """
     once = len(texts) == 1 and frame.ids.count(_FIRST) == 1
     if once and np.array_equal(texts[0].starts[1:], texts[0].starts[:-1] + texts[0].lengths[:-1]):
@@ -107,7 +109,7 @@ def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
 
 
 def _frame_contiguous_rows(frame: Frame, text: Ragged) -> pa.ListArray:
-    """Insert special ids around contiguous rows."""
+    """Insert special ids around texts that are stored without gaps."""
     ends = ends_of(text.lengths + frame.added)
     ids, free = np.empty(ends[-1], np.int32), np.ones(ends[-1], bool)
     before = frame.ids.index(_FIRST)
@@ -121,7 +123,7 @@ def _frame_contiguous_rows(frame: Frame, text: Ragged) -> pa.ListArray:
 
 
 def few_to_lists(rows: Sequence[list[int]]) -> pa.ListArray:
-    """Convert a few lists of ids to a column of list<int32>, twice as fast as `pa.array`. The difference matters for single rows."""
+    """Convert a few lists of ids to a column of list<int32>. Twice as fast as `pa.array`, which matters for single rows."""
     values, ends = array("i", chain.from_iterable(rows)), array("i", accumulate(map(len, rows), initial=0))
     inner = pa.Array.from_buffers(_IDS.value_type, len(values), [None, pa.py_buffer(values)])
     return pa.Array.from_buffers(_IDS, len(rows), [None, pa.py_buffer(ends)], children=[inner])
@@ -135,8 +137,8 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths:
     if not len(lengths):
         return values[:0]
     total = int(lengths.sum())
-    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # int32 halves the memory traffic if the positions fit
-    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # Difference between neighbouring positions: 1, except at the start of a slice.
+    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions as int32 if possible, which halves the memory traffic
+    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # Differences between neighbouring positions: 1, except at the start of a slice.
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1
     np.cumsum(steps, dtype=kind, out=steps)

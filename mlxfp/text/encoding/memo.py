@@ -15,8 +15,9 @@ from mlxfp.text.encoding.batch_calls import Caller, Ids
 from mlxfp.text.encoding.boundary_rules import Rule
 from mlxfp.text.engines.columns import text_offsets
 
-_LIMIT = 32 << 20  # Bytes per memo, enough for 150,000 words: the distinct words of about 30 MB of English.
-_WORD = 144  # Bytes per word besides text and ids: a string, its index, a dict entry and three array elements.
+# Maximum number of bytes in a cache, enough for 150,000 words. These are the distinct words of about 30 MB of English text.
+_LIMIT = 32 << 20
+_WORD = 144  # Number of bytes per word besides text and ids: a string, its index, a dict entry and three array elements.
 
 Flags = NDArray[np.uint8]
 
@@ -32,7 +33,8 @@ class Entries:
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
         """Return the entries of the given words."""
-        kind = np.int32 if len(self.ids) < 2**31 else np.int64  # int32 halves the memory traffic for each word of a column
+        # positions as int32 if possible, which halves the memory traffic for each word of a column
+        kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
 
 
@@ -41,9 +43,9 @@ _NONE = Entries(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int
 
 @define
 class Memo:
-    """Thread-safe cache of the word ids of a tokenizer.
+    """Thread-safe cache of words and their ids for one tokenizer.
 
-    A full cache is cleared completely. Frequent words are soon cached again, so a finer eviction policy is unnecessary.
+    A full cache is cleared completely. Frequent words are soon cached again, so no finer eviction policy is needed.
     """
 
     caller: Caller
@@ -52,8 +54,8 @@ class Memo:
     _lock: Any = Factory(Lock)
     _indices: dict[str, int] = Factory(dict)
     _entries: Entries = _NONE
-    _used: int = 0  # number of ids
-    _size: int = 0  # bytes
+    _used: int = 0  # number of cached ids
+    _size: int = 0  # estimated size of the cache in bytes
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -63,8 +65,9 @@ class Memo:
     ) -> Entries | None:
         """Return the entries of distinct words. New words are encoded and cached.
 
-        Return None if the new words have more than `most` bytes, minus the bytes `lost(flags)` of rows to encode whole. In this case
-        only the first new words are cached, up to `learned` bytes. Later calls never change returned arrays.
+        Returns None if the new words, and the rows that must be encoded as a whole, have more than `most` bytes together.
+        `lost(flags)` returns the bytes of these rows. If the result is None, only the first new words are cached, up to `learned`
+        bytes. Arrays returned earlier are never changed.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))
@@ -96,7 +99,7 @@ class Memo:
         """Encode and cache new words. Return the indices of the words."""
         ids, lengths = self.caller.encode(self.rule.bare(spelled))
         known, first = self._entries, len(self._indices)
-        # Values are written after the entries in use and published last. An interrupting signal leaves no incomplete entry.
+        # New values are written after the entries in use, and `_entries` is replaced last. A signal in between leaves no incomplete entry.
         self._entries = Entries(
             _write(known.ids, self._used, ids),
             _write(known.starts, first, self._used + np.cumsum(lengths) - lengths),
@@ -111,7 +114,7 @@ class Memo:
 
 
 def _write(array: NDArray[Any], start: int, values: NDArray[Any]) -> NDArray[Any]:
-    """Write values from index `start` on. Return a longer copy if the array is too short."""
+    """Write values from index `start` on. If the array is too short, return a longer copy."""
     end = start + len(values)
     if end > len(array):
         longer = np.empty(max(end, 2 * len(array)), array.dtype)

@@ -1,4 +1,7 @@
-"""Choice of the engine for a tokenizer. An engine is used only if a probe finds the same ids as the `tokenizers` package."""
+"""Choice of an engine for a tokenizer.
+
+An engine (a faster package) must first return the same ids as the `tokenizers` package for test texts.
+"""
 
 import os
 from functools import lru_cache
@@ -17,24 +20,25 @@ from mlxfp.text.engines.tokie import TOKIE
 from mlxfp.text.tokenizers.json_checks import is_panic
 from mlxfp.text.tokenizers.tokenizer import EngineName, configuration_of, engine
 
-ENGINES = (GIGATOKEN, TOKIE)  # In order of preference: the faster engine first.
+ENGINES = (GIGATOKEN, TOKIE)  # engines in the order of preference, fastest first
 _ASCII = 128
-_LONGEST = 512  # Maximum bytes of a token. tokie recurses once per byte: 1,000 bytes overflow a stack of 256 KB, 2,000 a stack of 512 KB.
-_LARGEST = 1 << 20  # Maximum number of tokens. The largest fuzzed vocabularies have 262,144.
+# Maximum number of bytes in a token. tokie recurses once per byte, so 1,000 bytes overflow a stack of 256 KB.
+_LONGEST = 512
+_LARGEST = 1 << 20  # Maximum number of tokens in a vocabulary. The largest vocabularies tested by fuzzing have 262,144.
 
 
 @frozen(eq=False)
 class Proved:
-    """Engine that passed the probe of a tokenizer, with the gate that selects suitable texts."""
+    """Engine that returned the correct ids for the test texts of a tokenizer, with a `Gate` that selects the texts it may encode."""
 
-    name: str  # with the version
+    name: str  # name and version of the engine
     engine: Engine
     gate: Gate
 
 
 @frozen(eq=False)
 class Choice:
-    """Result of `choose`: the engine, if any, and the reasons against the other engines."""
+    """Result of `choose`: the chosen engine or None, and the reasons against other engines."""
 
     proved: Proved | None
     reasons: tuple[str, ...]
@@ -46,7 +50,7 @@ class Choice:
 
 @lru_cache(maxsize=8)
 def choose(json: str, wanted: EngineName) -> Choice:
-    """Return the first engine that passes the probe of a tokenizer. `wanted` is the name of the only engine to try, or "auto"."""
+    """Return the first engine that passes the test for a tokenizer. `wanted` names the only engine to try, or is "auto"."""
     reasons = list[str]()
     try:
         for kind in ENGINES if wanted == "auto" else [kind for kind in ENGINES if kind.name == wanted]:
@@ -59,12 +63,13 @@ def choose(json: str, wanted: EngineName) -> Choice:
         configuration_of.cache_clear()
 
 
-os.register_at_fork(after_in_child=choose.cache_clear)  # threads of an engine do not survive a fork
+# A forked process must start engines again, because their threads do not survive a fork.
+os.register_at_fork(after_in_child=choose.cache_clear)
 
 
 @frozen
 class EngineStatus:
-    """An installed token engine. `tested` is true if fuzzing covered the installed versions of the engine and of `tokenizers`.
+    """Installed token engine. `tested` is true if fuzzing covered the installed versions of the engine and of `tokenizers`.
 
     >>> EngineStatus("gigatoken", "0.10.1", tested=True).tested
     True
@@ -90,7 +95,7 @@ def _is_tested(kind: EngineKind) -> bool:
 
 
 def prove(kind: EngineKind, json: str) -> Proved | str:  # noqa: PLR0911  # a reason per case
-    """Return the engine with its gate, or the reason against the engine."""
+    """Test an engine for a tokenizer. Return the engine with its gate, or the reason against the engine."""
     if kind.version is None:
         return 'not installed (pip install "mlxfp[fast]")'
     tokenizer = engine(json)

@@ -1,4 +1,4 @@
-"""Characters cleared by fuzzing (no differences found) for each engine and kind of tokenizer.
+"""Characters that each engine encodes correctly, for each kind of tokenizer. Fuzzing has found no differences for these characters.
 
 The command `python -m benchmarks.fuzz_tokens --write` writes the data file.
 """
@@ -18,20 +18,20 @@ from mlxfp.text.tokenizers.configuration import Configuration
 
 CODES = 0x110000
 _FILE = "cleared.json"
-# Tokenizer options without effect on the ids (frames, offsets) or with an effect visible to the probe (vocabulary, names).
+# Tokenizer options that do not affect ids (frames, offsets), or that affect ids in a way that the test of an engine notices.
 _SILENT = ("vocab", "merges", "unk_token", "unk_id", "dropout", "trim_offsets")
 
 
 @frozen
 class Trial:
-    """Fuzzing result of an engine: tested versions and, for each kind of tokenizer, the cleared character ranges."""
+    """Fuzzing result of an engine: the tested versions and, for each kind of tokenizer, the ranges of characters encoded correctly."""
 
-    versions: Mapping[str, str]  # of the engine and of `tokenizers`
-    kinds: Mapping[str, str]  # Character ranges for each kind of tokenizer, for example "20-7e a0-2ff".
+    versions: Mapping[str, str]  # versions of the engine and of `tokenizers`
+    kinds: Mapping[str, str]  # character ranges for each kind of tokenizer, for example "20-7e a0-2ff"
 
 
 def kind_of(configuration: Configuration) -> str:
-    """Return the kind of a tokenizer as JSON: the options of all components that affect ids, without the vocabulary."""
+    """Return the kind of a tokenizer as JSON: the options of all components that affect ids. The vocabulary is left out."""
     parts = {"model": configuration.model, "normalizers": configuration.normalizers, "splitters": configuration.splitters}
     return jsons.dumps(_bare(parts), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
@@ -50,7 +50,7 @@ def read_trials() -> dict[str, Trial]:
 
 
 def trial_of(name: str) -> Trial:
-    """Return the trial of an engine, empty for an engine without one."""
+    """Return the fuzzing result of an engine. The result is empty for an engine that was not tested."""
     return read_trials().get(name, Trial({}, {}))
 
 
@@ -78,7 +78,7 @@ def read_ranges(text: str) -> Iterator[range]:
 
 
 def to_table(ranges: Iterable[range]) -> NDArray[np.bool_]:
-    """Return a membership table of code points, bool[0x110000]."""
+    """Return a table with True for each code point in one of the ranges, bool[0x110000]."""
     table = np.zeros(CODES, bool)
     for codes in ranges:
         table[codes.start : codes.stop] = True

@@ -1,4 +1,4 @@
-"""Byte access to text columns."""
+"""Functions that access text columns as bytes."""
 
 from itertools import pairwise
 from typing import Any
@@ -13,7 +13,7 @@ from mlxfp.support.arrow_types import is_large
 
 
 def text_offsets(texts: pa.Array) -> NDArray[Any]:
-    """Return the byte offsets of the texts in the buffer of the column, [N + 1]."""
+    """Return the byte offsets of the texts in the buffer of the column, one for each text and the end, [N + 1]."""
     kind = np.int64 if is_large(texts.type) else np.int32
     offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
     return offsets
@@ -28,7 +28,7 @@ def text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def pieces(texts: pa.Array, size: int) -> list[pa.Array]:
-    """Split a column into pieces of similar size, about `size` bytes each."""
+    """Split a column into parts of about `size` bytes each."""
     offsets = text_offsets(texts)
     total = int(offsets[-1] - offsets[0])
     count = max(1, total // size)
@@ -38,7 +38,7 @@ def pieces(texts: pa.Array, size: int) -> list[pa.Array]:
 
 
 def matches(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
-    """Return True for each text with a match of a regular expression (RE2), bool[N]. An empty pattern matches nothing."""
+    """Return True for each text in which the regular expression (RE2) finds a match, bool[N]. An empty pattern matches nothing."""
     if not pattern:
         return np.zeros(len(texts), bool)
     return numbers_of(pc.match_substring_regex(texts, pattern))

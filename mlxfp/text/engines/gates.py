@@ -1,4 +1,4 @@
-"""Selection of the texts of a column that an engine may encode: only cleared characters and no added tokens."""
+"""Selection of the texts that an engine may encode. Such texts have only characters known to be encoded correctly, and no added tokens."""
 
 import re
 from collections.abc import Sequence
@@ -16,17 +16,19 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # Maximum number of patterns per gate. Patterns with a common first character run seven times faster than a general pattern.
-_PIECE = 1 << 21  # Bytes processed together. Larger results would allocate new memory each time.
-_LEAD = 0xC0  # least first byte of a multi-byte character
+_GROUPS = 6  # Maximum number of patterns per gate. Patterns with a common first character run seven times faster than one general pattern.
+_PIECE = 1 << 21  # Number of bytes processed at once. Results for more bytes would allocate new memory each time.
+_LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 
 
 @frozen(eq=False)
 class Gate:
-    """Condition for the texts of an engine: cleared characters only, bool[0x110000], and no match of the `refused` patterns (RE2).
+    """Condition for texts that an engine may encode.
 
-    `begins` contains the possible first bytes of a match. Only texts with such a byte are searched. If `begins` is empty, all texts are
-    searched.
+    - `cleared`, bool[0x110000], marks the characters known to be encoded correctly.
+    - `refused` lists regular expressions (RE2) that must not match.
+    - `begins` contains the possible first bytes of a match. Only texts with such a byte are searched. If `begins` is empty, all texts are
+      searched.
     """
 
     cleared: NDArray[np.bool_]
@@ -34,7 +36,7 @@ class Gate:
     begins: tuple[int, ...] = ()
 
     def closed(self, texts: pa.Array) -> NDArray[np.intp]:
-        """Return the sorted indices of the rejected texts. Requires at least one text."""
+        """Return the sorted indices of the texts that the engine must not encode. Needs at least one text."""
         parts = pieces(texts, _PIECE)
         firsts = ends_of(np.array([len(part) for part in parts]))
         return np.concatenate([self._closed(part) + first for part, first in zip(parts, firsts[:-1], strict=True)])
@@ -53,7 +55,7 @@ class Gate:
             candidates = texts if len(rows) == len(texts) else texts.take(number_array(rows))
             for pattern in self.refused:
                 rejected[rows] |= matches(candidates, pattern)
-        # Decode only bytes outside ASCII, usually a small part of the text.
+        # Only bytes outside ASCII are decoded, usually a small part of the text.
         bad = ~self.cleared[np.frombuffer(letters[wide].tobytes().decode().encode("utf-32-le"), np.uint32)]
         if bad.any():
             rejected[_rows_of(ends, positions[letters >= _LEAD][bad])] = True
@@ -61,12 +63,12 @@ class Gate:
 
 
 def _rows_of(ends: NDArray[np.int64], positions: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the row of each byte position."""
+    """Return for each byte position the row that contains it."""
     return np.searchsorted(ends, positions, side="right") - 1
 
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
-    """Return the gate for cleared characters and the added tokens of a tokenizer."""
+    """Return the gate for the characters marked in `cleared` and the added tokens of a tokenizer."""
     texts = sorted({*(token["content"] for token in added), *map(chr, np.flatnonzero(~cleared[:_ASCII]).tolist())})
     groups = ["|".join(map(re.escape, group)) for _, group in groupby(texts, key=itemgetter(0))]
     if len(groups) > _GROUPS:
@@ -75,5 +77,5 @@ def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
 
 
 def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:
-    """Return True if the tokenizer matches an added token in normalized text. A gate sees only the original text."""
+    """Return True if the tokenizer searches an added token in normalized text. A gate cannot find such tokens in the original text."""
     return bool(normalizers) and any(token["normalized"] for token in added)

@@ -1,4 +1,7 @@
-"""Engine of the Rust package gigatoken: byte-level BPE and SentencePiece BPE. Texts and ids are Arrow buffers and are not copied."""
+"""Engine that uses the Rust package gigatoken, for byte-level BPE and SentencePiece BPE.
+
+Texts and ids are Arrow buffers and are not copied.
+"""
 
 from threading import Lock
 from typing import Any
@@ -12,8 +15,9 @@ from mlxfp.support.optional import optional
 from mlxfp.text.engines.columns import text_bytes
 from mlxfp.text.engines.protocol import EngineKind, Flat
 
-# gigatoken caches each new word, with about twenty bytes per byte of text, and never frees the cache. Hence the tokenizer is created
-# again after about this number of bytes of new words, estimated from a fixed sample of 4 KB per MB.
+# Number of bytes of new words after which the tokenizer is created again.
+# gigatoken caches each new word, with about twenty bytes per byte of text, and never frees the cache.
+# The number of new words is estimated from a fixed sample of 4 KB per MB.
 _KEPT = 16 << 20
 _SAMPLED, _OF = 4 << 10, 1 << 20
 

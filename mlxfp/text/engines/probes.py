@@ -1,4 +1,4 @@
-"""Probe texts that an engine must encode correctly before use: all pieces of the vocabulary, and difficult texts."""
+"""Test texts for engines: all pieces of the vocabulary, and difficult texts. An engine must encode these texts correctly before use."""
 
 import json as jsons
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from mlxfp.text.engines.gates import Gate
 from mlxfp.text.engines.protocol import Engine
 from mlxfp.text.tokenizers.configuration import MARK
 
-_PIECES = 64_000  # Maximum number of vocabulary pieces in a probe, evenly spaced. Keeps a probe under a second.
-_LINE = 40  # pieces per text
-# Byte encoding of byte-level vocabularies: visible Latin-1 bytes stand for themselves, other bytes for characters from U+0100 on.
+_PIECES = 64_000  # Maximum number of vocabulary pieces in a test, evenly spaced, so that a test takes less than a second.
+_LINE = 40  # number of pieces in each test text
+# Byte encoding of byte-level vocabularies. Visible Latin-1 bytes stand for themselves, and other bytes for characters from U+0100 on.
 _SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _SEEN]
 _BYTES = {chr(byte): bytes([byte]) for byte in _SEEN} | {chr(0x100 + index): bytes([byte]) for index, byte in enumerate(_OTHERS)}
@@ -37,20 +37,20 @@ _HARD = (
     "\u2013\u2014\u2018\u2019\u201c\u201d\u2026\u20ac\u00a3\u00a5\u00a9\u2122 \u2190\u2192 \u221e\u2260 \u00a0x\u2003y\u3000z\u200b",
     "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f1e9\U0001f1ea \U0001f44d\U0001f3fd",
 )
-# A character for each possible byte of UTF-8, because vocabularies may lack some bytes.
+# Characters that together use each possible byte of UTF-8, because vocabularies may lack some bytes.
 _CODES = (*range(0x100), *range(0x100, 0x800, 0x40), 0x800, *range(0x1000, 0x10000, 0x1000), *range(0x10000, 0x110000, 0x10000))
 _LETTERS = tuple(map(chr, _CODES))
 
 
 def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
-    """Return the probe texts for a tokenizer of the `tokenizers` package. The order is the same in every process."""
+    """Return the test texts for a tokenizer of the `tokenizers` package. The order is the same in every process."""
     pieces = spelled_pieces(tokenizer)
-    # A rejected piece would exclude all other pieces of the same text from the probe.
+    # Pieces that the gate rejects are left out, because one such piece would exclude its whole text from the test.
     closed = set(gate.closed(pa.array(["", *pieces])).tolist())
     passed = [piece for index, piece in enumerate(pieces, 1) if index not in closed]
     chosen = passed[:: max(1, len(passed) // _PIECES)]
     lines = [chosen[first : first + _LINE + 1] for first in range(0, len(chosen), _LINE)]
-    # In the joined texts, each piece follows a space once and another piece once.
+    # In the joined texts, each piece follows once a space and once another piece.
     joined = [" ".join(f"{second}{first}" for first, second in pairwise(line)) for line in lines]
     tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     return [*_HARD, *_LETTERS, *joined, *tokens, *(f"a {token}b {token} " for token in tokens)]
@@ -73,7 +73,7 @@ def _from_marks(piece: str) -> str:
 
 
 def find_difference(engine: Engine, tokenizer: Any, gate: Gate, texts: Iterable[str]) -> str | None:
-    """Return the first accepted text for which the ids of engine and tokenizer differ, or None."""
+    """Return the first text for which engine and tokenizer give different ids, or None. Texts rejected by the gate are skipped."""
     column = pa.array(texts, pa.string())
     passed = column.take(pa.array(np.setdiff1d(np.arange(len(column)), gate.closed(column))))
     if not len(passed):

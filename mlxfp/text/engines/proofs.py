@@ -1,4 +1,4 @@
-"""Record of passed probes in the user's cache folder. Avoids repeating a probe, which takes almost a second."""
+"""Records of passed engine tests in the user's cache folder, so that a test of almost a second is not repeated."""
 
 import platform
 from contextlib import suppress
@@ -14,18 +14,18 @@ from mlxfp.support.user_cache import user_cache
 from mlxfp.text.engines.gates import Gate
 from mlxfp.text.engines.protocol import EngineKind
 
-_UNUSABLE = (OSError, RuntimeError)  # Errors for an inaccessible cache folder and for a user without a home folder.
+_UNUSABLE = (OSError, RuntimeError)  # raised for a cache folder without access, and for a user without a home folder
 
 
 def is_kept(kind: EngineKind, json: str, gate: Gate) -> bool:
-    """Return True if an engine has passed the probe of a tokenizer with this gate before."""
+    """Return True if an engine has already passed the test for a tokenizer with this gate."""
     with suppress(*_UNUSABLE):
         return _proof(kind, json, gate).is_file()
     return False
 
 
 def keep(kind: EngineKind, json: str, gate: Gate) -> None:
-    """Record a passed probe if the cache folder is writable."""
+    """Record that an engine has passed the test, if the cache folder is writable."""
     with suppress(*_UNUSABLE):
         proof = _proof(kind, json, gate)
         proof.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -33,9 +33,9 @@ def keep(kind: EngineKind, json: str, gate: Gate) -> None:
 
 
 def _proof(kind: EngineKind, json: str, gate: Gate) -> Path:
-    """Return the path of the empty file that records a passed probe.
+    """Return the path of the empty file that records a passed test.
 
-    The file name is a hash of everything that affects the result, including the code of the probe.
+    The file name is a hash of everything that affects the result of the test, including its code.
     """
     build = f"{kind.build.__module__}.{kind.build.__qualname__}"
     parts = (kind.name, kind.version, build, hf.__version__, platform.system(), platform.machine(), *gate.refused, json)

@@ -1,6 +1,6 @@
-"""Interface of engines: other packages that compute the same ids as the `tokenizers` package, but faster.
+"""Interface of engines. An engine is a package that computes the same ids as the `tokenizers` package, but faster.
 
-To add an engine, add a file with an `EngineKind` and an entry in `ENGINES` of `choosing`.
+To add an engine, add a file with an `EngineKind`, and an entry in `ENGINES` of the module `choosing`.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-Flat = tuple[NDArray[np.int32], NDArray[np.int64]]  # Concatenated ids of all texts, and the id offset of each text, int64[N + 1].
+Flat = tuple[NDArray[np.int32], NDArray[np.int64]]  # concatenated ids of all texts, and the offset of each text in the ids, int64[N + 1]
 
 
 class Engine(Protocol):
-    """A tokenizer of another package. Thread-safe."""
+    """Tokenizer of a faster package. Engines are thread-safe."""
 
     def encode(self, texts: pa.StringArray) -> Flat:
         """Return the ids of each text without special tokens. The texts must not contain nulls."""
@@ -24,14 +24,14 @@ class Engine(Protocol):
 
 @frozen
 class EngineKind:
-    """Package that encodes texts, with a factory of engines. `build` takes the JSON of a tokenizer and may raise any error."""
+    """Package that provides an engine. `build` creates the engine from the JSON of a tokenizer and may raise any error."""
 
-    name: str  # of the package
+    name: str  # name of the package
     build: Callable[[str], Engine]
 
     @property
     def version(self) -> str | None:
-        """Installed version, or None."""
+        """Installed version of the package, or None if not installed."""
         try:
             return version(self.name)
         except PackageNotFoundError:

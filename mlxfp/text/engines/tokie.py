@@ -1,6 +1,6 @@
-"""Engine of the Rust package tokie: WordPiece and Unigram. Input are Python strings, output are flat arrays.
+"""Engine that uses the Rust package tokie, for WordPiece and Unigram. The input is Python strings, and the output is flat arrays.
 
-Two pieces of a column are processed at a time: Python creates the strings of a piece while the threads of tokie encode another piece.
+Two parts of a column are processed at a time. Python creates the strings of one part while the threads of tokie encode another part.
 """
 
 import os
@@ -20,13 +20,13 @@ from mlxfp.text.engines.columns import pieces
 from mlxfp.text.engines.protocol import EngineKind, Flat
 
 _STARTED_IN = os.getpid()
-_PIECE = 1 << 20  # bytes of text
+_PIECE = 1 << 20  # number of bytes in a part of a column
 
 
 def _build(json: str) -> "_Tokie":
     if os.getpid() != _STARTED_IN:
         raise RuntimeError("threads of tokie do not survive a fork of the process")
-    with TemporaryDirectory() as folder:  # tokie loads tokenizers only from files
+    with TemporaryDirectory() as folder:  # a temporary file, because tokie loads tokenizers only from files
         path = Path(folder, "tokenizer.json")
         path.write_text(json, encoding="utf-8")
         return _Tokie(optional("tokie", extra="fast", needed_by='engine="tokie"').Tokenizer.from_json(str(path)))

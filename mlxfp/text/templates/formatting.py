@@ -1,7 +1,7 @@
-"""Reading of text columns, and conversion of other columns to strings exactly like Python's `format`.
+"""Functions that read text columns, and convert other columns to strings exactly like Python's `format`.
 
-A column is dictionary-encoded, and each distinct value is formatted only once. Arrow formats integers and strings without a format
-specification, because the result equals the result of Python. Arrow formats floats (1e16), booleans and times differently.
+Each distinct value of a column is formatted only once. Arrow formats integers and strings that have no format specification, with the same
+result as Python. Python formats all other values, because Arrow writes floats (1e16), booleans and times differently.
 """
 
 import math
@@ -55,7 +55,7 @@ def format_column(chunk: RecordBatch, field: Field) -> pa.StringArray:
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.string())
     plain = ("", "s") if is_text(kind) else ("", "d") if pa.types.is_integer(kind) else ()
-    if field.conversion is None and field.spec in plain:  # formatted by Arrow
+    if field.conversion is None and field.spec in plain:  # Arrow formats the column
         return column.cast(pa.string())
     try:
         return _by_distinct_value(column, field) if can_encode(kind) else _by_row(chunk, field)
@@ -65,7 +65,7 @@ def format_column(chunk: RecordBatch, field: Field) -> pa.StringArray:
 
 
 def check_format(kind: pa.DataType, field: Field, pattern: str) -> None:
-    """Raise `SchemaError` if the format of the field fits no value of this type."""
+    """Raise `SchemaError` if the format of the field cannot be applied to any value of this type."""
     sample = _sample(value_type(kind))
     if sample is None:
         return
@@ -81,11 +81,11 @@ def check_format(kind: pa.DataType, field: Field, pattern: str) -> None:
 def can_encode(kind: pa.DataType) -> bool:
     """Return True if Arrow can dictionary-encode columns of this type."""
     plain_kinds = (is_text, pa.types.is_primitive, pa.types.is_decimal128, pa.types.is_decimal256, pa.types.is_binary)
-    return any(test(kind) for test in plain_kinds) and not pa.types.is_float16(kind)  # unsupported by Arrow
+    return any(test(kind) for test in plain_kinds) and not pa.types.is_float16(kind)  # Arrow cannot dictionary-encode float16
 
 
 def _by_distinct_value(column: pa.Array, field: Field) -> pa.StringArray:
-    encoded = column.dictionary_encode()  # Arrow compares bits: 0.0 and -0.0 remain distinct.
+    encoded = column.dictionary_encode()  # 0.0 and -0.0 stay distinct, because Arrow compares bits.
     values = encoded.dictionary
     nan = np.isnan(values.to_numpy()) if pa.types.is_floating(values.type) else None
     return pa.array(list(map(field.write, values.to_pylist())), pa.string(), mask=nan).take(encoded.indices)
@@ -97,12 +97,12 @@ def _by_row(chunk: RecordBatch, field: Field) -> pa.StringArray:
 
 
 def _raise_misfit(chunk: RecordBatch, field: Field) -> None:
-    """Raise `DataError` for the first row with a value that does not fit the field."""
+    """Raise `DataError` for the first row whose value does not fit the format of the field."""
     for index in range(chunk.num_rows):
         try:
             _by_row(chunk.slice(index, 1), field)
         except _MISFITS as error:
-            # Formatted by Arrow, because Python may have no type for the value.
+            # Arrow formats the value, because Python may have no type for it.
             value = " ".join(str(chunk.column(field.name).slice(index, 1)).split())
             raise DataError(
                 f"The field {field} does not fit the value {value:.80} of {row_at(chunk, index)}: {error}. Change the format of the field."

@@ -1,4 +1,4 @@
-"""Parsing of template patterns into phrases of literal text and fields."""
+"""Parser of template patterns. A pattern consists of phrases, and a phrase consists of literal text and fields."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from mlxfp.support.errors import ArgumentError
 
 @frozen
 class Field:
-    """Placeholder for the value of a column: `{name!conversion:spec}` of Python's format strings."""
+    """Field of a pattern, which stands for the value of a column: `{name!conversion:spec}` of Python's format strings."""
 
     name: str
     conversion: str | None = None
@@ -21,7 +21,7 @@ class Field:
 
     @property
     def write(self) -> Callable[[object], str]:
-        """Function that formats one value like `str.format`."""
+        """Return a function that formats a value like `str.format`."""
         return f"{{0{self._format}}}".format
 
     @property
@@ -37,7 +37,7 @@ Piece = str | Field
 
 @frozen
 class Phrase:
-    """Pieces that are dropped together, and the separator before the next phrase."""
+    """Part of a pattern that is dropped as a whole, with the separator before the next phrase."""
 
     pieces: tuple[Piece, ...]
     end: str
@@ -48,7 +48,7 @@ class Phrase:
         return tuple(piece for piece in self.pieces if isinstance(piece, Field))
 
 
-# A punctuation mark closes a phrase at the end of the pattern. Elsewhere, white space must follow the mark: `{km}.{m}` stays one phrase.
+# A punctuation mark ends a phrase if white space follows or the pattern ends. The pattern `{km}.{m}` is therefore one phrase.
 _CUT = re.compile(r"(\s*[.,;|!?]+\s+|\s*\n\s*)")
 _LAST_CUT = re.compile(r"(\s*[.,;|!?]+(?:\s+|\Z)|\s*\n\s*)")
 
@@ -104,6 +104,9 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
 
 
 def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join neighbouring texts and drop empty texts. Python's parser yields `{{` separately and may divide separators such as `. `."""
+    """Join neighbouring texts and drop empty texts.
+
+    Needed because Python's parser yields `{{` separately and may divide separators such as `. `.
+    """
     groups = groupby(pieces, lambda piece: isinstance(piece, str))
     return [piece for are_texts, group in groups for piece in (["".join(map(str, group))] if are_texts else group) if piece]

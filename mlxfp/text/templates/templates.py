@@ -1,4 +1,4 @@
-"""Templates that write a row as a sentence."""
+"""Templates, which write a row as a sentence."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -30,10 +30,11 @@ def template(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Write each row as a sentence, in a column of strings.
 
-    The pattern is a Python format string with column names as fields: `{Age}`, `{Fare:.2f}`, `{Name!r}`, `{{` for a brace. `policy` decides
-    about missing values (null or NaN), see `Template`. Other columns are unchanged. An existing column `into` is replaced.
+    The pattern is a Python format string with column names as fields: `{Age}`, `{Fare:.2f}`, `{Name!r}`. A literal brace is written `{{`.
+    `policy` selects the treatment of missing values (null or NaN), as described in `Template`. Other columns are unchanged. An existing
+    column `into` is replaced.
 
-    `seed` shuffles the phrases with fields, for augmentation: the order is different for each row and epoch, and all orders have the same
+    `seed` shuffles the phrases with fields, for augmentation. The order is different for each row and epoch, and all orders have the same
     probability. Separators between phrases do not move. A phrase is defined as for `policy="drop"`. The pattern needs at least two phrases
     with fields.
 
@@ -54,7 +55,7 @@ def template(
     check_text(into=into)
     if into in HIDDEN or not into:
         raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
-    Template(pattern, missing=missing, policy=policy)  # validates the arguments
+    Template(pattern, missing=missing, policy=policy)  # called for its checks of the arguments
     if seed is not None:
         check_integer(seed=seed)
         movable = sum(bool(phrase.fields) for phrase in parse(pattern))
@@ -68,9 +69,9 @@ def template(
 
 @frozen
 class Template:
-    """Sentence with fields for the values of a row. An immutable value that can be compared and pickled.
+    """Sentence with fields for the values of a row. A template is immutable, and can be compared and pickled.
 
-    `policy` decides about missing values (null or NaN):
+    `policy` selects the treatment of missing values (null or NaN):
 
     - `"say"`: writes the text `missing`.
     - `"drop"`: drops the phrase that contains the field. Phrases end at one of `. , ; | ! ?` before white space or the end of the pattern,
@@ -97,7 +98,7 @@ class Template:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Distinct columns of the pattern, in order."""
+        """Distinct columns of the pattern, in the order of their first use."""
         return tuple(dict.fromkeys(field.name for field in self._fields))
 
     @property
@@ -111,7 +112,7 @@ class Template:
             check_format(schema.field(placeholder.name).type, placeholder, self.pattern)
 
     def render_row(self, row: Mapping[str, Any]) -> str:
-        """Write one row as a sentence. Reference implementation of `render`."""
+        """Write one row as a sentence. Slow reference implementation of `render`, for single rows."""
         check_columns(self.columns, tuple(row), f"template({self.pattern!r})")
         phrases = parse(self.pattern)
         texts = [(self._phrase(phrase, row), phrase.end) for phrase in phrases]
@@ -149,7 +150,7 @@ class Template:
 
 
 def concat(pieces: list[Any]) -> Any:
-    """Join strings and string columns row by row. The result is null if any input is null."""
+    """Join strings and string columns row by row. The result of a row is null if any of its strings is null."""
     texts = [text_scalar(piece) if isinstance(piece, str) else piece for piece in (*pieces, "")]
     return pc.binary_join_element_wise(*(texts if pieces else [text_scalar(""), *texts]))
 
@@ -160,9 +161,9 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 
 
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Drop phrases with a missing field, row by row."""
+    """Join the phrases of each row, without phrases that have a missing field."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # True if a later phrase remains. In this case the phrase keeps its separator.
+    followed: Any = pa.scalar(value=False)  # True for a row in which a later phrase remains. A phrase before it keeps its separator.
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -171,18 +172,19 @@ def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringAr
 
 
 def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Write a phrase without the end, for each row. Null for dropped phrases."""
+    """Write a phrase without its separator, for each row. Null for a dropped phrase."""
     return concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
 
 
 def _shuffled(
     phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
-    """Shuffle the phrases with fields. Each movable phrase becomes a single field with the shuffled texts of all rows as its column."""
+    """Shuffle the phrases with fields. Each such phrase becomes a single field, whose column holds the shuffled texts of all rows."""
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])
-    order = np.argsort([fold_into_rows(keys, index) for index in range(len(movable))], axis=0)  # one column per row of the chunk
-    fields = {index: Field(str(index)) for index in movable}  # `parse` rejects numbers as column names
+    # one column of the array for each row of the chunk
+    order = np.argsort([fold_into_rows(keys, index) for index in range(len(movable))], axis=0)
+    fields = {index: Field(str(index)) for index in movable}  # numbers cannot collide with column names, because `parse` rejects numbers
     return (
         tuple(Phrase((fields[index],), phrase.end) if index in fields else phrase for index, phrase in enumerate(phrases)),
         {fields[index]: written.take(pa.array(order[rank] * len(keys) + np.arange(len(keys)))) for rank, index in enumerate(movable)},

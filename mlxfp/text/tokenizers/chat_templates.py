@@ -1,4 +1,4 @@
-"""Chat templates, which render a conversation as text for a model. Chat templates are Jinja programs and run in the sandbox of Jinja."""
+"""Chat templates, which render a conversation as text for a model. A chat template is a Jinja program and runs in Jinja's sandbox."""
 
 import datetime as dt
 import json as jsons
@@ -16,8 +16,8 @@ from mlxfp.text.tokenizers.literal_text import unspellable
 
 Messages = Sequence[Mapping[str, Any]]
 
-CHAT_SETTINGS = "chat_template_settings"  # Key for template variables and date in a `tokenizer_config.json` written by mlxfp.
-BEGIN, END = unspellable("begin"), unspellable("end")  # rendered around {% generation %} blocks
+CHAT_SETTINGS = "chat_template_settings"  # key for template variables and date in a `tokenizer_config.json` written by mlxfp
+BEGIN, END = unspellable("begin"), unspellable("end")  # marks that are rendered around {% generation %} blocks
 
 
 def _pairs(variables: Any) -> tuple[tuple[str, Any], ...]:
@@ -26,7 +26,7 @@ def _pairs(variables: Any) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class ChatTemplate:
-    """Chat template of a model: a Jinja template that renders a conversation as text. A value.
+    """Chat template of a model, which renders a conversation as text with Jinja. Templates can be compared and pickled.
 
     `load_tokenizer` reads the template of a model folder as `tokenizer.chat_template`. `variables` is a mapping of template variables
     besides the messages: special tokens such as `eos_token`, and settings of the model such as `enable_thinking`. `today`, for example
@@ -35,10 +35,12 @@ class ChatTemplate:
 
     A name that is neither a variable nor assigned in the template raises an error if the template writes or iterates over the value.
 
-    The template runs in the sandbox of Jinja (extra `chat`) with the functions and filters of transformers, and renders the same text. The
-    sandbox prevents access to files and Python internals, and limits a `range` to 100,000 numbers. Time and memory are not limited: nested
-    loops, macros, powers and repeated texts can run for hours or exhaust memory. Use only templates of trusted models. Null fields of
-    messages are removed, because Arrow adds a null field to each message if any message has the field.
+    The template has the functions and filters of transformers and renders the same text. Null fields of messages are removed, because Arrow
+    adds a null field to each message if any message has the field.
+
+    The template runs in the sandbox of Jinja (extra `chat`). The sandbox prevents access to files and Python internals, and limits a
+    `range` to 100,000 numbers. Time and memory are not limited: nested loops, macros, powers and repeated texts can run for hours or
+    exhaust memory. Use only templates of trusted models.
 
     >>> template = ChatTemplate("{% for message in messages %}{{ message.role }}: {{ message.content }}{{ end }}{% endfor %}",
     ...     variables={"end": "|"})
@@ -68,22 +70,22 @@ class ChatTemplate:
         return "generation" in _compiled(self.text).mlxfp_tags
 
     def render(self, messages: Messages, *, tools: Any = None, generation_prompt: bool = False) -> str:
-        """Return a conversation as text, followed by the beginning of an answer if `generation_prompt` is true.
+        """Return a conversation as text. `generation_prompt=True` adds the beginning of an answer.
 
-        `tools` are function descriptions in the format of the template, usually JSON schemas. Raises `DataError` if the template rejects
-        the conversation.
+        `tools` are function descriptions in the format of the template, usually JSON schemas. Raises `DataError` if the template raises an
+        error for the conversation.
         """
         return self.render_marked(messages, tools, generation_prompt=generation_prompt).replace(BEGIN, "").replace(END, "")
 
     def render_marked(self, messages: Messages, tools: Any = None, *, generation_prompt: bool = False) -> str:
-        """Render with `BEGIN` and `END` around the text inside {% generation %}."""
+        """Return a conversation as text, with the marks `BEGIN` and `END` around the text inside {% generation %}."""
         given: dict[str, Any] = {"messages": without_nulls(messages), "tools": without_nulls(tools) or None, "documents": None}
         given["strftime_now"] = (dt.datetime.now().astimezone() if self.today is None else _as_date(self.today)).strftime
         template = _compiled(self.text).template
         known = {*dict(self.variables), *given, "add_generation_prompt"}
         try:
             text: str = template.render(**dict(self.variables) | given, add_generation_prompt=generation_prompt)
-        except Exception as error:  # a template is a program and can raise any error
+        except Exception as error:  # any error, because a template is a program
             unknown = re.match(r"'(\w+)' is undefined", str(error))
             similar = suggest(unknown[1], sorted(known)) if unknown else ""
             raise DataError(
@@ -93,7 +95,7 @@ class ChatTemplate:
         return text
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings to save besides the template text and the special tokens in `config`."""
+        """Return the settings to save: template variables and date. Special tokens in `config` and the template text are left out."""
         given = {"variables": dict(self.variables), "today": self.today}
         return {} if given == {"variables": special_tokens(config), "today": None} else {CHAT_SETTINGS: given}
 
@@ -128,7 +130,7 @@ class _Compiled:
 
 @lru_cache(maxsize=32)
 def _compiled(text: str) -> _Compiled:
-    """Compile a template like transformers (utils/chat_template_utils.py)."""
+    """Compile a template with the same Jinja settings as transformers (utils/chat_template_utils.py)."""
     jinja = optional("jinja2", extra="chat", needed_by="A chat template")
     loops = optional("jinja2.ext", extra="chat", needed_by="A chat template").loopcontrols
     sandbox = optional("jinja2.sandbox", extra="chat", needed_by="A chat template")
@@ -149,7 +151,7 @@ def _compiled(text: str) -> _Compiled:
     assigned: set[str] = set()
 
     class Undefined(jinja.Undefined):  # type: ignore[misc, name-defined]  # the same
-        """Undefined value. A name that the template never assigns cannot be written or iterated over, but can be tested."""
+        """Value of an undefined name. A name that the template never assigns can be tested, but not written or iterated over."""
 
         def _check(self) -> None:
             if self._undefined_obj is jinja.utils.missing and self._undefined_name not in assigned:
@@ -175,7 +177,7 @@ def _compiled(text: str) -> _Compiled:
     try:
         assigned.update(name.name for name in environment.parse(text).find_all(jinja.nodes.Name) if name.ctx != "load")
         return _Compiled(environment.from_string(text), frozenset(tags))
-    # Deeply nested brackets raise RecursionError, 21 nested loops raise SyntaxError.
+    # Deeply nested brackets raise RecursionError, and 21 nested loops raise SyntaxError.
     except (jinja.TemplateError, RecursionError, SyntaxError) as error:
         raise DataError(f"The chat template is malformed: {error}, in line {getattr(error, 'lineno', '?')} of {text!r:.60}.") from error
 
@@ -187,7 +189,7 @@ def _to_json(
     separators: Iterable[str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001, FBT002  # the same
 ) -> str:
-    """Write JSON without the HTML escapes of Jinja's own filter."""
+    """Write JSON without the HTML escapes that Jinja's filter `tojson` adds."""
     pair: Any = None if separators is None else tuple(separators)
     return jsons.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=pair, sort_keys=sort_keys)
 

@@ -1,6 +1,6 @@
-"""Components of a tokenizer JSON, its special tokens, and the word boundary rules of each model kind.
+"""Components of a tokenizer JSON, special tokens, and the rules by which each kind of model marks the start of a word.
 
-All differences between model kinds are entries of `KINDS`.
+All differences between kinds of models are entries of `KINDS`.
 """
 
 import json as jsons
@@ -13,15 +13,15 @@ from attrs import frozen
 
 from mlxfp.text.tokenizers.json_checks import malformed
 
-Part = Mapping[str, Any]  # JSON object of a component, for example a normalizer, a pre-tokenizer or a model.
+Part = Mapping[str, Any]  # JSON object of a component, for example of a normalizer, a pre-tokenizer or a model
 
-MARK = "\u2581"  # SentencePiece writes spaces as this character
-_BYTE_LEVEL_SPACES = tuple("ĠĊĉčċČ")  # Byte-level vocabularies write space, line feed, tab, carriage return, \v and \f as these characters.
+MARK = "\u2581"  # character that SentencePiece writes for a space
+_BYTE_LEVEL_SPACES = tuple("ĠĊĉčċČ")  # characters that byte-level vocabularies use for space, line feed, tab, carriage return, \v and \f
 
 
 @frozen
 class Configuration:
-    """Components of a tokenizer. Nested sequences of normalizers and of pre-tokenizers (`splitters`) are flattened."""
+    """Components of a tokenizer. Normalizers and pre-tokenizers (`splitters`) inside sequences are listed one by one."""
 
     model: Part
     normalizers: list[Part]
@@ -31,7 +31,7 @@ class Configuration:
 
     @cached_property
     def kind(self) -> "Kind | None":
-        """First matching kind of `KINDS`, or None."""
+        """First entry of `KINDS` that fits the tokenizer, or None."""
         return next((kind for kind in KINDS if kind.fits(self)), None)
 
     @property
@@ -41,7 +41,7 @@ class Configuration:
 
     @property
     def roles(self) -> dict[str, str]:
-        """Special tokens named by the model and the post-processor, by role: any of unk, cls and sep."""
+        """Special tokens that the model and the post-processor use, by role: any of unk, cls and sep."""
         roles = {}
         if self.model.get("unk_token") is not None:
             roles["unk"] = self.model["unk_token"]
@@ -54,10 +54,11 @@ class Configuration:
 
 @frozen
 class Kind:
-    """Kind of tokenizer model, with the rules by which the vocabulary of the kind represents words.
+    """Kind of tokenizer model, with the rules by which its vocabulary represents words.
 
-    `fits` tests if a configuration is of this kind. `continues(token, model)` is true if a token continues the word of the preceding token.
-    `divides(model)` is true if a text with marks for spaces can be split before each mark without a change of ids.
+    `fits` returns True for the configuration of such a model. `continues(token, model)` returns True if a token continues the word of the
+    preceding token. `divides(model)` returns True if a text, whose spaces are written as marks, can be split before each mark without
+    a change of ids.
     """
 
     name: str
@@ -81,7 +82,7 @@ def read_configuration(json: str) -> Configuration:
 def _flatten(part: Any, key: str) -> list[Part]:
     if part is None:
         return []
-    if not isinstance(part, Mapping) or "type" not in part:  # unsupported short notation
+    if not isinstance(part, Mapping) or "type" not in part:  # old, short notation that is not supported
         raise malformed(f"a part of {key} is {part!r:.60}, not an object with a type")
     return [inner for item in part[key] for inner in _flatten(item, key)] if part["type"] == "Sequence" else [part]
 
@@ -92,37 +93,38 @@ def _has_marks(configuration: Configuration) -> bool:
 
 
 def _merges_within_words(model: Part) -> bool:
-    """Return True if BPE never merges across the position before a mark (U+2581, a space).
+    """Return True if BPE never merges across the position before a mark (U+2581, written for a space).
 
     This holds if no token contains a mark after another character. The texts before and after the position are then independent. Unknown
     characters are not joined across the position either, because the mark itself is in the vocabulary.
     """
-    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")  # `ignore_merges` looks up whole texts in the vocabulary
+    # for example, `ignore_merges` looks up whole texts in the vocabulary
+    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
     ordinary = MARK in model["vocab"] and not any(model.get(option) for option in unusual)
     return ordinary and not any(re.search(f"[^{MARK}]{MARK}", token) for token in model["vocab"])
 
 
-# The first matching kind applies.
+# Kinds in the order in which they are tried. The first kind that fits is used.
 KINDS = (
     Kind("WordLevel", fits=lambda configuration: configuration.model.get("type") == "WordLevel", continues=lambda token, model: False),
     Kind(
-        "WordPiece",  # and BPE with a prefix
+        "WordPiece",  # WordPiece, and BPE with a prefix for continued words
         fits=lambda configuration: bool(configuration.model.get("continuing_subword_prefix")),
         continues=lambda token, model: token.startswith(model["continuing_subword_prefix"]),
     ),
     Kind(
-        "byte-level",  # BPE of GPT-2, RoBERTa, GPT-4, Llama 3
+        "byte-level",  # BPE of GPT-2, RoBERTa, GPT-4 and Llama 3
         fits=lambda configuration: "ByteLevel" in configuration.part_types and not configuration.model.get("end_of_word_suffix"),
         continues=lambda token, model: not token.startswith(_BYTE_LEVEL_SPACES),
     ),
     Kind(
-        "BPE of SentencePiece",  # Llama 2, Mistral, Gemma
+        "BPE of SentencePiece",  # BPE of Llama 2, Mistral and Gemma
         fits=lambda configuration: configuration.model.get("type") == "BPE" and _has_marks(configuration),
         continues=lambda token, model: not token.startswith(MARK),
         divides=_merges_within_words,
     ),
     Kind(
-        "Unigram",  # T5, XLM-R, ALBERT, DeBERTa 3
+        "Unigram",  # Unigram of T5, XLM-R, ALBERT and DeBERTa 3
         fits=_has_marks,
         continues=lambda token, model: not token.startswith(MARK),
     ),

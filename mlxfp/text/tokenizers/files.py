@@ -1,4 +1,4 @@
-"""Loading of chat templates and tokenizers: `tokenizer.json`, WordPiece vocabularies, and byte-level BPE vocabularies with merges."""
+"""Functions that load chat templates and tokenizers, from `tokenizer.json`, WordPiece vocabularies, or byte-level BPE vocabularies."""
 
 import json as jsons
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from mlxfp.text.tokenizers.tokenizer import engine as package_tokenizer
 
 Roles = dict[str, str | None]
 
-# Default tokens for roles not named by any file. For the unknown token, the setting of the model has priority.
+# Common special tokens, used for roles that no file names. For the unknown token, the setting of the model comes first.
 _CUSTOMARY = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -36,7 +36,7 @@ _SPECIAL = {token for tokens in _CUSTOMARY.values() for token in tokens}
 
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "add_bos_token")
 
-# Python tokenizers of transformers with the byte-level BPE of GPT-2 or RoBERTa. RoBERTa adds <s> ... </s> around a text.
+# Tokenizer classes of transformers that use the byte-level BPE of GPT-2 or RoBERTa. RoBERTa adds <s> ... </s> around a text.
 _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer")
 
 
@@ -44,23 +44,26 @@ _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "Longformer
 def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") -> Tokenizer:
     """Load a tokenizer from a file or a folder.
 
-    A folder may contain, in order of preference, `tokenizer.json`; `vocab.txt` (WordPiece of BERT); or `vocab.json` with `merges.txt`,
-    also named `encoder.json` and `vocab.bpe` (byte-level BPE of GPT-2 and RoBERTa). The roles of special tokens come from
-    `tokenizer_config.json` and `special_tokens_map.json`. Chat templates are also loaded, see `load_chat_template`. A file must be a
-    `tokenizer.json` or a `vocab.txt`. Roles without a token in these files get a common token (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) if
-    the vocabulary has the token.
+    A folder may contain one of the following, in the order of preference. A file must be a `tokenizer.json` or a `vocab.txt`.
 
-    Engines are optional packages that return the same ids faster (`pip install "mlxfp[fast]"`): gigatoken for byte-level and
-    SentencePiece BPE, tokie for WordPiece. `engine="auto"` selects a verified engine for long columns. `engine="gigatoken"` or
-    `engine="tokie"` tries only this engine, for all columns. `explain` shows the engine in use. The ids never depend on the engine: an
-    engine must pass a probe with the vocabulary, and receives only texts whose characters were cleared by fuzzing for this kind of
-    tokenizer. The `tokenizers` package encodes all other texts.
+    - `tokenizer.json`
+    - `vocab.txt`, the WordPiece vocabulary of BERT
+    - `vocab.json` with `merges.txt`, also named `encoder.json` and `vocab.bpe`, the byte-level BPE of GPT-2 and RoBERTa
+
+    The roles of special tokens come from `tokenizer_config.json` and `special_tokens_map.json`. A role without a token in these files
+    gets a common token (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) if the vocabulary has the token. Chat templates are also loaded, as
+    by `load_chat_template`.
+
+    Engines are optional packages that return the same ids faster (`pip install "mlxfp[fast]"`): gigatoken for byte-level and SentencePiece
+    BPE, tokie for WordPiece. `engine="auto"` selects an engine for long columns. `engine="gigatoken"` or `engine="tokie"` tries only this
+    engine, for all columns. `explain` shows the engine in use.
+
+    The ids never depend on the engine. An engine must first pass a test with the vocabulary. It then gets only texts whose characters it is
+    known to encode correctly for this kind of tokenizer. The `tokenizers` package encodes all other texts.
 
     Padding, truncation and dropout settings in `tokenizer.json` are ignored. Use arguments of stages instead, for example
-    `tokenize(max_length=...)`.
-
-    With a `vocab.txt`, `do_lower_case` of `tokenizer_config.json` controls lowercasing. Without this setting, texts are lowercased if the
-    vocabulary contains no capital letters.
+    `tokenize(max_length=...)`. With a `vocab.txt`, `do_lower_case` of `tokenizer_config.json` controls lowercasing. Without this setting,
+    texts are lowercased if the vocabulary contains no capital letters.
 
     Raises `MissingFileError` if no tokenizer exists at the path, `DataError` for unreadable files, and `MissingExtraError` if the engine is
     not installed. Regular expressions in a `tokenizer.json` fail after ten million steps at one position of a text. The time for a whole
@@ -86,9 +89,11 @@ def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") ->
 def load_chat_template(folder: str | PathLike[str], *, name: str = "default") -> ChatTemplate:
     """Load the chat template of a model folder, with the special tokens as variables. Nothing is downloaded.
 
-    The template is stored in `chat_template.jinja`, or under `chat_template` in `tokenizer_config.json`, optionally with a `name`.
-    Templates are programs, see `ChatTemplate`. Raises `MissingFileError` if the folder has no such template, `DataError` if the template
-    is malformed, and `MissingExtraError` without Jinja (extra `chat`).
+    The template is stored in `chat_template.jinja`, or under `chat_template` in `tokenizer_config.json`. A folder may hold several
+    templates, selected by `name`. A template is a program, so load only templates of trusted models (see `ChatTemplate`).
+
+    Raises `MissingFileError` if the folder has no such template, `DataError` if the template is malformed, and `MissingExtraError` without
+    Jinja (extra `chat`).
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -114,7 +119,7 @@ def load_chat_template(folder: str | PathLike[str], *, name: str = "default") ->
 
 
 def _find_templates(folder: Path) -> dict[str, ChatTemplate]:
-    """Return the templates by name. Separate files override tokenizer_config.json, as in transformers."""
+    """Return the templates of a folder by name. Separate files take precedence over `tokenizer_config.json`, as in transformers."""
     config = _read_configs(folder)
     listed = config.get("chat_template") or {}
     if isinstance(listed, list) and all(isinstance(item, dict) for item in listed):
@@ -196,13 +201,15 @@ def _configured_roles(config: Mapping[str, Any]) -> Roles:
 
 
 def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
-    """Build the tokenizer of BERT from a vocabulary file with one token per line."""
+    """Build the tokenizer of BERT from `vocab.txt`, a file with one token per line."""
     tokens = _read_lines(path)
     vocab = {token: number for number, token in enumerate(tokens) if token or number < len(tokens) - 1}
     roles = _customary_roles(vocab.__contains__) | _configured_roles(config)
     unknown, first, last = roles["unk"], roles["cls"], roles["sep"]
     if unknown is None or unknown not in vocab:
-        raise DataError(f"{path} is not a WordPiece vocabulary: it has no line {unknown or '[UNK]'}. One token a line is expected.")
+        raise DataError(
+            f"{path} is not a WordPiece vocabulary: it has no line {unknown or '[UNK]'}. The file must have one token per line."
+        )
     built = hf.Tokenizer(models.WordPiece(vocab, unk_token=unknown))
     built.normalizer = normalizers.BertNormalizer(
         lowercase=config.get("do_lower_case", not any(token != token.lower() for token in tokens if not token.startswith("["))),
@@ -212,14 +219,14 @@ def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     built.decoder = decoders.WordPiece()
     if first in vocab and last in vocab:
-        # MPNet also puts two separators between texts.
+        # The tokenizer of MPNet puts two separators between texts, like RoBERTa.
         kind = processors.RobertaProcessing if first == "<s>" else processors.BertProcessing
         built.post_processor = kind((last, vocab[last]), (first, vocab[first]))
     return _with_specials(built, vocab, config)
 
 
 def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) -> str:
-    """Build the tokenizer of GPT-2, or of RoBERTa if the vocabulary contains <s> and </s>, from a vocabulary and ranked merges."""
+    """Build the byte-level BPE tokenizer of RoBERTa if the vocabulary contains <s> and </s>, otherwise the tokenizer of GPT-2."""
     vocab = _read_map(vocab_path)
     lines = _read_lines(merges_path)
     merges: list[Any] = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
@@ -233,7 +240,7 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
         check_ids(vocab.values())
         built = hf.Tokenizer(models.BPE(vocab, merges))
     except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):  # The `tokenizers` package raises plain Exception.
+        if not isinstance(error, Exception) and not is_panic(error):  # other exceptions, such as Ctrl-C, pass
             raise
         raise DataError(
             f"{vocab_path} and {merges_path.name} do not fit each other: {error}. Copy both files from the same model."
@@ -250,7 +257,7 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
 def _with_specials(built: Any, vocab: Mapping[str, int], config: Mapping[str, Any]) -> str:
     named: set[Any] = {*_SPECIAL, *(config.get(f"{role}_token") for role in ROLES)}
     special = sorted((token for token in named if token in vocab), key=vocab.__getitem__)
-    # In RoBERTa, tokens include the preceding space. Hence the mask token also consumes the preceding space.
+    # RoBERTa's tokens include the space before them, and so must the mask token.
     added = [hf.AddedToken(token, special=True, lstrip=token == "<mask>", normalized=False) for token in special]  # noqa: S105
     built.add_special_tokens(added)
     json: str = built.to_str()
@@ -266,7 +273,7 @@ def _read_configs(folder: Path) -> dict[str, Any]:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Read a configuration file. The value of a role is a token, an object with `content`, or null for no token."""
+    """Read the special tokens of a configuration file. A role has a token, an object with `content`, or null if it has no token."""
     config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
     names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
     roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}
@@ -280,7 +287,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")  # `read_text` converts carriage returns
+        return path.read_bytes().decode("utf-8-sig")  # bytes, because `read_text` would convert carriage returns
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}. Pass a tokenizer.json, a vocab.txt, or the folder of a model.") from error
 

@@ -1,4 +1,4 @@
-"""Checks of tokenizer JSON against errors that cause a panic, an abort or an endless loop in the `tokenizers` package."""
+"""Checks of tokenizer JSON. Invalid JSON would cause a panic, an abort or an endless loop in the `tokenizers` package."""
 
 import json as jsons
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,8 @@ from mlxfp.support.errors import DataError
 
 GIVE = "Pass the text of a tokenizer.json file, or load other files with fp.load_tokenizer(folder)."
 
-_MOST = 1 << 24  # Maximum id. The package iterates up to the largest id, and the largest known vocabularies have a million ids.
+# Maximum id. The `tokenizers` package loops over all ids up to the largest. The largest known vocabularies have a million ids.
+_MOST = 1 << 24
 
 
 def read_json(text: str) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def malformed(reason: object) -> DataError:
-    """Return the error for malformed tokenizer JSON."""
+    """Return the error that reports malformed tokenizer JSON."""
     return DataError(f"The JSON of a tokenizer is malformed: {reason}. {GIVE}")
 
 
@@ -38,7 +39,7 @@ def is_panic(error: BaseException) -> bool:
 
 
 def check_ids(numbers: Iterable[Any]) -> None:
-    """Raise `DataError` for ids that are too large. The `tokenizers` package checks all other properties of ids."""
+    """Raise `DataError` for an id that is too large. The `tokenizers` package itself checks all other properties of ids."""
     large = next((number for number in numbers if isinstance(number, int) and number >= _MOST), None)
     if large is not None:
         raise malformed(f"the id {large:,} is too large; ids must be below {_MOST:,}")
@@ -53,7 +54,7 @@ def _numbers(part: Any) -> Iterator[Any]:
 
 
 def _check_prefix(model: Mapping[str, Any]) -> None:
-    """Check that the second token of each merge begins with the prefix for continued words."""
+    """Raise `DataError` unless the second token of each merge begins with the prefix for continued words."""
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if not (prefix and isinstance(prefix, str) and isinstance(merges, list)):
         return

@@ -1,9 +1,9 @@
 """Tokenizers that encode special tokens in a text as ordinary text.
 
-The option `encode_special_tokens` of the `tokenizers` package removes special tokens only from the search for added tokens. Models with
-special tokens in the vocabulary, for example Unigram models, still match the special tokens. Hence all special tokens are renamed, both
-in the list of added tokens and in the model. The new names contain a random part, drawn at import, and do not occur in any text. Ids do
-not change.
+The option `encode_special_tokens` of the `tokenizers` package only removes special tokens from the search for added tokens. A model whose
+vocabulary has special tokens, for example a Unigram model, still finds them in a text. All special tokens are therefore renamed, both in
+the list of added tokens and in the model. The new names contain a random part, drawn at import, and do not occur in any text. Ids do not
+change.
 """
 
 import json as jsons
@@ -21,7 +21,7 @@ Names = Mapping[str, str]
 def find_names(json: str, roles: Collection[str | None]) -> dict[str, str]:
     """Return the special tokens of a tokenizer with their new names.
 
-    Special tokens are tokens marked as special, and added tokens with a role. Tokens of single bytes are excluded: models with
+    Special tokens are tokens marked as special, and added tokens with a role. Tokens of single bytes are left out: models with
     byte_fallback look up these tokens by name to encode unknown characters.
     """
     data = jsons.loads(json)
@@ -31,12 +31,12 @@ def find_names(json: str, roles: Collection[str | None]) -> dict[str, str]:
 
 
 def unspellable(name: str) -> str:
-    """Return a name that occurs in no text. The name is different in every process. Never show, compare or save it."""
+    """Return a name that occurs in no text. The name differs in every process, so it must not be shown, compared or saved."""
     return f"<{_DRAWN}-{name}>"
 
 
 def rename_tokens(json: str, names: Names) -> str:
-    """Rename added tokens in the JSON of a tokenizer. Byte tokens are removed from the added tokens and remain in the model."""
+    """Rename added tokens in the JSON of a tokenizer. Tokens of single bytes are no longer added tokens, but stay in the model."""
     data = jsons.loads(json)
     kept = [token for token in data.get("added_tokens") or [] if not _is_byte(token, data["model"])]
     added = [{**token, "content": names.get(token["content"], token["content"])} for token in kept]
@@ -63,6 +63,6 @@ def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:
 
 
 def _involves(merge: Any, prefix: str, names: Names) -> bool:
-    """Return True if a merge contains or produces a renamed token. Older files store a merge as one string."""
+    """Return True if a merge contains or produces a renamed token. In older files, a merge is one string."""
     first, second = merge.split(" ") if isinstance(merge, str) else merge
     return first in names or second in names or first + second.removeprefix(prefix) in names

@@ -1,4 +1,4 @@
-"""Tokenizers as values, defined by JSON and the roles of special tokens."""
+"""Class `Tokenizer`, defined by the JSON of a tokenizer and the roles of its special tokens."""
 
 import json as jsons
 from collections.abc import Iterable
@@ -32,17 +32,17 @@ def _canonical(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def _canonical_json(text: str) -> str:
-    """Return JSON without padding and truncation (arguments of stages) and without dropout (makes encoding random)."""
+    """Return JSON without the settings for padding and truncation, which are arguments of stages, and for dropout, which is random."""
     data = read_json(text)
     model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
     data = {**data, "padding": None, "truncation": None, "model": model}
-    # Interned strings make cache look-ups of equal texts fast.
+    # Interned, because look-ups of equal texts in a cache are then fast.
     return intern(jsons.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 @frozen(repr=False)
 class Tokenizer:
-    """Encoder of text to token ids, and decoder. A value: equality, hash and pickling depend only on the JSON and the special token roles.
+    """Encoder of text to token ids, and decoder. Tokenizers are compared and pickled by their JSON and the roles of special tokens.
 
     Created by `load_tokenizer` and `train_tokenizer`, or from the text of a `tokenizer.json`. Settings for padding, truncation and dropout
     in the JSON are removed. Thread-safe.
@@ -69,11 +69,12 @@ class Tokenizer:
     mask_token: str | None = field(default=None, kw_only=True)
     bos_token: str | None = field(default=None, kw_only=True)
     eos_token: str | None = field(default=None, kw_only=True)
-    chat_template: ChatTemplate | None = field(default=None, kw_only=True, hash=False)  # template variables may be lists
-    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # the engine never changes ids
+    # not hashed, because template variables may be lists
+    chat_template: ChatTemplate | None = field(default=None, kw_only=True, hash=False)
+    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # not compared, because the engine never changes ids
 
     def __attrs_post_init__(self) -> None:
-        """Check the roles, and build the tokenizer once to detect invalid JSON."""
+        """Check the roles. Build the tokenizer once, so that invalid JSON raises an error now."""
         check_types((str, type(None)), **self._roles)
         check_types((ChatTemplate, type(None)), chat_template=self.chat_template)
         check_choice(ENGINE_NAMES, engine=self.engine)
@@ -89,7 +90,7 @@ class Tokenizer:
         return self._encode(text, special=special, literal=literal).ids  # type: ignore[no-any-return]
 
     def encode_pair(self, first: str, second: str, *, special: bool = True, literal: bool = False) -> tuple[list[int], list[int]]:
-        """Return the ids of two joined texts, and the text index (0 or 1) of each id."""
+        """Return the ids of two texts joined to one row, and for each id the index of its text (0 or 1)."""
         check_text(first=first, second=second)
         encoding = self._encode(first, second, special=special, literal=literal)
         return encoding.ids, encoding.type_ids
@@ -102,7 +103,7 @@ class Tokenizer:
             raise cannot_encode(error) from error
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """Return the text of ids. `special=True` keeps special tokens. Raises `ArgumentError` for an id outside the vocabulary."""
+        """Return the text for ids. `special=True` keeps special tokens. Raises `ArgumentError` for an id outside the vocabulary."""
         known = self._known(ids)
         try:
             text: str = engine(self.json).decode(known, skip_special_tokens=not special)
@@ -126,7 +127,7 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of all special tokens, with or without a role."""
+        """Ids of all special tokens, also of special tokens without a role."""
         return frozenset(number for number, token in engine(self.json).get_added_tokens_decoder().items() if token.special)
 
     @property
@@ -171,7 +172,8 @@ class Tokenizer:
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, "tokenizer.json").write_text(self.json, encoding="utf-8")
-        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}  # transformers also reads this file
+        # the class name with which transformers can also load the file
+        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}
         if self.chat_template is not None:
             Path(folder, "chat_template.jinja").write_text(self.chat_template.text, encoding="utf-8", newline="")
             config |= self.chat_template.settings(config)
@@ -206,21 +208,24 @@ class Tokenizer:
 
 @lru_cache(maxsize=8)
 def special_names(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return the special tokens with the new names used by the tokenizer for literal text."""
+    """Return each special token with the name that replaces it when text is encoded literally."""
     return find_names(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES])
 
 
 @lru_cache(maxsize=8)
 def for_literal_text(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer that encodes special tokens in texts as ordinary text. Never show, compare or save the result."""
+    """Return a tokenizer that encodes special tokens in texts as ordinary text.
+
+    Its token names are random: do not show, compare or save it.
+    """
     return evolve(tokenizer, json=rename_tokens(tokenizer.json, special_names(tokenizer)))
 
 
 def cannot_encode(error: BaseException) -> DataError:
-    """Return a `DataError` for an error or a panic of the package during encoding. Other exceptions, such as Ctrl-C, are raised again."""
+    """Return a `DataError` for an error or a panic of the `tokenizers` package. Other exceptions, such as Ctrl-C, are raised again."""
     if not isinstance(error, Exception) and not is_panic(error):
         raise error
-    if "retry-limit" in str(error):  # the package stops after ten million steps at one position
+    if "retry-limit" in str(error):  # the `tokenizers` package stops after ten million steps at one position of a text
         return DataError(
             f"The tokenizer cannot encode a text: a regular expression in the tokenizer JSON needs too many steps ({error}). "
             "Simplify nested repetitions in the pattern of the normalizer or pre_tokenizer, or remove the text."
@@ -233,18 +238,18 @@ def cannot_encode(error: BaseException) -> DataError:
 
 @lru_cache(maxsize=32)
 def engine(json: str) -> Any:
-    """Return the cached tokenizer of the `tokenizers` package for a JSON text. Never change the settings of this shared object."""
+    """Return the tokenizer of the `tokenizers` package for a JSON text. The object is cached and shared, so never change its settings."""
     try:
         tokenizer = hf.Tokenizer.from_str(json)
         _probe(tokenizer)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):  # The `tokenizers` package raises plain Exception.
+        if isinstance(error, Exception) or is_panic(error):  # other exceptions, such as Ctrl-C, pass
             raise malformed(error) from error
         raise
     return tokenizer
 
 
-@lru_cache(maxsize=1)  # large, cleared by `choose`
+@lru_cache(maxsize=1)  # one entry, because a configuration is large; `choose` clears the cache
 def configuration_of(json: str) -> Configuration:
     """Return the components of a tokenizer, with defaults for options missing from older files."""
     return read_configuration(engine(json).to_str())
@@ -256,7 +261,7 @@ def _vocab_size(json: str) -> int:
 
 
 def _probe(tokenizer: Any) -> None:
-    """Encode a text and a pair to detect components that panic. Other errors concern single texts and are raised later."""
+    """Encode a text and a pair, so that components that panic raise an error now. Errors that depend on the text are raised later."""
     for texts in (("a",), ("a", "a")):
         with suppress(Exception):
             tokenizer.encode(*texts)

@@ -30,12 +30,10 @@ Kind = Literal["bpe", "wordpiece", "unigram"]
 _UNKNOWN = "[UNK]"
 _SPECIAL = ["[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
 _BYTES = 256
-_LARGE = 1000  # A smaller vocab_size gives no warning.
-_FEW = 50  # A warning says that byte-level BPE found fewer than one in 50 of the requested pieces.
-_LONGEST = 100  # Maximum length of a learned token. WordPiece encodes longer words as [UNK]; engines overflow the stack on long tokens.
-_LARGEST = (
-    1 << 20
-)  # Maximum vocab_size. The largest known vocabularies have 262,144 tokens, and the trainers reserve memory for all tokens.
+_LARGE = 1000  # smallest vocab_size for which a warning is possible
+_FEW = 50  # Byte-level BPE warns if it has found fewer than one in 50 of the requested pieces.
+_LONGEST = 100  # Maximum length of a learned token. WordPiece encodes longer words as [UNK], and engines overflow the stack on long tokens.
+_LARGEST = 1 << 20  # Maximum vocab_size. The trainers reserve memory for all tokens. The largest known vocabularies have 262,144 tokens.
 _FREQUENCY = 2  # Minimum count of a token pair. Pairs that occur once are not worth a vocabulary entry.
 
 
@@ -52,11 +50,13 @@ def train_tokenizer(
       the most likely segmentation of each word (hard EM), with the 50,000 most frequent words.
 
     The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is encoded as `[CLS] a [SEP]`, a pair as `[CLS] a
-    [SEP] b [SEP]`. Encode with `special=False` for token streams. `vocab_size` is an upper limit. A small amount of text gives a smaller
-    vocabulary. Tokens have at most 100 characters: WordPiece ignores longer words, the others divide longer words. The dataset is read
-    once, for WordPiece twice. Byte-level BPE warns if almost no piece of the text occurs twice. Raises `ArgumentError` if `vocab_size` is
-    too small for all characters of the text (byte-level: all bytes) or above 1,048,576, and `DataError` for a missing text or
-    an empty dataset.
+    [SEP] b [SEP]`. To leave out these special tokens, encode with `special=False`.
+
+    `vocab_size` is an upper limit. A small amount of text gives a smaller vocabulary. Tokens have at most 100 characters. WordPiece ignores
+    longer words, and the other kinds divide longer words. The dataset is read once, for WordPiece twice.
+
+    Byte-level BPE warns if almost no piece of the text occurs twice. Raises `ArgumentError` if `vocab_size` is too small for all characters
+    of the text (byte-level: all bytes) or above 1,048,576, and `DataError` for a missing text or an empty dataset.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"text": "low lower lowest"}, {"text": "new newer newest"}])
@@ -92,12 +92,12 @@ def train_tokenizer(
     return Tokenizer(built.to_str(), **roles)
 
 
-Texts = Callable[[], Iterator[list[str]]]  # Each call starts reading at the first row.
+Texts = Callable[[], Iterator[list[str]]]  # function that starts reading at the first row
 
 
 @frozen
 class _Parts:
-    """Components of a tokenizer around the model."""
+    """Components of a tokenizer other than the model."""
 
     normalizer: Any
     splitter: Any
@@ -127,7 +127,7 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
     _check_vocab_size(vocab_size, _BYTES, "bytes", "")
     parts = _Parts(normalizers.Lowercase() if lowercase else None, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     built = parts.around(models.BPE())
-    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # each merge reads whole words
+    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # words must be short, because each merge reads whole words
     built.pre_tokenizer = pre_tokenizers.Sequence([parts.splitter, divide])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -149,7 +149,10 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
 
 
 def _train_wordpiece(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
-    """Train twice. The first training finds the characters inside words, the second training fixes the order of their ids."""
+    """Train a WordPiece model.
+
+    The first training finds the characters inside words, and the second training fixes the order of their ids.
+    """
     parts = _Parts(normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece())
     long_words = pre_tokenizers.Split(hf.Regex(rf"\S{{{_LONGEST + 1},}}"), "removed")
 

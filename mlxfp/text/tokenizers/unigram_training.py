@@ -1,4 +1,4 @@
-"""Training of Unigram models: pieces of words with log probabilities.
+"""Training of Unigram models. Such a model has pieces of words with log probabilities.
 
 Implements Kudo (2018, arXiv:1804.10959) with two changes that make the result deterministic. Pieces are counted in the most likely
 segmentation (hard EM), which gives integer counts. The loss of a removed piece is computed from its best split into two other pieces.
@@ -16,16 +16,17 @@ import tokenizers as hf
 
 Scores = dict[str, float]
 
-_WORDS = 50_000  # Number of most frequent words for training, nearly all of a text. Memory grows with this number, up to 200 MB.
+# Number of most frequent words used for training, which cover nearly all of a text. Memory grows with this number, up to 200 MB.
+_WORDS = 50_000
 _LETTERS = 1 << 19  # Maximum number of characters in these words. Only texts without spaces reach the limit.
-_SEEDS = 10  # Candidates per vocabulary entry. Of 4, 10 and 50, this value gave the best held-out likelihood on WikiText-2.
+_SEEDS = 10  # Number of candidate pieces per vocabulary entry. Of 4, 10 and 50, 10 gave the best held-out likelihood on WikiText-2.
 _LONGEST = 16  # Maximum number of characters in a piece, as in SentencePiece.
-_KEPT = 0.75  # Share of pieces kept in each round, as in SentencePiece.
-_STEPS = 2  # EM steps per round, as in SentencePiece.
+_KEPT = 0.75  # share of pieces that remain after each round, as in SentencePiece
+_STEPS = 2  # number of EM steps per round, as in SentencePiece
 
 
 def count_words(texts: Iterable[list[str]], normalizer: Any, splitter: Any, longest: int) -> Counter[str]:
-    """Count the words of texts after normalization and pre-tokenization. Words with more than `longest` characters are divided."""
+    """Count the words of texts after normalization and pre-tokenization. A word with more than `longest` characters is divided."""
     normal, split = normalizer.normalize_str, splitter.pre_tokenize_str
     words = (word for part in texts for text in part for word, _ in split(normal(text)))
     return Counter(word[first : first + longest] for word in words for first in range(0, len(word), longest))
@@ -47,7 +48,7 @@ def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float
         if len(scores) <= size:
             break
         scores = _pruned(scores, used, max(size, int(_KEPT * len(scores))))
-    # Little text uses few pieces. Unused candidates fill the remaining entries, and help to encode words absent from the training text.
+    # A small text uses few pieces. Unused candidates fill the other entries, which helps to encode words absent from the text.
     spare = [piece for piece, _ in _ranked(seeds) if piece not in scores][: size - len(scores)]
     return _ranked(scores | dict.fromkeys(spare, min(scores.values(), default=0.0)))
 
@@ -66,7 +67,7 @@ def _first_scores(words: list[str], counts: Mapping[str, int], characters: list[
 
 
 def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
-    """Return the log share of each piece. Characters not used in any segmentation score below all other pieces."""
+    """Return the logarithm of each piece's share of all uses. Unused characters get a lower score than all other pieces."""
     total = sum(used.values())
     scores = {piece: log(count / total) for piece, count in used.items()}
     return dict.fromkeys(characters, log(1 / (total + 1)) - 1) | scores
@@ -75,7 +76,7 @@ def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
 def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict[str, int]:
     """Count the pieces in the most likely segmentation of each word."""
     ranked = _ranked(scores)
-    # The empty piece stands for unknown text, which does not occur.
+    # The empty piece stands for unknown text, which does not occur here.
     model = hf.Tokenizer(hf.models.Unigram([("", 0.0), *ranked], unk_id=0))
     rows = [encoding.ids for encoding in model.encode_batch_fast(words)]
     ids = np.fromiter(chain.from_iterable(rows), np.int64)

@@ -160,7 +160,7 @@ def test_a_pipeline_without_a_mixture_to_count_says_so(make):
     dataset = make()
     _, cursor = next(iterate(dataset))
     with pytest.raises(
-        PipelineError, match=r"mixture_proportions needs a mixture: .* Put mix behind load, cache, shuffle and concat, in pipe"
+        PipelineError, match=r"mixture_proportions needs a mixture: .* Put mix after load, cache, shuffle and concat, in pipe"
     ):
         mixture_proportions(dataset, cursor)
 

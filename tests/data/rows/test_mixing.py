@@ -176,7 +176,7 @@ def test_the_same_rows_joined_twice_have_different_keys():
         (lambda: concat([letters("a"), pipe(letters("b"), batch(1))]), PipelineError, "one level, got examples, groups"),
         (lambda: mix([pipe(letters("b"), batch(1))], [1], by="tokens"), PipelineError, "Mix before batch"),
         (lambda: list(concat([letters("a"), from_examples([{"y": 1}])])), SchemaError, "dataset 1 has y int64"),
-        (lambda: list(mix([letters("a")], [1], by="tokens")), SchemaError, "counts the column input_ids"),
+        (lambda: list(mix([letters("a")], [1], by="tokens")), SchemaError, "needs the column input_ids"),
     ],
 )
 def test_mistakes_are_named(make, error, message):

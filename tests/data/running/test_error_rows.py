@@ -531,7 +531,7 @@ def test_messages(make, kind, message):
 def test_a_list_is_refused_behind_what_reads_everything_at_once(after):
     dataset = pipe(numbers(3), map(dict), on_error("skip"), after)
     with pytest.raises(
-        PipelineError, match=r'a later stage reads the whole dataset at once\. Put on_error\("skip"\) behind load, cache and shuffle'
+        PipelineError, match=r'a later stage reads the whole dataset at once\. Put on_error\("skip"\) after load, cache and shuffle'
     ):
         ledger(dataset)
 

@@ -394,7 +394,7 @@ def test_no_row_of_a_dataset_that_the_source_holds(tmp_path: Path):
     ids=["load", "shuffle", "concat", "mix"],
 )
 def test_rows_left_out_that_nothing_lists_are_refused_before_anything_is_written(dataset: Any, tmp_path: Path):
-    with pytest.raises(PipelineError, match=r"write lists the rows skipped by on_error.* Put on_error behind these stages"):
+    with pytest.raises(PipelineError, match=r"write lists the rows skipped by on_error.* Put on_error after these stages"):
         write(dataset, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
@@ -413,7 +413,7 @@ def test_mistakes_in_the_call_are_named(tmp_path: Path):
         write(ROWS, tmp_path, format="csv")
     with pytest.raises(ArgumentTypeError, match="on must be Runner"):
         write(ROWS, tmp_path, on=2)
-    with pytest.raises(PipelineError, match=r"write takes rows, got batches from collate.*Put collate behind read_arrow"):
+    with pytest.raises(PipelineError, match=r"write takes rows, got batches from collate.*Put collate after read_arrow"):
         write(pipe(ROWS, batch(2), collate(lambda group: {})), tmp_path)
     with pytest.raises(PipelineError, match="write needs finite data"):
         write(pipe(ROWS, repeat(None)), tmp_path)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from mlxfp.data.sources.columns import LONGEST_EXACT
 from mlxfp.data.sources.records.line_blocks import newlines
 
-DEEPEST = 64  # maximum nesting depth of a line, equal to Arrow's limit for files
-_SAFE = 4096  # depth that Arrow parses safely with 2 MB of stack; with 8 MB, Arrow overflows at about 16,000
+DEEPEST = 64  # maximum nesting depth of a line, the limit of Arrow's JSON reader
+# Nesting depth that Arrow parses safely on a thread with a stack of 2 MB. A stack of 8 MB overflows at about 16,000.
+_SAFE = 4096
 
 _CR, _OPENS, _CLOSES = b"\r{}"
 _FOLD = 32  # bit mask that maps [ and ] to { and }
@@ -23,13 +24,13 @@ _scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr
 
 
 def count_objects(data: bytes) -> int:
-    """Return the number of lines that are not blank. Raise `ArrowInvalid` for a line that is not one object, or is nested too deep.
+    """Return the number of lines that are not blank. Raise `ArrowInvalid` for a line that is nested too deep or is not one object.
 
-    Arrow itself also accepts null, several objects in a line, and an object over several lines. If every line begins with { and
-    ends with }, no object continues in the next line, so each line can be checked separately.
+    Arrow also accepts null, several objects in a line, and an object that spans several lines. The check here is stricter. If every line
+    begins with { and ends with }, no object continues in the next line, so each line can be checked separately.
     """
     stops = object_ends(data)
-    if stops is not None:  # nearly all files pass this quick test
+    if stops is not None:  # Nearly all files pass this quick test: every line begins with { and ends with }.
         starts = np.concatenate([[0], stops[:-1]])
         long = np.flatnonzero(stops - starts > _SAFE).tolist()
         _check_depth(data[starts[line] : stops[line]] for line in long)
@@ -42,7 +43,7 @@ def count_objects(data: bytes) -> int:
 
 
 def object_ends(data: bytes) -> NDArray[np.int64] | None:
-    """Return the end offsets of the lines, int64[N], if every line begins with { and ends with }. None otherwise, or for blank lines."""
+    """Return the end offsets of the lines, int64[N], if every line begins with { and ends with }. Otherwise return None."""
     codes = np.frombuffer(data, np.uint8)
     stops = newlines(codes)
     stops = stops if data.endswith(b"\n") else np.append(stops, len(codes))
@@ -55,7 +56,7 @@ def object_ends(data: bytes) -> NDArray[np.int64] | None:
 
 
 def _check_depth(lines: Iterable[bytes]) -> None:
-    """Raise `ArrowInvalid` for a line whose nesting could overflow the stack."""
+    """Raise `ArrowInvalid` for a line nested so deep that Arrow's parser could overflow the stack."""
     for line in lines:
         if np.count_nonzero((np.frombuffer(line, np.uint8) | _FOLD) == _OPENS) > _SAFE and depth(line) > DEEPEST:
             raise pa.ArrowInvalid("a line is nested too deep")
@@ -69,7 +70,7 @@ def depth(line: bytes) -> int:
 
 
 def levels_of(kind: pa.DataType) -> int:
-    """Return the nesting depth of a type. Not recursive, because a type may have thousands of levels."""
+    """Return the nesting depth of a type. Uses a loop instead of recursion, because a type may have thousands of levels."""
     kinds, levels = [kind], 0
     while kinds:
         kinds, levels = [parent.field(index).type for parent in kinds for index in range(parent.num_fields)], levels + 1
@@ -77,7 +78,7 @@ def levels_of(kind: pa.DataType) -> int:
 
 
 def with_texts(data: bytes, names: Collection[str]) -> bytes:
-    """Replace the values of some keys by strings with their JSON text. Nulls and lines with invalid JSON are unchanged."""
+    """Replace the values of the keys `names` by strings that hold their JSON text. Nulls and lines with invalid JSON stay unchanged."""
     return "\n".join(_with_texts(line, names) for line in data.decode().split("\n")).encode()
 
 
@@ -97,7 +98,7 @@ def _with_texts(line: str, names: Collection[str]) -> str:
 
 
 def long_keys(data: bytes, names: Collection[str]) -> set[str]:
-    """Return the keys in `names` with an integer that float64 may not hold exactly."""
+    """Return the keys in `names` that have an integer too long for float64 in some line."""
     keys: set[str] = set()
     for line in _lines_with(_LONG, data):
         values = as_object(line)
@@ -106,7 +107,7 @@ def long_keys(data: bytes, names: Collection[str]) -> set[str]:
 
 
 def as_object(line: bytes) -> dict[str, Any]:
-    """Return a line as a dict. Empty for a line that is not an object."""
+    """Parse a line and return the object as a dict. Returns an empty dict for a line that is not an object."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):
@@ -115,7 +116,7 @@ def as_object(line: bytes) -> dict[str, Any]:
 
 
 def holds_long(value: Any) -> bool:
-    """Return True if a JSON value is or contains an integer that float64 may not hold exactly."""
+    """Return True if a JSON value is or contains an integer too long for float64."""
     if isinstance(value, dict):
         return any(map(holds_long, value.values()))
     if isinstance(value, list):
@@ -124,7 +125,7 @@ def holds_long(value: Any) -> bool:
 
 
 def _lines_with(pattern: re.Pattern[bytes], data: bytes) -> Iterator[bytes]:
-    """Yield each line with a match of the pattern."""
+    """Yield each line in which the regular expression finds a match."""
     offset = 0
     while match := pattern.search(data, offset):
         stop = data.find(b"\n", match.end())

@@ -1,4 +1,4 @@
-"""Blocks of whole records, line counts and parsing faults."""
+"""Blocks of whole records, functions that find lines, and the reason for an invalid record."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark, written by some programs
 LF, CR = 10, 13
-PIECE = 1 << 16  # bytes per NumPy call; results stay in the CPU cache
+PIECE = 1 << 16  # Number of bytes per NumPy call. Small, so that intermediate arrays stay in the CPU cache.
 
 
 @frozen
@@ -24,29 +24,29 @@ class Opening:
 
 @frozen
 class Block:
-    """Whole records of a file and their location."""
+    """Block of whole records of a file, with its location in the file."""
 
     data: bytes
     opening: Opening
     path: str
     line: int  # line number of the first record
     next_line: int
-    end: int | None  # offset after the records; None at the end of the file
+    end: int | None  # offset after the last record; None at the end of the file
 
 
 @frozen
 class Fault:
-    """Reason for an invalid record: offset of the record in the block, problem and remedy."""
+    """Description of an invalid record: offset of the record in the block, problem and remedy."""
 
     offset: int
     problem: str
     remedy: str
-    column: str | None = None  # column of a value with a wrong type
+    column: str | None = None  # name of the column, if a value has a wrong type
     kinds: tuple[pa.DataType | None, pa.DataType | None] = (None, None)  # types of the column and of the value
 
 
 def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.bool_]:
-    r"""Return a mask of the bytes that end a line: \n, also in \r\n, and a lone \r. `returns=False` is faster for data without \r."""
+    r"""Return a mask of the bytes that end a line: \n, also in \r\n, and \r alone. `returns=False` is faster for data without \r."""
     ends: NDArray[np.bool_] = codes == LF
     if returns:
         lone = codes == CR
@@ -58,7 +58,8 @@ def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.b
 def count_lines(data: bytes) -> int:
     r"""Return the number of lines that end in the data, at \n, \r\n or a lone \r."""
     codes, returns = np.frombuffer(data, np.uint8), b"\r" in data
-    pieces = (codes[first : first + PIECE + 1] for first in range(0, len(codes), PIECE))  # the extra byte identifies a lone \r
+    # Each piece has an additional byte, which tells \r alone from \r\n.
+    pieces = (codes[first : first + PIECE + 1] for first in range(0, len(codes), PIECE))
     return sum(int(np.count_nonzero(line_ends(piece, returns=returns)[:PIECE])) for piece in pieces)
 
 
@@ -69,12 +70,12 @@ def newlines(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def guard(data: bytes) -> bytes:
-    """Prepend a blank line if needed: Arrow drops a byte order mark at the start and rejects empty data."""
+    """Prepend a blank line where Arrow needs one. Arrow drops a byte order mark at the start of the data and rejects empty data."""
     return data if data and not data.startswith(MARK) else b"\n" + data
 
 
 def fails(parse: Callable[[], object]) -> bool:
-    """Return True if Arrow rejects the data."""
+    """Return True if `parse` raises an error of Arrow."""
     try:
         parse()
     except pa.ArrowInvalid:
@@ -83,7 +84,7 @@ def fails(parse: Callable[[], object]) -> bool:
 
 
 def first_failure(ends: Sequence[int], parse: Callable[[int], object]) -> tuple[int, int]:
-    """Return (start, end) of the first record for which `parse(end)` fails, given that parsing all records fails."""
+    """Return (start, end) of the first invalid record. `parse(end)` parses the records before `end` and fails if any is invalid."""
     index = bisect_left(ends, 1, key=lambda end: int(fails(lambda: parse(end))))
     return (ends[index - 1] if index else 0), ends[index]
 

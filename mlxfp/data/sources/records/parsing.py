@@ -1,4 +1,4 @@
-"""Parsing of blocks of records. An invalid record raises an error with file and line, or becomes a marked row."""
+"""Functions that parse blocks of records. An invalid record raises an error with file and line, or becomes a row marked as failed."""
 
 import re
 from typing import ClassVar, Protocol
@@ -17,13 +17,14 @@ from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import DataError, SchemaError
 
-# Number of invalid records in a block after which every record is parsed alone. Finding an invalid record costs about ten parses.
+# Number of invalid records in a block after which every record is parsed alone.
+# Finding one invalid record takes as long as parsing the block ten times.
 _FAULTS = 16
-_ESCAPED = re.compile("[\udc80-\udcff]")  # surrogates, Python's decoding of invalid UTF-8 bytes
+_ESCAPED = re.compile("[\udc80-\udcff]")  # surrogates, to which Python decodes invalid UTF-8 bytes
 
 
 class Format(Protocol):
-    """Source of line-based records. Implemented by `LineSource`."""
+    """Protocol of a source of line-based records. `LineSource` implements this protocol."""
 
     transcoding: ClassVar[str]
 
@@ -57,14 +58,14 @@ class Format(Protocol):
 
 @frozen(eq=False)
 class Lines(Task):
-    """Task that parses all or some records of a block."""
+    """Task that parses some or all records of a block."""
 
     source: Format
     block: Block
-    file_schema: Schema  # schema of the columns in the file
-    wanted: Schema  # schema of the resulting rows
+    file_schema: Schema  # schema of the columns stored in the file
+    wanted: Schema  # schema of the rows to return
     partition: Partition
-    rows: int = -1  # number of rows, if counted
+    rows: int = -1  # number of rows; -1 if unknown before parsing
     ends: NDArray[np.int64] | None = None  # end offsets of the records that become rows, int64[rows]
 
     def read(self) -> RecordBatch:
@@ -87,19 +88,22 @@ class Lines(Task):
         return attrs.evolve(self, block=block, rows=stop - first, ends=self.ends[first:stop] - start)
 
     def sent_to(self, workers: str) -> Task:
-        """Return the task without the end offsets, which workers do not need."""
+        """Return a copy of the task for a worker. The copy lacks the end offsets, which workers do not need."""
         return attrs.evolve(self, ends=None)
 
 
 def check_block(source: Format, block: Block) -> None:
-    """Raise `DataError` unless the block is UTF-8 and the last record of the file is complete."""
+    """Raise `DataError` if the block is not UTF-8, or if the end of the file cuts off the last record."""
     fault = _find_fault(source, block)
     if fault is not None:
         raise data_error(fault, block)
 
 
 def _find_fault(source: Format, block: Block) -> Fault | None:
-    """Return a fault for bytes other than UTF-8, or for a record cut off by the end of the file."""
+    """Return a fault for the first byte that is not UTF-8, or for a record cut off by the end of the file.
+
+    Returns None for a valid block.
+    """
     try:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
@@ -118,7 +122,7 @@ def _find_fault(source: Format, block: Block) -> Fault | None:
 
 
 def parse(source: Format, block: Block, schema: Schema | None) -> RecordBatch:
-    """Parse a block with the given or inferred types. Raise `DataError` for an invalid record."""
+    """Parse a block with the types of `schema`, or infer the types if `schema` is None. Raise `DataError` for an invalid record."""
     parsed = without_faults(source, block) if schema is None else _attempt(source, block, schema)
     if isinstance(parsed, Fault):
         raise data_error(parsed, block)
@@ -126,7 +130,7 @@ def parse(source: Format, block: Block, schema: Schema | None) -> RecordBatch:
 
 
 def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
-    """Parse a block. An invalid record becomes a row of nulls with the reason in the error column."""
+    """Parse a block. Each invalid record becomes a row of nulls, with the reason in the hidden error column."""
     parsed = _attempt(source, block, schema)
     if not isinstance(parsed, Fault):
         return parsed
@@ -134,7 +138,7 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
     columns = pa.schema([*shown(schema), (ERROR, REASON)])
     parts: list[RecordBatch] = []
     start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # end offset and problem of the invalid record that begins at `stop`
+    after: tuple[int, str] | None = None  # for an invalid record that begins at `stop`: its end offset and the reason
     while start < len(data):
         following = int(ends[np.searchsorted(ends, start, "right")])
         records = _part(block, start, stop if failures < _FAULTS else min(stop, following))
@@ -153,16 +157,16 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
 
 
 def _part(block: Block, start: int, stop: int) -> Block:
-    """Return the records of a block between two offsets."""
+    """Return the part of a block between two byte offsets."""
     line = block.line + count_lines(block.data[:start])
     return attrs.evolve(block, data=block.data[start:stop], line=line, end=block.end if stop == len(block.data) else stop)
 
 
 def without_faults(source: Format, block: Block) -> RecordBatch | Fault:
-    """Infer the types of a block. Return the block parsed with these types, or a fault.
+    """Parse a block with inferred types. Return the parsed chunk, or a fault.
 
-    If invalid records become marked rows, the types come from the valid records. After 16 invalid records, the types come from the valid
-    records before that point.
+    If the source marks invalid records as failed rows, the types come from the valid records. After 16 invalid records, only the valid
+    records up to that point count.
     """
     first = parsed = _attempt(source, block, None)
     for number in range(_FAULTS if source.marks else 0):
@@ -182,17 +186,17 @@ def _attempt(source: Format, block: Block, schema: Schema | None) -> RecordBatch
         return fault
     try:
         return source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:  # type not supported by Arrow's reader
+    except pa.ArrowNotImplementedError as error:  # a declared type that Arrow's reader does not support
         raise SchemaError(
             f"A declared type cannot be read: {error}, in {source!r}. Declare text or numbers, and convert the column with map."
         ) from error
 
 
 def data_error(fault: Fault, block: Block) -> DataError:
-    """Return the `DataError` for a fault."""
+    """Return the `DataError` that reports a fault."""
     return DataError(f"{fault_text(fault, block)}. {fault.remedy}")
 
 
 def fault_text(fault: Fault, block: Block) -> str:
-    """Return the problem and its location as text."""
+    """Return the problem of a fault with file and line, as text for a message."""
     return f"{fault.problem}, in line {block.line + count_lines(block.data[: fault.offset])} of {block.path}"

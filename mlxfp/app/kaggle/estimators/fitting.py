@@ -93,7 +93,7 @@ class Estimator:
 
     @property
     def layout(self) -> Layout:
-        """Input format of the model: "codes" allows missing values, "sparse" is a sparse matrix, "scaled" is neither."""
+        """Input format of the model: "codes" (dense, may have missing values), "scaled" (dense, without missing values) or "sparse"."""
         if self.library.package == "catboost":
             return "codes"
         tags = optional("sklearn.utils", extra="kaggle", needed_by="estimator").get_tags(self.model).input_tags
@@ -216,7 +216,7 @@ class FittedEstimator:
         return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
-        """Predict rows. A category or number that is missing only in new rows counts as an average of training rows."""
+        """Predict rows. If a column has missing values only in new rows, predict with values of several training rows, and average."""
         predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))
         if self.columns.typical is not None and len(rows):

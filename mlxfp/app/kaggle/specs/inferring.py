@@ -116,7 +116,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
 
 
 def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
-    """Raise `DataError` for a target of numbers with a few cells that are not, and for a target of formatted numbers."""
+    """Raise `DataError` for a numeric target with a few non-numeric cells, or with formatted numbers such as "$1,000"."""
     known = train[name].drop_null()
     plain = pc.match_substring_regex(known, f"^{NUMBER}$")
     others = len(known) - (pc.sum(plain).as_py() or 0)
@@ -132,7 +132,7 @@ def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
 
 
 def _are_formatted(texts: pa.ChunkedArray) -> bool:
-    """Return True for numbers with currency signs, percent signs, commas between digits, and question marks."""
+    """Return True if all texts are numbers, possibly with currency signs, percent signs or commas, or question marks for missing values."""
     return bool(pc.all(pc.match_substring_regex(texts, r"^\s*([-+]?[$€£¥]?\s*[-+]?\d[\d.,\s]*\s*[%$€£¥]?|\?)\s*$")).as_py())
 
 
@@ -248,7 +248,7 @@ def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _answers(sample: pa.Table, targets: tuple[str, ...]) -> set[str]:
-    """Return the distinct cells of the targets in the sample. A single column after the id needs no matching name."""
+    """Return the distinct target cells in the sample. The name of a single column after the id need not match the target."""
     names = sample.column_names[1:] if len(targets) == len(sample.column_names) - 1 == 1 else {*targets} & {*sample.column_names}
     return {cell for name in names for cell in sample[name].drop_null().unique().to_pylist()}
 

@@ -206,7 +206,7 @@ class Comparison:
     def __repr__(self) -> str:
         how = f"{'better' if self.mean > 0 else 'worse'} by {abs(self.mean):.4f}" if self.mean else "neither better nor worse"
         interval = f"95 %: {self.low:+.4f} to {self.high:+.4f}{', above 0 is better' if self.mean <= 0 else ''}"
-        if len(self.differences) == 2:  # Student's t with one degree of freedom: the interval has 25 times the width of the error
+        if len(self.differences) == 2:  # with one degree of freedom, the interval is too wide to be useful
             interval = "two folds allow no useful interval: use at least 3 folds"
         return f"{self.metric} {how} ({interval}), SD {self.sd:.4f} over {len(self.differences)} folds"
 

@@ -24,7 +24,7 @@ _CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # maximum number of charts, warnings an
 
 @frozen
 class Log:
-    """Event log of a training run: name, lines and, if saved next to the log, the configuration of the run."""
+    """Event log of a training run: name, lines, and the configuration of the run if this is saved next to the log."""
 
     name: str
     lines: Sequence[Mapping[str, Any]]

@@ -127,7 +127,7 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
         return Target(spec.target, spec.task.answer, len(spec.outputs))
     log = METRICS[spec.metric].errors == "logarithmic"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
-    read.schema(schema(rows))  # raises for non-numerical columns
+    read.schema(schema(rows))  # raise errors for non-numerical columns before reading rows
     chunks = [read.numbers(chunk) for chunk in read_all(select_columns(list(spec.target))(rows))]
     columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
     if not len(columns[0]):

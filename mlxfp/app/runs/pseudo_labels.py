@@ -1,5 +1,6 @@
-"""Pseudo-labels from a finished run, called the teacher. Each fold uses only the teacher's models of the same fold, which have not seen
-the validation labels.
+"""Pseudo-labels from a finished run, called the teacher.
+
+In each fold, rows are labelled only by the teacher's models of the same fold, which have not seen the validation labels.
 """
 
 from pathlib import Path

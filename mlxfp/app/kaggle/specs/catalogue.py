@@ -56,7 +56,7 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
     ...     _ = Path(folder, "cats", "test.csv").write_text("id,age\n4,8\n")
     ...     found = scan(folder)
     >>> found, found["cats"].target
-    (Registry of 1 data sets: cats, ('purrs',))
+    (Registry of 1 data set: cats, ('purrs',))
 
     See also: `SPECS`, the shipped specs; `SPECS | scan(folder)` has both.
     """
@@ -77,7 +77,7 @@ def find(specs: Mapping[str, DatasetSpec], *, kind: Kind) -> Registry[DatasetSpe
     """Return the data sets of one kind.
 
     >>> find(SPECS, kind="regression")
-    Registry of 1 data sets: house_prices
+    Registry of 1 data set: house_prices
     """
     check_types(Mapping, specs=specs)
     check_choice(TASK_KINDS, kind=kind)

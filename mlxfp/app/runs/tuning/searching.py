@@ -125,9 +125,8 @@ def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -
     """Return a plan with the values of a trial, and with files in `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
-    return (
-        trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))
-    )  # test rows are needed only for pseudo-labels
+    # Trials do not predict the test rows. Only pseudo-labels need the test rows.
+    return trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))
 
 
 def total(plan: Plan, predictions: list[Any]) -> float:

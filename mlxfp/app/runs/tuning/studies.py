@@ -92,7 +92,7 @@ class Study:
             return next((lock for number, lock in running if number == 0), None) or self._begin()
 
     def _begin(self) -> Trial:
-        # Failed trials are not counted. Proposals depend only on the seed and the earlier trials, so a continued study repeats its proposals.
+        # Do not count failed trials. Proposals depend only on the seed and the earlier trials, so a continued study repeats its proposals.
         count = len(self._in("COMPLETE", "PRUNED", "RUNNING"))
         self.inner.sampler = self.optuna.samplers.TPESampler(seed=fold_in(self.seed, "trial", count) % 2**31)
         inner = self.inner.ask()

@@ -23,7 +23,9 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
     check_positive(pad_multiple=pad_multiple, **({} if length is None else {"length": length}))
     check_choice(("left", "right"), side=side)
     if length is not None and pad_multiple != 1:
-        raise ArgumentError(f"A fixed length needs no pad_multiple, got length={length} and pad_multiple={pad_multiple}. Give only one.")
+        raise ArgumentError(
+            f"A fixed length needs no pad_multiple, got length={length} and pad_multiple={pad_multiple}. Remove one of these arguments."
+        )
     if not len(lengths):
         return () if length is None else (length,)
     check_lengths(lengths)

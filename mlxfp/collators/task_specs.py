@@ -83,7 +83,9 @@ class TaskSpec:
         check_choice(sorted({kind for _, kind in TASK_COLLATORS}), kind=self.kind)
         if (self.modality, self.kind) not in TASK_COLLATORS:
             known = ", ".join(kind for modality, kind in TASK_COLLATORS if modality == self.modality)
-            raise ArgumentError(f"There is no {self.kind} task of {self.modality}, got kind={self.kind!r}. Its kinds: {known}.")
+            raise ArgumentError(
+                f"There is no {self.kind} task of {self.modality}, got kind={self.kind!r}. Kinds of {self.modality} tasks: {known}."
+            )
         for role, column in self.columns:
             self._usual_column(role)
             check_text(**{role: column})

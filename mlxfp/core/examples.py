@@ -68,7 +68,7 @@ class Examples(Sequence[Example]):
     def __getitem__(self, index: int | slice) -> "Example | Examples":
         """Return one example as a dict, or a view for a slice."""
         if isinstance(index, str):
-            raise ArgumentTypeError(f"Examples are indexed by their place, got [{index!r}]. For a whole column write .column({index!r}).")
+            raise ArgumentTypeError(f"Examples are indexed by position, got [{index!r}]. For a whole column write .column({index!r}).")
         if isinstance(index, slice):
             return Examples(self.chunk.take(pa.array(range(len(self))[index], pa.int64())), self.decoders)
         return _rows(self.chunk.slice(range(len(self))[index], 1))[0]

@@ -97,12 +97,11 @@ def check_columns(needed: Collection[str], present: Collection[str], stage: str)
     known = frozenset(present)  # a set, because there may be thousands of columns
     missing = [name for name in needed if name not in known]
     if missing:
-        plural = "columns" if len(missing) > 1 else "column"
-        verb = "are" if len(missing) > 1 else "is"
+        columns, are_missing = ("columns", "are missing") if len(missing) > 1 else ("column", "is missing")
         names, have = (listed(map(repr, group)) for group in (missing, present))
         makers = "".join(f" {name}: {_MAKERS[name]}; add the stage before this one." for name in missing if name in _MAKERS)
         raise SchemaError(
-            f"{stage} needs the {plural} {names}, which {verb} not there.{suggest(missing[0], present)} Columns: {have}.{makers}"
+            f"{stage} needs the {columns} {names}, which {are_missing}.{suggest(missing[0], present)} Columns: {have}.{makers}"
         )
 
 

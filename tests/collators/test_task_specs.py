@@ -45,7 +45,7 @@ def test_a_task_is_a_value(modality: Any, kind: Any):
             ("vision", "causal"),
             {},
             ArgumentError,
-            r"There is no causal task of vision, got kind='causal'\. Its kinds: classification, regression",
+            r"There is no causal task of vision, got kind='causal'\. Kinds of vision tasks: classification, regression",
         ),
         (
             ("text", "masked"),

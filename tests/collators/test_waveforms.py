@@ -77,11 +77,11 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file():
     with pytest.raises(DataError) as error:
         audio(spectrogram=MEL)(rows)
     assert str(error.value) == (
-        "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) is 8000, and the spectrogram is for 100 samples per second. "
+        "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) is 8000 samples per second, but the spectrogram needs 100. "
         "Read all files at one rate, read_audio(folder, rate=100)."
     )
     with pytest.raises(
-        DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000, and the first row of the group has 100 samples per second"
+        DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000 samples per second, but the first row of the group has 100"
     ):
         audio()(rows)
     assert audio(rate=None, spectrogram=MEL)(rows)["features"].shape == (2, 3, 3)

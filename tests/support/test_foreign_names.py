@@ -134,11 +134,11 @@ def test_a_column_is_not_an_index():
         ROWS["text"]
     assert str(caught.value) == (
         "A dataset is indexed by the number of a row, got ['text'] on pipe(from_examples(2 rows)). For the values of a column write "
-        "[row['text'] for row in rows], for a dataset of it fp.pipe(rows, fp.select_columns(['text']))."
+        "[row['text'] for row in rows], for a dataset of this column fp.pipe(rows, fp.select_columns(['text']))."
     )
     with pytest.raises(ArgumentTypeError) as caught:
         ROWS[:1]["text"]
-    assert str(caught.value) == "Examples are indexed by their place, got ['text']. For a whole column write .column('text')."
+    assert str(caught.value) == "Examples are indexed by position, got ['text']. For a whole column write .column('text')."
 
 
 def test_pipe_as_a_method_is_the_function():

@@ -103,7 +103,7 @@ def test_rows_that_do_not_fit_are_named():
 def test_columns_and_arguments_are_checked_before_any_row():
     with pytest.raises(SchemaError, match="pad needs lists of numbers in column 'input_ids', got string"):
         _ = pipe(from_examples([{"input_ids": "a"}]), pad(3, pad_id=0)).resolved
-    with pytest.raises(SchemaError, match="pad needs the column 'ids', which is not there"):
+    with pytest.raises(SchemaError, match="pad needs the column 'ids', which is missing"):
         _ = pipe(from_examples([{"input_ids": [1]}]), pad(3, pad_id=0, column="ids")).resolved
     schema = pa.schema({"input_ids": pa.list_(pa.uint8())})
     with pytest.raises(SchemaError, match="pad_id=-100 does not fit column 'input_ids' of list<item: uint8>"):

@@ -191,7 +191,8 @@ def _check(options: Namespace) -> int:
 
     mistakes = [f"\n  {path} ({resolved.origin(path)}): {problem}" for path, problem in config_problems(resolved.config)]
     if mistakes:
-        raise ConfigError(f"{f'{len(mistakes)} mistakes' if len(mistakes) > 1 else 'A mistake'} in the configuration:{''.join(mistakes)}")
+        count, listed = f"{len(mistakes)} mistakes" if len(mistakes) > 1 else "A mistake", "".join(mistakes)
+        raise ConfigError(f"{count} in the configuration:{listed}")
     name = resolved.config.name
     given = options.config or options.data
     source = f"The preset {given}" if given in PRESETS else given

@@ -32,7 +32,10 @@ def _laws(options: Namespace) -> int:
     """
     module, _, name = options.part.partition(":")
     if not module or not name:
-        raise ArgumentError(f"mlxfp laws needs MODULE:NAME, as in parcels:Describe, got {options.part!r}. Give a module and a name in it.")
+        raise ArgumentError(
+            f"mlxfp laws needs MODULE:NAME, as in parcels:Describe, got {options.part!r}. "
+            "Give a module and the name of an object in the module."
+        )
     for problem in start_mlx():
         warn(problem)
     from hypothesis import settings

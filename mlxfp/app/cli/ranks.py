@@ -69,7 +69,7 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
             f"--ranks is {options.ranks}, and --hostfile is {options.hostfile!r}. Leave out --ranks: the hostfile lists all ranks."
         )
     if options.hostfile is not None and not Path(options.hostfile).is_file():
-        raise MissingFileError(f"There is no file {options.hostfile!r}. The program mlx.distributed_config writes a hostfile.")
+        raise MissingFileError(f"There is no file {options.hostfile!r}. Create a hostfile with mlx.distributed_config.")
     if options.hostfile is None:
         check_positive(ranks=options.ranks)
     token = f"ranks {token_hex(16)} have ended well"

@@ -69,7 +69,7 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     files = [finished(run)[1] for run in every]
     if (whole := next((run for run, run_files in zip(every, files, strict=True) if not run_files), None)) is not None:
         raise ArgumentError(
-            f"The run in {whole} has no folds, because it consists of member runs. Give the folders of the members: "
+            f"The run in {whole} has no folds, because it consists of several runs. Give the folders of these runs: "
             f"{whole / folders.MEMBERS}/NAME."
         )
     _check_same(every)

@@ -165,7 +165,8 @@ class Labelled(RowWise):
         columns = {name: as_floats(chunk.column(name)) for name in self.target.columns}
         for name, values in columns.items():
             if not np.isfinite(values).all():
-                raise DataError(f"The target {name!r} must be finite, got {_first(chunk, values, ~np.isfinite(values))}. Remove the row.")
+                value = _first(chunk, values, ~np.isfinite(values))
+                raise DataError(f"The target {name!r} must be finite, got {value}. Remove the row.")
             if self.target.log and (values < 0).any():
                 negative = _first(chunk, values, values < 0)
                 raise DataError(

@@ -135,7 +135,7 @@ class _Blobs:
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
-                f"The cursor refers to bytes {start} to {start + size} of {len(self._data)}, after {self._read}. "
+                f"The cursor is damaged: it refers to bytes {start} to {start + size} of {len(self._data)}, after byte {self._read}. "
                 "Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size

@@ -101,7 +101,8 @@ class _FilesInTurn(Wrapper):
         begun, before, slots = position or (0, count, ())
         if before != count:
             raise CursorError(
-                f"The files have changed since the cursor was made: there were {before}, now {count}. Restore them, or start over."
+                f"The files have changed since the cursor was made: there were {before}, now {count}. "
+                "Restore the files, or start without a cursor."
             )
         order = permute(np.arange(count), count=count, key=fold_in(0, "shuffle files", self.seed, epoch)).tolist()
         with ExitStack() as stack:

@@ -94,7 +94,7 @@ class _Lifted:
             if not isinstance(part, _Table) and not _works_by_row(part):
                 raise PipelineError(
                     f"{part!r} does not work on single rows, but a lifted recipe gets any part of the rows, in any order: {self!r}. "
-                    "Remove it from the recipe; use the engine, or the pipeline that reads the output of the engine."
+                    "Remove this step from the recipe. Do the step in the engine, or in the pipeline that reads the output of the engine."
                 )
         return result.stages
 

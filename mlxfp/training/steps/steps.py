@@ -132,7 +132,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     if not flatten(module.params)[1]:
         raise ArgumentError(
             f"The model, a {type(model).__name__}, has no parameters that train: the model is empty, or all are frozen. "
-            "Unfreeze some: model.unfreeze()."
+            "Unfreeze parameters with model.unfreeze()."
         )
     warn_of_tied_arrays(model)
     shards = shards_of(model, module.params, module.buffers)

@@ -264,7 +264,7 @@ def test_sounds_and_texts_may_be_rows_of_your_own(own_rows, tmp_path):
     ("function", "kind", "message"),
     [
         ("one", fp.errors.DataError, r"own\.rows must return at least two classes in the column 'label', got \['red'\]"),
-        ("texts", fp.errors.SchemaError, r"own\.rows needs the column 'label', which is not there"),
+        ("texts", fp.errors.SchemaError, r"own\.rows needs the column 'label', which is missing"),
         ("nothing", fp.errors.ArgumentTypeError, r"what rows\(path, 'train'\) returns must be Dataset, got NoneType"),
     ],
 )

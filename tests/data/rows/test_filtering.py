@@ -125,7 +125,7 @@ def test_a_column_that_cannot_be_compared_is_found_when_the_pipeline_is_built():
     for value in (0.5, 2**70, dt.date(2020, 1, 1)):
         with pytest.raises(SchemaError, match="filter_by cannot compare the column 'x' of int64 with"):
             schema(pipe(rows, filter_by([("x", "==", value)])))
-    with pytest.raises(SchemaError, match="filter_by needs the column 'y', which is not there"):
+    with pytest.raises(SchemaError, match="filter_by needs the column 'y', which is missing"):
         schema(pipe(rows, filter_by([("y", "==", 1)])))
 
 

@@ -207,7 +207,7 @@ def test_a_stream_cannot_be_stratified():
 @pytest.mark.parametrize("by", ["group", "stratify"])
 def test_a_column_to_split_by_that_is_not_there_is_named_before_data_is_read(data, by):
     data = pipe(data, load()) if by == "stratify" else data
-    with pytest.raises(SchemaError, match=r"split needs the column 'kin', which is not there. Did you mean 'kind'"):
+    with pytest.raises(SchemaError, match=r"split needs the column 'kin', which is missing. Did you mean 'kind'"):
         schema(pipe(data, split([0.5, 0.5], seed=0, **{by: "kin"}))[0])
 
 

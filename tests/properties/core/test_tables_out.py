@@ -56,7 +56,7 @@ def test_all_rows_are_read_however_they_are_chunked(rows: list[tuple[int, str | 
 @pytest.mark.parametrize("table", [pa.table({"a\0b": [1]}), pa.table({"a": [{"b\0c": 1}]})])
 def test_a_name_that_a_stream_would_cut_is_refused(table: pa.Table):
     assert to_table(from_table(table)).equals(table)
-    with pytest.raises(SchemaError, match=r"The name of a column holds a zero byte, at which an Arrow stream cuts it: got \['a.*Rename it"):
+    with pytest.raises(SchemaError, match=r"A column name contains a zero byte, where Arrow streams cut off the name: got \['a.*Rename it"):
         pa.table(from_table(table))
 
 
@@ -95,9 +95,9 @@ def test_what_has_no_rows_to_read_is_refused():
     rows = from_table({"x": [1, 2]})
     groups = pipe(rows, batch(2))
     for refused, level in ((groups, "groups from batch"), (pipe(groups, collate(dict)), "batches from collate")):  # type: ignore[arg-type]  # never run
-        with pytest.raises(PipelineError, match=rf"An Arrow stream takes examples, got {level}.*Use it before batch"):
+        with pytest.raises(PipelineError, match=rf"An Arrow stream takes examples, got {level}.*Put this step before batch"):
             pa.table(refused)
-        with pytest.raises(PipelineError, match=rf"to_table takes examples, got {level}.*Use it before batch"):
+        with pytest.raises(PipelineError, match=rf"to_table takes examples, got {level}.*Put this step before batch"):
             to_table(refused)
     assert pa.table(pipe(groups, unbatch())).to_pydict() == {"x": [1, 2]}
     with pytest.raises(ArgumentTypeError, match="to_table works on a dataset, got list"):

@@ -60,8 +60,10 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
     check_not_negative(seed=seed)
     classed, base = spec.task.has_classes, optional("sklearn.base", extra="kaggle", needed_by="estimator")
     if classed != base.is_classifier(model):
-        kind = "a classifier" if classed else "a regressor"
-        raise ArgumentError(f"The targets of {spec.name!r} are {spec.kind} and need {kind}, got {type(model).__name__}. Pass {kind}.")
+        estimator_kind = "a classifier" if classed else "a regressor"
+        raise ArgumentError(
+            f"The targets of {spec.name!r} are {spec.kind} and need {estimator_kind}, got {type(model).__name__}. Pass {estimator_kind}."
+        )
     if classed and not hasattr(model, "predict_proba"):
         raise ArgumentError(f"{type(model).__name__} cannot predict probabilities. Wrap the model: CalibratedClassifierCV(model).")
     return Estimator(model, spec, weight, patience, seed)

@@ -67,7 +67,9 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
     for path in sorted(Path(folder).iterdir()):
         spec = _spec_at(path)
         if spec is not None and spec.name in specs:
-            raise DataError(f"Two data sets in {str(folder)!r} are named {spec.name!r}; {path.name!r} is the second. Rename one of them.")
+            raise DataError(
+                f"Two data sets in {str(folder)!r} have the name {spec.name!r}; the second is {path.name!r}. Rename one data set."
+            )
         specs |= {} if spec is None else {spec.name: spec}
     return Registry("data set", specs)
 

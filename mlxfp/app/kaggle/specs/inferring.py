@@ -125,9 +125,10 @@ def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
     numbers = pc.match_substring_regex(train[name], f"^{NUMBER}$")
     index = pc.index(numbers, pa.scalar(False)).as_py()  # noqa: FBT003  # a value to search
     breaks = sum(pc.sum(pc.count_substring(column.slice(0, index), "\n")).as_py() or 0 for column in train.columns)
+    cell, line = train[name][index].as_py(), index + 2 + breaks
     raise DataError(
-        f"{others:,} of {len(known):,} cells of the target {name!r} are not plain numbers: {train[name][index].as_py()!r}, in line "
-        f"{index + 2 + breaks} of {str(path)!r}. Write numbers such as 1003.96, leave the cell empty, or declare the classes in a spec."
+        f"{others:,} of {len(known):,} cells of the target {name!r} are not plain numbers: {cell!r}, in line "
+        f"{line} of {str(path)!r}. Write numbers such as 1003.96, leave the cell empty, or declare the classes in a spec."
     )
 
 
@@ -235,7 +236,8 @@ def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None, *
     kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
     if kind is None:
         raise ArgumentError(
-            f"Several targets must all be 0 and 1, or all be numbers. Neither is true for {', '.join(names)} in {path!r}. Choose one."
+            f"Several targets must all be 0 and 1, or all be numbers. "
+            f"Neither is true for {', '.join(names)} in {path!r}. Choose one target."
         )
     return kind
 

@@ -202,7 +202,7 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     check_positive(count=count)
     kinds = int(units.max()) + 1
     if kinds <= count:
-        raise ArgumentError(f"time needs more distinct times than folds, got {kinds} for count={count}. Use fewer folds.")
+        raise ArgumentError(f"time needs more distinct times than folds, got {kinds} distinct times for count={count}. Use fewer folds.")
     ends = np.cumsum(np.bincount(units))  # cumulative row counts by time
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
     for index in range(count):  # assign at least one distinct time to every period
@@ -311,14 +311,14 @@ def assign(  # noqa: PLR0913  # union of the arguments of all fold methods
     units = None if groups is None else _codes("groups", groups)
     classes = np.zeros(0 if units is None else len(units), np.int64) if labels is None else _codes("labels", labels)
     if units is not None and len(classes) != len(units):
-        raise ArgumentError(f"labels and groups need one value per row, got {len(classes)} and {len(units)}.")
+        raise ArgumentError(f"labels and groups need one value per row, got {len(classes)} for labels and {len(units)} for groups.")
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
     unit_name, assign_units = ("rows", _assign_rows) if units is None else ("groups", _assign_groups)
     units = np.arange(len(classes)) if units is None else units
-    kinds = len(np.unique(units))
-    if not 2 <= count <= kinds:
-        raise ArgumentError(f"{method} needs at least 2 folds and at most {kinds}, the number of {unit_name}, got count={count}.")
+    most = len(np.unique(units))
+    if not 2 <= count <= most:
+        raise ArgumentError(f"{method} needs from 2 to {most} folds, because there are {most} {unit_name}, got count={count}.")
     chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
     return Folds(method, np.stack([assign_units(classes, units, count, chance) for chance in chances]), units)
 

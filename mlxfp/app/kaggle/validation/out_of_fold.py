@@ -94,8 +94,8 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
     for part in parts:
         if part.folds != folds.fingerprint:
             raise ArgumentError(
-                f"{part!r} belongs to other folds: got {part.folds}, expected {folds.fingerprint}. Predict with the same folds. "
-                "Otherwise a model has trained on the validation rows of another model."
+                f"{part!r} belongs to other folds: got the fingerprint {part.folds}, expected {folds.fingerprint}. "
+                "Predict with the same folds. Otherwise a model has trained on the validation rows of another model."
             )
         if (part.repeat, part.number) in known:
             raise ArgumentError(f"{part!r} is a duplicate. Pass the predictions of each fold only once per repeat.")

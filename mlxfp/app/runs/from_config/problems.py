@@ -254,7 +254,8 @@ def check_tunable_option(key: str) -> None:
         return
     if key in option_paths():
         raise ConfigError(
-            f"{key} cannot be tuned, because only options of the model and its training can. Examples: {', '.join(_TUNABLE[-8:])}."
+            f"{key} cannot be tuned, because only options of the model and of its training can be tuned. "
+            f"Examples: {', '.join(_TUNABLE[-8:])}."
         )
     near = [path for path in meant(key.rpartition(".")[2]) if path in _TUNABLE]
     advice = f" Did you mean {' or '.join(map(repr, near))}?" if near else suggest(key, _TUNABLE)

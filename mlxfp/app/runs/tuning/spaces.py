@@ -148,8 +148,9 @@ def check_space(plan: Plan, space: Space) -> None:
         check_tunable_option(parameter.key)
         for value in parameter.values:
             trial = changed(plan, {parameter.key: value})
-            if problem := plan_problem(trial):
-                raise ConfigError(f"{parameter.key}={value!r} is not a valid value for tuning. {problem[0]}: {problem[1]}.")
+            if invalid := plan_problem(trial):
+                option, problem = invalid
+                raise ConfigError(f"{parameter.key}={value!r} is not a valid value for tuning. {option}: {problem}.")
             if trial.models.estimator is not None:
                 trial.models.estimator(plan.data.spec, rows=_rows(plan), seed=0)
 

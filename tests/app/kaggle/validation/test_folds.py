@@ -162,11 +162,11 @@ def test_equal_rows_share_a_number():
         (
             lambda: kfold(3, count=4, seed=0),
             ArgumentError,
-            "kfold needs at least 2 folds and at most 3, the number of rows, got count=4",
+            "kfold needs from 2 to 3 folds, because there are 3 rows, got count=4",
         ),
         (lambda: kfold(3, count=1, seed=0), ArgumentError, "got count=1"),
         (lambda: kfold(3, count=2, seed=None), ArgumentTypeError, "seed must be an int"),
-        (lambda: grouped([1, 1, 2], count=3, seed=0), ArgumentError, "at most 2, the number of groups, got count=3"),
+        (lambda: grouped([1, 1, 2], count=3, seed=0), ArgumentError, "from 2 to 2 folds, because there are 2 groups, got count=3"),
         (lambda: stratified([], count=2, seed=0), ArgumentTypeError, r"labels must be one value per row, \[N\], got float64\[0\]"),
         (lambda: grouped(["a", None], count=2, seed=0), ArgumentError, "groups must not be missing, got None in row 1"),
         (lambda: grouped([0.5, np.nan], count=2, seed=0), ArgumentError, "groups must not be missing, got nan in row 1"),

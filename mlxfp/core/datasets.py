@@ -166,7 +166,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         if "\0" in reader.schema.to_string(show_field_metadata=False, show_schema_metadata=False):
             raise SchemaError(
                 f"A column name contains a zero byte, where Arrow streams cut off the name: got {reader.schema.names} from {self!r}. "
-                "Rename it with rename_columns, or use to_table."
+                "Rename the column with rename_columns, or use to_table."
             )
         return reader.__arrow_c_stream__(requested_schema)
 

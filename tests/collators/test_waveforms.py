@@ -78,7 +78,7 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file():
         audio(spectrogram=MEL)(rows)
     assert str(error.value) == (
         "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) is 8000 samples per second, but the spectrogram needs 100. "
-        "Read all files at one rate, read_audio(folder, rate=100)."
+        "Read all files at one rate: read_audio(folder, rate=100)."
     )
     with pytest.raises(
         DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000 samples per second, but the first row of the group has 100"

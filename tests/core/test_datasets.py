@@ -134,7 +134,7 @@ def test_a_combinator_is_a_value_that_prints_as_its_call():
 def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data: st.DataObject):
     rows = list(pipe(dataset, shuffle(seed=0)))
     if not dataset.indexable:
-        with pytest.raises(PipelineError, match=r"needs random access, and from_\w+\((?s:.*)\) has none"):
+        with pytest.raises(PipelineError, match=r"needs random access, but from_\w+\((?s:.*)\) has no random access"):
             dataset[0]
         return
     shuffled = pipe(dataset, shuffle(seed=0))
@@ -157,7 +157,7 @@ def test_what_stands_in_the_way_of_random_access_is_named():
         PipelineError, match=r"dataset\[0\] needs random access, but filter\(predicate=bool\) has no random access. Put load\(\) or"
     ):
         pipe(NUMBERS, filter(bool))[0]
-    with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, and from_iterable\(.*\) has none"):
+    with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, but from_iterable\(.*\) has no random access"):
         from_iterable([{"x": 1}])[0]
     with pytest.raises(PipelineError, match=r"dataset\[slice\(None, 2, None\)\] needs single examples, got groups from batch\(size=2\)"):
         pipe(NUMBERS, batch(2))[:2]

@@ -45,7 +45,7 @@ def write_logs(logs: Sequence[str | PathLike[str]], out: str | PathLike[str]) ->
     """Write a report of training runs from logs of `observers.log_metrics`, or from folders with logs. Return the path."""
     files = [file for path in logs for file in _files(Path(path))]
     if len(files) > _LOGS:
-        raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(files)}. Name fewer logs or folders.")
+        raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(files)} logs. Pass fewer logs or folders.")
     write_text(Path(out), logs_page([_read(file, name) for file, name in zip(files, _names(files), strict=True)]))
     return Path(out)
 

@@ -203,7 +203,10 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
     if (folder / "train").is_dir():
         other = next((folder / name for name in _VALID if (folder / name).is_dir()), None)
         if other is None:
-            raise DataError(f"The folder {path!r} has a folder train, but no folder for validation. Add one of {', '.join(_VALID)}.")
+            raise DataError(
+                f"The folder {path!r} has a folder train, but no folder for validation. "
+                f"Add a folder with one of these names: {', '.join(_VALID)}."
+            )
         path = str(folder / "train")
     rows = read(path)
     classes = _classes(rows)

@@ -35,7 +35,7 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
     """Read the bytes of `pack`. Raises `CursorError` for any other bytes. The memory is bounded by a multiple of the input size."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ArgumentTypeError(f"A cursor is read from bytes, got {type(data).__name__}.")
+        raise ArgumentTypeError(f"Cursor.from_bytes needs bytes, got {type(data).__name__}.")
     data = bytes(data)
     if data[:8] != _MAGIC:
         raise CursorError(

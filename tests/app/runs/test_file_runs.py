@@ -174,7 +174,9 @@ def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
 
 def test_a_folder_that_trains_needs_one_that_validates(pictures, tmp_path):
     (tmp_path / "train" / "red").mkdir(parents=True)
-    with pytest.raises(fp.errors.DataError, match=r"has a folder train, but no folder for validation\. Add one of valid, val"):
+    with pytest.raises(
+        fp.errors.DataError, match=r"has a folder train, but no folder for validation\. Add a folder with one of these names: valid, val"
+    ):
         list(fp.runs.run(configured("images", tmp_path)))
 
 

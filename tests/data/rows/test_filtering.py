@@ -132,11 +132,11 @@ def test_a_column_that_cannot_be_compared_is_found_when_the_pipeline_is_built():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (3, "conditions must be a list, got int: 3. Write them as in"),
-        ([], "filter_by needs at least one condition, got none. Write them as in"),
-        ("x > 3", "A condition is (column, operator, value), got 'x'. Write them as in"),
-        (("x", ">", 3), "A condition is (column, operator, value), got 'x'. Write them as in"),
-        ([("x", ">")], "A condition is (column, operator, value), got ('x', '>'). Write them as in"),
+        (3, "conditions must be a list, got int: 3. Write conditions as in"),
+        ([], "filter_by needs at least one condition, got none. Write conditions as in"),
+        ("x > 3", "A condition is (column, operator, value), got 'x'. Write conditions as in"),
+        (("x", ">", 3), "A condition is (column, operator, value), got 'x'. Write conditions as in"),
+        ([("x", ">")], "A condition is (column, operator, value), got ('x', '>'). Write conditions as in"),
         ([(3, ">", 3)], "column must be a string, got column=3."),
         ([("x", "=", 3)], "No operator is named '='. Did you mean"),
         ([("x", "in", "ab")], "The value of 'in' is a sequence of values, got 'ab' for 'x'. For a single value use '=='."),

@@ -95,7 +95,7 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file(tmp_path: Pa
         list(pipe(read_audio(tmp_path), log_mel(MEL)))
     assert str(caught.value) == (
         "log_mel: column 'rate' of source row 1 (b.wav) is 8000 samples per second, but the spectrogram needs 100. Read all files at one "
-        "rate, read_audio(folder, rate=100)."
+        "rate: read_audio(folder, rate=100)."
     )
     (row,) = pipe(read_audio(tmp_path), log_mel(MEL), on_error("skip"))
     assert row["path"] == "a.wav"

@@ -188,7 +188,7 @@ CASES: list[Case] = [
         CursorError,
         "These bytes are not a cursor: they start with b'{}', not b'MLXFPCUR'. Pass the bytes returned by Cursor.to_bytes().",
     ),
-    (lambda: Cursor.from_bytes("{}"), ArgumentTypeError, "A cursor is read from bytes, got str."),  # type: ignore[arg-type]  # the mistake
+    (lambda: Cursor.from_bytes("{}"), ArgumentTypeError, "Cursor.from_bytes needs bytes, got str."),  # type: ignore[arg-type]  # the mistake
     (
         lambda: fingerprint(iter("a")),
         FingerprintError,

@@ -114,7 +114,8 @@ class Estimator:
     def __call__(self, parts: Splits) -> "FittedEstimator":
         if parts.valid is not None and not self.library.stops:
             raise ArgumentError(
-                f"{type(self.model).__name__} does not support early stopping. Remove stopping, or observers.patience in a run."
+                f"{type(self.model).__name__} does not support early stopping. "
+                "Remove the argument stopping, or the option observers.patience of a run."
             )
         began = monotonic()
         with limited_threads():

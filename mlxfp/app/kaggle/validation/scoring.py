@@ -222,7 +222,7 @@ def _spearman(targets: Numbers, values: Numbers) -> float:
 def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
     """Return targets as class numbers. Raise `ArgumentError` for class numbers without a column in `probabilities`."""
     if probabilities.ndim != 2:
-        raise ArgumentError(f"Probabilities of every class are needed, [N, C], got {list(probabilities.shape)}.")
+        raise ArgumentError(f"Probabilities of every class are needed, [N, C], got an array of shape {list(probabilities.shape)}.")
     classes = targets.astype(np.int64)
     if (classes != targets).any() or classes.min() < 0 or classes.max() >= probabilities.shape[1]:
         raise ArgumentError(

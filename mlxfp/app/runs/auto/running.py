@@ -40,7 +40,7 @@ def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
         record = read_record(plan.folder) or record
     if not record.kept:
         record.path.unlink()  # remove the record, so that the next run tries all models again
-        reasons = "; ".join(f"{excluded.name} {excluded.why}" for excluded in record.entries)
+        reasons = "; ".join(f"{excluded.name} ({excluded.why})" for excluded in record.entries)
         raise DataError(f"No model of model.name=auto could be trained: {reasons}.")
     by = partial(choose, plan.data.spec, plan.metric, tune=plan.threshold)
     left_out = {entry.name: entry.why for entry in record.entries if entry.kept is False}

@@ -90,13 +90,13 @@ def plan_in(folder: Path, code: Code) -> Plan:
 
 
 def models_in(folder: Path, code: Code) -> Models:
-    """Return the model factories of the run in a folder."""
+    """Return the functions that create the models of the run in a folder."""
     config = _located(folder)
     return models_of(config, own_parts_of(config, code))
 
 
 def file_model_in(folder: Path, classes: tuple[str, ...], code: Code) -> FileModel:
-    """Return the model factory of the run on files in a folder, with these classes."""
+    """Return the object that creates the model of a run on files. `classes` are the class names of the finished run."""
     return file_model(_located(folder), classes, code)
 
 
@@ -108,7 +108,7 @@ def start_again(folder: str | PathLike[str], overrides: Sequence[str], code: Cod
 
 
 def models_of(config: RunConfig, own: OwnParts) -> Models:
-    """Return the model factories of a configuration."""
+    """Return the functions that create the models of a configuration."""
     return Models(
         name=config.model.name,
         pretrained=config.model.path is not None,

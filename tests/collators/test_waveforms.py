@@ -96,7 +96,9 @@ def test_rates_are_compared_in_a_pipeline_that_asks_for_nothing_else(tmp_path: P
         with wave.open(str(tmp_path / f"{name}.wav"), "wb") as file:
             file.setparams((1, 2, rate, 0, "NONE", ""))
             file.writeframes(bytes(40))
-    with pytest.raises(DataError, match=r"column 'rate' of source row 1 \(b\.wav\) is 8000, and the spectrogram is for 100"):
+    with pytest.raises(
+        DataError, match=r"column 'rate' of source row 1 \(b\.wav\) is 8000 samples per second, but the spectrogram needs 100"
+    ):
         list(pipe(read_audio(tmp_path), batch(2), collate(audio(spectrogram=MEL))))
     (made,) = pipe(read_audio(tmp_path, rate=100), batch(2), collate(audio(spectrogram=MEL)))
     assert made["features"].shape == (2, 6, 3)

@@ -134,7 +134,9 @@ def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema():
     dataset = pipe(rows, map(lambda row: {"z": row["x"]}))
     epoch = next(epoch for epoch in count(1) if list(iterate(rows, epoch=epoch)))
     assert list(dataset) == []
-    with pytest.raises(SchemaError, match=r"Row \d has the column 'z', which the schema lacks. Columns: none. Declare it with schema="):
+    with pytest.raises(
+        SchemaError, match=r"Row \d has the column 'z', which the schema lacks. Columns: none. Declare the column with schema="
+    ):
         list(iterate(dataset, epoch=epoch))
 
 

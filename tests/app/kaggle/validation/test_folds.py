@@ -171,7 +171,7 @@ def test_equal_rows_share_a_number():
         (lambda: grouped(["a", None], count=2, seed=0), ArgumentError, "groups must not be missing, got None in row 1"),
         (lambda: grouped([0.5, np.nan], count=2, seed=0), ArgumentError, "groups must not be missing, got nan in row 1"),
         (lambda: stratified(np.array(["a", 1], object), count=2, seed=0), ArgumentTypeError, "labels must be sortable values of one type"),
-        (lambda: stratified_grouped([0, 1], [0], count=2, seed=0), ArgumentError, "one value per row, got 2 and 1"),
+        (lambda: stratified_grouped([0, 1], [0], count=2, seed=0), ArgumentError, "one value per row, got 2 for labels and 1 for groups"),
         (lambda: custom([0, 2]), ArgumentError, r"every fold number from 0 to the highest \(-1 means no fold\), got \[0, 2\]"),
         (lambda: custom([-2, 0]), ArgumentError, r"got \[-2, 0\]"),
         (lambda: custom([-1, -1]), ArgumentError, r"got \[-1\]"),

@@ -78,7 +78,7 @@ class Ranks:
         if self.world.tensor == 1 < self.world.size:
             raise ArgumentError(
                 f"Each of the {self.world.size} ranks holds a copy of the model, so there is no group for shard_linear. "
-                f"Connect with connect(tensor={self.world.size}) to divide one copy between all of them."
+                f"Connect with connect(tensor={self.world.size}) to divide one copy between all ranks."
             )
         return self._group if self._within is None else self._within
 

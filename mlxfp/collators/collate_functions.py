@@ -72,8 +72,8 @@ class _Foreign(Part):
             return batch
         if len(parts) != len(self.names):
             raise ArgumentError(
-                f"collators.foreign needs a name for each part of the result of {brief(self.function)}: {len(parts)} in a "
-                f'{type(batch).__name__}, got names={list(self.names)}. Example: foreign(function, names=("x", "y")).'
+                f"collators.foreign needs a name for each part of the result of {brief(self.function)}, a "
+                f'{type(batch).__name__} of {len(parts)}, got names={list(self.names)}. Example: foreign(function, names=("x", "y")).'
             )
         return dict(zip(self.names, parts, strict=True))
 

@@ -203,7 +203,7 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
         if len(differing):
             raise DataError(
                 f"{at_row(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, but the first row of the "
-                f"group has {first}. All rows need the same length: pad them before batch."
+                f"group has {first}. All rows need the same length: pad the rows before batch."
             )
         return values.reshape(len(lengths), first)
     if not is_number_or_bool(column.type):
@@ -326,8 +326,9 @@ def _int32(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     return small
 
 
-def refuse(wrong: NDArray[np.bool_], plain: Numbers, at: Callable[[int], str], why: str) -> None:
+def refuse(wrong: NDArray[np.bool_], plain: Numbers, at: Callable[[int], str], reason: str) -> None:
     """Raise `DataError` for the first wrong number."""
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise DataError(f"{at(first)} holds {plain.flat[first]}, {why}.")
+        location, value = at(first), plain.flat[first]
+        raise DataError(f"{location} holds {value}, {reason}.")

@@ -72,7 +72,7 @@ class _Multimodal(Choosing):
             if duplicate is not None:
                 raise ArgumentError(
                     f"Two collators of multimodal create {duplicate!r}: {brief(sources[duplicate])} and {brief(collator)}. "
-                    "Remove the array from one of them, or rename the array in a wrapper function."
+                    f"Remove {duplicate!r} from one collator, or rename {duplicate!r} in a wrapper function."
                 )
             sources |= dict.fromkeys(arrays, collator)
             batch |= arrays

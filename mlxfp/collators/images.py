@@ -115,7 +115,7 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
         channels = CHANNELS[mode]
         if normalization is not None and len(normalization.mean) != channels:
             raise ArgumentError(
-                f"mode={mode!r} gives images with {channels} channels, but {normalization} is for {len(normalization.mean)}. "
+                f"mode={mode!r} gives images with {channels} channels, but {normalization} is for {len(normalization.mean)} channels. "
                 "Choose another normalization."
             )
     named = check_label(label, label_kind, classes)
@@ -190,10 +190,11 @@ class _Vision(Stacking):
     def _checked(self, images: Pixels) -> Pixels:
         """Return the images. Raises `DataError` if the number of channels differs from the normalization."""
         if self.normalization is not None and len(self.normalization.mean) != images.shape[3]:
+            wanted = len(self.normalization.mean)
+            mode = "grey" if wanted == 1 else "rgb"
             raise DataError(
-                f"{_NAME}: the images in column {self.image!r} have {images.shape[3]} channels, but {self.normalization} is for "
-                f"{len(self.normalization.mean)}. Choose another normalization, or give "
-                f'mode="{"grey" if len(self.normalization.mean) == 1 else "rgb"}".'
+                f"{_NAME}: the images in column {self.image!r} have {images.shape[3]} channels, but {self.normalization} is for {wanted}. "
+                f'Choose another normalization, or give mode="{mode}".'
             )
         return images
 

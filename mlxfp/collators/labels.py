@@ -85,7 +85,7 @@ def _class_indices(examples: Examples, name: str, column: Any, classes: Classes,
         row = indices.is_null().to_pylist().index(True)
         value = texts[row].as_py()
         raise DataError(
-            f"{at_row(examples, name, row, wanted_by)} holds {value!r}, which is no class.{suggest(value, classes)} Classes: "
+            f"{at_row(examples, name, row, wanted_by)} holds {value!r}, which is not a class.{suggest(value, classes)} Classes: "
             f"{listed(map(repr, classes))}. Correct the row, or add the name to classes."
         )
     numbers: Numbers = indices.to_numpy().astype(np.int32, copy=False)

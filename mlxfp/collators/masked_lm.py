@@ -71,7 +71,8 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
             check_integer(**{f"an id of {name}": number})
             if not 0 <= number < vocab_size:
                 raise ArgumentError(
-                    f"{name} holds {number}, outside the vocabulary of {vocab_size} tokens. Take both from the same tokenizer."
+                    f"{name} holds the id {number}, but the vocabulary has {vocab_size} tokens. "
+                    f"Take {name} and vocab_size from the same tokenizer."
                 )
     if len({*special_ids, pad_id, mask_id} & set(range(vocab_size))) == vocab_size:
         raise ArgumentError(f"All {vocab_size} ids of the vocabulary are special, so there is nothing to mask.")

@@ -24,7 +24,7 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
     check_choice(("left", "right"), side=side)
     if length is not None and pad_multiple != 1:
         raise ArgumentError(
-            f"A fixed length needs no pad_multiple, got length={length} and pad_multiple={pad_multiple}. Remove one of them."
+            f"A fixed length needs no pad_multiple, got length={length} and pad_multiple={pad_multiple}. Remove one of these arguments."
         )
     if not len(lengths):
         return () if length is None else (length,)

@@ -110,7 +110,7 @@ class _Default(Stacking):
         if not is_list_like(kind):
             raise SchemaError(
                 f"{_NAME} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
-                f"Convert the column to one of these types before batch, or remove it with drop_columns([{name!r}])."
+                f"Convert the column to one of these types before batch, or remove the column with drop_columns([{name!r}])."
             )
         values, ends = vectors_of(view, name, _NAME) if is_list_like(kind.value_type) else ragged_of(view, name, _NAME)
         real = real_mask(ends, padded_length(int(np.diff(ends).max()), self.pad_multiple), "right")

@@ -261,9 +261,9 @@ class _Tokens(Padded):
         wrong = (labels < 0) & (labels != known) if self.classes is None else ((labels < 0) | (labels >= self.classes)) & (labels != known)
         if wrong.any():
             index = int(np.argmax(wrong))
-            most = " and more" if self.classes is None else f" to {self.classes - 1}"
+            allowed = "at least 0" if self.classes is None else f"from 0 to {self.classes - 1}"
             raise DataError(
-                f"{at(index)} has the label {labels[index]}, but token labels are 0{most}. Correct the data, or give "
+                f"{at(index)} has the label {labels[index]}, but token labels must be {allowed}. Correct the data, or give "
                 "the right number of classes."
             )
 

@@ -151,10 +151,11 @@ class _Audio(Choosing):
         wanted = rates[0] if self.spectrogram is None else self.spectrogram.rate
         wrong = np.flatnonzero(rates != wanted)
         if len(wrong):
-            other = "the first row of the group has" if self.spectrogram is None else "the spectrogram is for"
+            other = "the first row of the group has" if self.spectrogram is None else "the spectrogram needs"
+            location, rate = at_row(view, self.rate, int(wrong[0]), _NAME), rates[wrong[0]]
             raise DataError(
-                f"{at_row(view, self.rate, int(wrong[0]), _NAME)} is {rates[wrong[0]]}, and {other} {wanted} samples per second. Read "
-                f"all files at one rate, read_audio(folder, rate={wanted})."
+                f"{location} is {rate} samples per second, but {other} {wanted}. "
+                f"Read all files at one rate: read_audio(folder, rate={wanted})."
             )
 
 

@@ -167,7 +167,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
             extra = ", ".join(repr(name) for name in row if name not in known)
             raise SchemaError(
                 f"Row {number} has the column {extra}, which the schema lacks. Columns: {', '.join(map(repr, names)) or 'none'}. "
-                "Declare it with schema=, or return the same columns for every row."
+                "Declare the column with schema=, or return the same columns for every row."
             )
     kinds = [None] * len(names) if schema is None else schema.types
     columns = [to_column([row.get(name) for row in rows], kind, name, numbers) for name, kind in zip(names, kinds, strict=True)]
@@ -256,7 +256,8 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
     if not _fails(plain, kind):
         return pa.array(plain, kind)
     index = bisect_left(range(len(plain)), 1, key=lambda index: _fails(plain[: index + 1], kind))
-    raise SchemaError(f"Column {name!r} of row {numbers[index]}: {values[index]!r:.80} {_misfit(plain, index, kind)}") from failed
+    row, value, problem = numbers[index], values[index], _misfit(plain, index, kind)
+    raise SchemaError(f"Column {name!r} of row {row}: {value!r:.80} {problem}") from failed
 
 
 def _misfit(values: list[Any], index: int, kind: pa.DataType | None) -> str:

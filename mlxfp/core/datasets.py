@@ -144,7 +144,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
     def __len__(self) -> int:
         """Return the number of items in an epoch, as `length` does. Raises `ArgumentTypeError` if `length` returns None."""
         if self.endless:
-            raise ArgumentTypeError(f"An endless dataset has no length: {self!r}. Put take(count) after it.")
+            raise ArgumentTypeError(f"An endless dataset has no length: {self!r}. Add take(count) to the pipeline.")
         try:
             count = length(self)
         except (MlxfpError, OSError) as error:  # list() calls len() first, and ignores a TypeError; iteration then raises the real error
@@ -165,8 +165,8 @@ class Dataset(Pipeline[Item], Generic[Item]):
         reader = rows_reader(self, "An Arrow stream")
         if "\0" in reader.schema.to_string(show_field_metadata=False, show_schema_metadata=False):
             raise SchemaError(
-                f"A column name contains a zero byte, where an Arrow stream would cut the name: got {reader.schema.names} from {self!r}. "
-                "Rename it with rename_columns, or use to_table."
+                f"A column name contains a zero byte, where Arrow streams cut off the name: got {reader.schema.names} from {self!r}. "
+                "Rename the column with rename_columns, or use to_table."
             )
         return reader.__arrow_c_stream__(requested_schema)
 
@@ -373,9 +373,7 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
     Worker threads end when the reader is closed or garbage collected.
     """
     if dataset.level != "examples":
-        raise PipelineError(
-            f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Pass only the pipeline before batch."
-        )
+        raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")
     check_ends(dataset, reader)
     return pa.RecordBatchReader.from_batches(schema(dataset), (visible(chunk) for chunk in read_all(dataset, reader=reader)))
 
@@ -383,8 +381,10 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 def check_indexable(dataset: Dataset[Any], stage: object) -> None:
     """Raise `PipelineError` unless the dataset consists of examples with random access."""
     if dataset.level != "examples":
-        raise PipelineError(f"{stage} takes examples by number, got {dataset.level} from {dataset.parts[-1]!r}. Use {stage} before batch.")
+        raise PipelineError(f"{stage} needs single examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")
     check_ends(dataset, stage)
     if not dataset.indexable:
         barrier: Part = next((part for part in dataset.stages if not part.traits.row_wise), dataset.source)
-        raise PipelineError(f"{stage} needs random access, and {barrier!r} has none. Put load() or cache(path) after it.")
+        raise PipelineError(
+            f"{stage} needs random access, but {barrier!r} has no random access. Put load() or cache(path) after this part."
+        )

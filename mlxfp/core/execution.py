@@ -360,7 +360,7 @@ def _check_cursor(dataset: Pipeline[Any], cursor: Cursor) -> None:
     if mismatch is not None:
         raise CursorMismatchError(
             f"The cursor belongs to another pipeline. First difference: the cursor has {mismatch[0]}, the pipeline {mismatch[1]}. "
-            "Iterate over the pipeline that made the cursor, or start this one without a cursor."
+            "Iterate over the pipeline that made the cursor, or start this pipeline without a cursor."
         )
     states = cursor.base.states
     if states is not None and len(states) != len(dataset.stages):

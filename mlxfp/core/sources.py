@@ -190,7 +190,7 @@ class Source(Part, ABC):
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
         """Return the rows at `indices`, int64[N], in that order. Indexable sources only."""
-        raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after it.")
+        raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after this source.")
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
         """Yield tasks after `position`, each with the position after the task. The tasks read the same rows as `read`."""

@@ -97,12 +97,11 @@ def check_columns(needed: Collection[str], present: Collection[str], stage: str)
     known = frozenset(present)  # a set is fast to search, and there may be thousands of columns
     missing = [name for name in needed if name not in known]
     if missing:
-        plural = "columns" if len(missing) > 1 else "column"
-        verb = "are" if len(missing) > 1 else "is"
+        columns, are_missing = ("columns", "are missing") if len(missing) > 1 else ("column", "is missing")
         names, have = (listed(map(repr, group)) for group in (missing, present))
         makers = "".join(f" {name}: {_MAKERS[name]}; add the stage before this one." for name in missing if name in _MAKERS)
         raise SchemaError(
-            f"{stage} needs the {plural} {names}, which {verb} not there.{suggest(missing[0], present)} Columns: {have}.{makers}"
+            f"{stage} needs the {columns} {names}, which {are_missing}.{suggest(missing[0], present)} Columns: {have}.{makers}"
         )
 
 
@@ -163,7 +162,8 @@ def explain_call(function: F) -> F:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # True if the function itself raised the error
                 raise
             problem = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
-        raise ArgumentTypeError(" ".join([problem, *_data_hint(function, arguments), *_hints(function, named), _usage(function)]))
+        message = " ".join([problem, *_data_hint(function, arguments), *_hints(function, named), _usage(function)])
+        raise ArgumentTypeError(message)
 
     wrapper.__signature__ = _as_shown(signature(function))  # type: ignore[attr-defined]  # shown by `?` and help()
     return cast("F", wrapper)
@@ -188,9 +188,8 @@ def explain_class(kind: type[T]) -> type[T]:
         unknown = next((name for name in named if name not in known), None)
         if unknown is not None:
             hint = argument_hint(unknown, known) or suggest(unknown, known).strip()
-            raise ArgumentTypeError(
-                " ".join(filter(None, [f"{kind.__name__} has no argument {unknown!r}.", hint, f"Arguments: {listed(known)}."]))
-            )
+            hint = f" {hint}" if hint else ""
+            raise ArgumentTypeError(f"{kind.__name__} has no argument {unknown!r}.{hint} Arguments: {listed(known)}.")
         original(self, *arguments, **named)
 
     changed.__init__ = explained

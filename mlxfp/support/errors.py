@@ -60,7 +60,7 @@ class SchemaError(MlxfpError, TypeError):
     >>> import mlxfp as fp
     >>> fp.schema(fp.pipe(fp.from_examples([{"x": 1}]), fp.select_columns(["y"])))
     Traceback (most recent call last):
-    mlxfp.support.errors.SchemaError: select_columns needs the column 'y', which is not there. Columns: 'x'.
+    mlxfp.support.errors.SchemaError: select_columns needs the column 'y', which is missing. Columns: 'x'.
     ...
     """
 

@@ -63,4 +63,4 @@ class Registry(Mapping[str, T]):
         return Registry(self.kind, dict(self) | dict(others))
 
     def __repr__(self) -> str:
-        return f"Registry of {len(self)} {self.kind}s: {', '.join(self) or 'none'}"
+        return f"Registry of {len(self)} {self.kind}{'' if len(self) == 1 else 's'}: {', '.join(self) or 'none'}"

@@ -66,7 +66,8 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
             return value
     lines = [f"{_named(path, origin)}: {mistakes[path]}" for path in sorted(mistakes, key=lambda path: _order(path, values))]
     count = f"{len(lines)} mistakes" if len(lines) > 1 else "A mistake"
-    raise ConfigError("\n  ".join([f"{count} in {what}:", *lines])) from cause
+    listed_mistakes = "".join(f"\n  {line}" for line in lines)
+    raise ConfigError(f"{count} in {what}:{listed_mistakes}") from cause
 
 
 def unstructure(value: Any) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def test_what_is_missing_is_said(tokenizer: Tokenizer):
         for_task(TASKS["tiny_text"])
     with pytest.raises(ArgumentTypeError, match="task must be TaskSpec, got str"):
         for_task("tiny_text")
-    with pytest.raises(SchemaError, match=r"for_task needs the columns 'input_ids', 'label', which are not there\. Columns: 'text'"):
+    with pytest.raises(SchemaError, match=r"for_task needs the columns 'input_ids', 'label', which are missing\. Columns: 'text'"):
         for_task(TASKS["tiny_text"], tokenizer=tokenizer, schema=pa.schema({"text": pa.string()}))
     labels = pa.schema({"image": pa.binary(), "label": pa.string()})
     with pytest.raises(SchemaError, match=r"for_task: the labels in column 'label' are text, string\. Name the classes"):

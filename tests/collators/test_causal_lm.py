@@ -233,7 +233,7 @@ def test_a_row_that_does_not_fit_is_named(asked: dict[str, Any], row: dict[str, 
 
 
 def test_a_column_that_is_missing_is_named():
-    with pytest.raises(SchemaError, match=r"collators\.causal needs the column 'segment_ids', which is not there\..* Columns: 'input_ids'"):
+    with pytest.raises(SchemaError, match=r"collators\.causal needs the column 'segment_ids', which is missing\..* Columns: 'input_ids'"):
         causal(pad_id=0, packed=True)([{"input_ids": [1, 2]}])
 
 

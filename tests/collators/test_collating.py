@@ -78,7 +78,7 @@ def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
 
     source = from_iterable(rows, schema=pa.schema({"input_ids": pa.list_(pa.int32()), "y": pa.string(), "x": pa.int64()}))
     for collator, message in (
-        (text(pad_id=0, label="Y"), r"collators\.text needs the column 'Y', which is not there\. Columns: 'input_ids', 'y', 'x'\."),
+        (text(pad_id=0, label="Y"), r"collators\.text needs the column 'Y', which is missing\. Columns: 'input_ids', 'y', 'x'\."),
         (text(pad_id=0, label="y"), r"collators\.text: column 'y' must hold class numbers, got string"),
         (causal(pad_id=0, packed=True), r"collators\.causal needs the column 'segment_ids'"),
         (masked(pad_id=0, mask_id=1, special_ids=[], vocab_size=9, seed=0, carry=["z"]), r"collators\.masked needs the column 'z'"),
@@ -93,7 +93,7 @@ def test_collators_of_other_kinds_miss_their_columns_before_any_row_is_read_too(
         list, schema=pa.schema({"image": pa.binary(), "waveform": pa.list_(pa.float32()), "input_ids": pa.list_(pa.int32())})
     )
     for collator, message in (
-        (vision(label="y"), r"collators\.vision needs the column 'y', which is not there"),
+        (vision(label="y"), r"collators\.vision needs the column 'y', which is missing"),
         (vision(image="picture"), r"collators\.vision needs the column 'picture'"),
         (audio(carry=["name"]), r"collators\.audio needs the column 'name'"),
         (seq2seq(pad_id=0, start_id=1), r"collators\.seq2seq needs the column 'labels'"),

@@ -115,7 +115,7 @@ def test_lists_of_every_kind_are_read():
 
 
 def test_hidden_columns_cannot_be_asked_for():
-    with pytest.raises(SchemaError, match=r"test needs the column '__row__', which is not there\. Columns: 'byte'"):
+    with pytest.raises(SchemaError, match=r"test needs the column '__row__', which is missing\. Columns: 'byte'"):
         column_of(typed_view(), "__row__", "test")
 
 

@@ -41,7 +41,7 @@ def test_two_arrays_of_one_name_are_an_error_that_names_the_collators():
         multimodal([text(pad_id=0, label="y"), vision(label="y")])(ROWS)
     assert str(error.value) == (
         "Two collators of multimodal create 'labels': text(pad_id=0, label='y') and vision(label='y'). "
-        "Remove the array from one of them, or rename the array in a wrapper function."
+        "Remove 'labels' from one collator, or rename 'labels' in a wrapper function."
     )
 
 

@@ -61,7 +61,7 @@ def test_every_kind_of_column_becomes_what_it_can():
             SchemaError,
             (
                 "collators.default takes numbers, text, tensors and lists of numbers, got date32[day] in column 'when'. "
-                "Convert the column to one of these types before batch, or remove it with drop_columns(['when'])."
+                "Convert the column to one of these types before batch, or remove the column with drop_columns(['when'])."
             ),
         ),
         ({"words": [["a"]]}, SchemaError, "collators.default: column 'words' must hold lists of numbers, got list<item: string>."),
@@ -73,7 +73,7 @@ def test_every_kind_of_column_becomes_what_it_can():
         (
             {"x": [1, None]},
             DataError,
-            "collators.default: column 'x' of row 1 of the group is null. Fill it with map, or leave such rows out with filter.",
+            "collators.default: column 'x' of row 1 of the group is null. Replace the null with map, or remove such rows with filter.",
         ),
     ],
 )

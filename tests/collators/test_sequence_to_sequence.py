@@ -42,7 +42,7 @@ def test_errors_name_the_column():
         seq2seq(pad_id=0, start_id=1, vocab_size=30)(rows)
     with pytest.raises(DataError, match=r"column 'labels' of row 0 of the group has 3 values, more than the padded length of 2"):
         seq2seq(pad_id=0, start_id=1, target_length=2)(rows)
-    with pytest.raises(SchemaError, match=r"collators.seq2seq needs the column 'summary', which is not there"):
+    with pytest.raises(SchemaError, match=r"collators.seq2seq needs the column 'summary', which is missing"):
         seq2seq(pad_id=0, start_id=1, target="summary")(rows)
 
 

@@ -105,7 +105,7 @@ def numbered(**columns: Any) -> Examples:
             {"x": [1]},
             SchemaError,
             (
-                "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: the stage tokenize makes "
+                "collators.text needs the column 'input_ids', which is missing. Columns: 'x'. input_ids: the stage tokenize makes "
                 "this column from a text column; add the stage before this one."
             ),
         ),
@@ -131,13 +131,13 @@ def numbered(**columns: Any) -> Examples:
             {},
             {"input_ids": [[1], None]},
             DataError,
-            ("collators.text: column 'input_ids' of source row 41 is null. Fill it with map, or leave such rows out with filter."),
+            ("collators.text: column 'input_ids' of source row 41 is null. Replace the null with map, or remove such rows with filter."),
         ),
         (
             {},
             {"input_ids": [[1], [], [1, 2, None]]},
             DataError,
-            "collators.text: column 'input_ids' of source row 42 holds a null in its list. Fill it with map.",
+            "collators.text: column 'input_ids' of source row 42 holds a null in its list. Replace the null with map.",
         ),
         (
             {},
@@ -226,7 +226,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: column 'y' of source row 41 has 1 values, but the first row of the group "
-                "has 2. All rows need the same length: pad them before batch."
+                "has 2. All rows need the same length: pad the rows before batch."
             ),
         ),
         (

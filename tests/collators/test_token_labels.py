@@ -91,9 +91,9 @@ def test_labels_that_no_one_would_write_give_spans_all_the_same():
     [
         ("names", [{"start": 4, "end": 4, "label": 1}], r"column 'names' of .* has a span from 4 to 4, without any character"),
         ("names", [{"start": 0, "end": 4, "label": 0}], r"has a span with label 0\. Span labels start at 1"),
-        ("names", [{"start": 0, "end": 4, "label": 3}], r"has the label 6, but token labels are 0 to 5"),
+        ("names", [{"start": 0, "end": 4, "label": 3}], r"has the label 6, but token labels must be from 0 to 5"),
         ("names", [*PEOPLE, {"start": 11, "end": 13, "label": 1}], r"has overlapping spans: 0 to 12 and 11 to 13"),
-        ("tags", [0, 0, 0, 7], r"has the label 7, but token labels are 0 to 5"),
+        ("tags", [0, 0, 0, 7], r"has the label 7, but token labels must be from 0 to 5"),
         ("tags", [0, 0, 0], r"has 3 labels, but word_ids contains word 3\. Give each word a label"),
     ],
 )
@@ -154,7 +154,7 @@ def test_labels_per_token_are_padded_with_the_ignored_label():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 3], r"column 'labels' of .* has the label 3, but token labels are 0 to 2"),
+        ([0, 3], r"column 'labels' of .* has the label 3, but token labels must be from 0 to 2"),
         ([0], r"has lists of different lengths: 2 in column 'input_ids' and 1 in column 'labels'"),
     ],
 )

@@ -77,11 +77,11 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file():
     with pytest.raises(DataError) as error:
         audio(spectrogram=MEL)(rows)
     assert str(error.value) == (
-        "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) is 8000, and the spectrogram is for 100 samples per second. "
-        "Read all files at one rate, read_audio(folder, rate=100)."
+        "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) is 8000 samples per second, but the spectrogram needs 100. "
+        "Read all files at one rate: read_audio(folder, rate=100)."
     )
     with pytest.raises(
-        DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000, and the first row of the group has 100 samples per second"
+        DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000 samples per second, but the first row of the group has 100"
     ):
         audio()(rows)
     assert audio(rate=None, spectrogram=MEL)(rows)["features"].shape == (2, 3, 3)
@@ -96,7 +96,9 @@ def test_rates_are_compared_in_a_pipeline_that_asks_for_nothing_else(tmp_path: P
         with wave.open(str(tmp_path / f"{name}.wav"), "wb") as file:
             file.setparams((1, 2, rate, 0, "NONE", ""))
             file.writeframes(bytes(40))
-    with pytest.raises(DataError, match=r"column 'rate' of source row 1 \(b\.wav\) is 8000, and the spectrogram is for 100"):
+    with pytest.raises(
+        DataError, match=r"column 'rate' of source row 1 \(b\.wav\) is 8000 samples per second, but the spectrogram needs 100"
+    ):
         list(pipe(read_audio(tmp_path), batch(2), collate(audio(spectrogram=MEL))))
     (made,) = pipe(read_audio(tmp_path, rate=100), batch(2), collate(audio(spectrogram=MEL)))
     assert made["features"].shape == (2, 6, 3)

@@ -117,7 +117,7 @@ def test_a_cursor_of_another_pipeline_is_refused_with_the_first_difference():
         iterate(pipe(NUMBERS, batch(3)), cursor)
     assert str(caught.value) == (
         "The cursor belongs to another pipeline. First difference: the cursor has batch(size=2), the pipeline batch(size=3). "
-        "Iterate over the pipeline that made the cursor, or start this one without a cursor."
+        "Iterate over the pipeline that made the cursor, or start this pipeline without a cursor."
     )
     with pytest.raises(CursorMismatchError, match=r"the cursor has from_table\(10 rows\), the pipeline from_table\(10 rows\) with other"):
         iterate(pipe(from_table({"x": range(1, 11)}), batch(2)), cursor)

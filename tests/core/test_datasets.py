@@ -82,7 +82,7 @@ def test_what_a_source_does_not_say_is_not_known():
     assert source.traits == SourceTraits()
     assert [chunk.num_rows for chunk in first_chunks(source)] == [1] * 5
     assert length(pipe(Dataset(source), batch(2))) is None
-    with pytest.raises(PipelineError, match=r"squares\(count=5\) has no random access. Put load\(\) or cache\(path\) after it."):
+    with pytest.raises(PipelineError, match=r"squares\(count=5\) has no random access. Put load\(\) or cache\(path\) after this source."):
         source.take(0, np.array([1]))
 
 
@@ -134,7 +134,7 @@ def test_a_combinator_is_a_value_that_prints_as_its_call():
 def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data: st.DataObject):
     rows = list(pipe(dataset, shuffle(seed=0)))
     if not dataset.indexable:
-        with pytest.raises(PipelineError, match=r"needs random access, and from_\w+\((?s:.*)\) has none"):
+        with pytest.raises(PipelineError, match=r"needs random access, but from_\w+\((?s:.*)\) has no random access"):
             dataset[0]
         return
     shuffled = pipe(dataset, shuffle(seed=0))
@@ -153,11 +153,13 @@ def test_random_access_goes_through_row_wise_stages_and_views(indices: list[int]
 
 
 def test_what_stands_in_the_way_of_random_access_is_named():
-    with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, and filter\(predicate=bool\) has none. Put load\(\) or"):
+    with pytest.raises(
+        PipelineError, match=r"dataset\[0\] needs random access, but filter\(predicate=bool\) has no random access. Put load\(\) or"
+    ):
         pipe(NUMBERS, filter(bool))[0]
-    with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, and from_iterable\(.*\) has none"):
+    with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, but from_iterable\(.*\) has no random access"):
         from_iterable([{"x": 1}])[0]
-    with pytest.raises(PipelineError, match=r"dataset\[slice\(None, 2, None\)\] takes examples by number, got groups from batch\(size=2\)"):
+    with pytest.raises(PipelineError, match=r"dataset\[slice\(None, 2, None\)\] needs single examples, got groups from batch\(size=2\)"):
         pipe(NUMBERS, batch(2))[:2]
 
 

@@ -79,7 +79,7 @@ def test_joined_datasets_are_explained_side_by_side():
 
 def test_a_pipeline_that_cannot_work_is_explained_all_the_same():
     text = explain(pipe(NUMBERS, select_columns(["nothing"]), batch(2)))
-    assert "schema not known (select_columns needs the column 'nothing', which is not there. Columns: 'x', 'text'.)" in text
+    assert "schema not known (select_columns needs the column 'nothing', which is missing. Columns: 'x', 'text'.)" in text
     assert "batch(size=2)" in text
 
 

@@ -64,11 +64,11 @@ def test_a_choice_is_one_of_the_known_ones():
 
 def test_columns_that_are_missing_are_named_with_those_that_are_there():
     check_columns(["a"], ["a", "b"], "stage")
-    with pytest.raises(SchemaError, match=r"stage needs the columns 'c', 'd', which are not there. Columns: 'a'."):
+    with pytest.raises(SchemaError, match=r"stage needs the columns 'c', 'd', which are missing. Columns: 'a'."):
         check_columns(["c", "a", "d"], ["a"], "stage")
-    with pytest.raises(SchemaError, match=r"which is not there\. Did you mean 'Age'\? Columns: 'Age', 'Sex'\."):
+    with pytest.raises(SchemaError, match=r"which is missing\. Did you mean 'Age'\? Columns: 'Age', 'Sex'\."):
         check_columns(["Aeg"], ["Age", "Sex"], "stage")
-    with pytest.raises(SchemaError, match=r"stage needs the column 'a', which is not there. Columns: none."):
+    with pytest.raises(SchemaError, match=r"stage needs the column 'a', which is missing. Columns: none."):
         check_columns(["a"], [], "stage")
     with pytest.raises(
         SchemaError,

@@ -92,8 +92,8 @@ def test_rows_that_do_not_fit_are_named():
     stage = stage_of(pad(2, pad_id=0))
     for rows, message in (
         ([[1], [1, 2, 3]], r"pad\(length=2\) got 3 values in column 'input_ids' of source row 31\. Truncate rows with tokenize"),
-        ([[1], None], r"pad: column 'input_ids' of source row 31 is null\. Fill it"),
-        ([[1], [None, 2]], r"pad: column 'input_ids' of source row 31 holds a null in its list\. Fill it"),
+        ([[1], None], r"pad: column 'input_ids' of source row 31 is null\. Replace the null"),
+        ([[1], [None, 2]], r"pad: column 'input_ids' of source row 31 holds a null in its list\. Replace the null"),
     ):
         chunk = number_rows(pa.record_batch({"input_ids": pa.array(rows, pa.list_(pa.int32()))}), 0, 30)
         with pytest.raises(DataError, match=message):
@@ -103,7 +103,7 @@ def test_rows_that_do_not_fit_are_named():
 def test_columns_and_arguments_are_checked_before_any_row():
     with pytest.raises(SchemaError, match="pad needs lists of numbers in column 'input_ids', got string"):
         _ = pipe(from_examples([{"input_ids": "a"}]), pad(3, pad_id=0)).resolved
-    with pytest.raises(SchemaError, match="pad needs the column 'ids', which is not there"):
+    with pytest.raises(SchemaError, match="pad needs the column 'ids', which is missing"):
         _ = pipe(from_examples([{"input_ids": [1]}]), pad(3, pad_id=0, column="ids")).resolved
     schema = pa.schema({"input_ids": pa.list_(pa.uint8())})
     with pytest.raises(SchemaError, match="pad_id=-100 does not fit column 'input_ids' of list<item: uint8>"):

@@ -192,7 +192,7 @@ def test_columns_are_checked_before_any_row():
     rows = from_examples([{"text": 5, "label": "x"}])
     with pytest.raises(SchemaError, match=r"tokenize needs text in column 'text', got int64\. Convert values to text with template first"):
         _ = pipe(rows, tokenize(trained("bpe"))).resolved
-    with pytest.raises(SchemaError, match=r"tokenize needs the column 'body', which is not there\..* Columns: 'text', 'label'"):
+    with pytest.raises(SchemaError, match=r"tokenize needs the column 'body', which is missing\..* Columns: 'text', 'label'"):
         _ = pipe(rows, tokenize(trained("bpe"), column="body")).resolved
     with pytest.raises(SchemaError, match="tokenize needs the column 'reply'"):
         _ = pipe(rows, tokenize(trained("bpe"), column="label", pair="reply")).resolved

@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with lines_in_logs():
             code: int = options.run(options)
-        sys.stdout.flush()  # raises BrokenPipeError here for a closed pipe, not at process exit
+        sys.stdout.flush()  # flush now: for a closed pipe, BrokenPipeError at process exit could not be caught
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # receives the buffered output at process exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # receives the output that is still buffered at process exit
         return _CLOSED
     except KeyboardInterrupt as error:
         return _report(error, "interrupted", _INTERRUPTED)

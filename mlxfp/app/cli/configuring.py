@@ -55,7 +55,7 @@ def _overrides(prefix: str) -> list[str]:
 def _values(path: str, begun: str) -> Iterator[str]:
     """Yield the possible values of an option: known names, true, false and null. Text options without known names yield file paths."""
     ways = _ways(path, {})
-    if any("string" in way.get("type", ()) for way in ways):  # known names come from modules with MLX, whose import takes a second
+    if any("string" in way.get("type", ()) for way in ways):  # only text options need names: listing them imports MLX, which takes a second
         ways = _ways(path, known_names())
     names = ["null" if name is None else name for way in ways for name in way.get("enum", ())]
     kinds = [way.get("type", ()) for way in ways]  # a JSON type, or a list of JSON types
@@ -103,9 +103,10 @@ def load(
     data: str | None = None,
     choices: Choices | None = None,
 ) -> Resolved:
-    """Read a configuration from a YAML or JSON file or from the preset named `config`. `data` is short for `data.path=`.
+    """Read a configuration. `config` is the path of a YAML or JSON file, or the name of a preset.
 
-    Without `config`, `data` selects the preset auto, and the run is named after the data. A folder as `config` is `data`.
+    `data` sets the option `data.path`. With `data` and without `config`, the configuration is the preset auto, and the run is named after
+    the data. If `config` is a folder, the folder is used as `data`.
     """
     if config is not None and data is None and config not in PRESETS and Path(config).is_dir():
         config, data = None, config
@@ -116,7 +117,7 @@ def load(
         config = "auto"
     if config is None:
         raise ArgumentError("There is no configuration. Give --data FOLDER with a folder of data, a YAML or JSON file, or a preset.")
-    # JSON quotes keep a path text even if the path looks like a number or a mapping.
+    # The quotes of JSON make YAML read the path as text, even if the path looks like a number or a mapping.
     values = [*overrides, *([] if data is None else [f"data.path={json.dumps(data, ensure_ascii=False)}"])]
     if Path(config).is_file():
         return resolve_config(config, preset=preset, overrides=values, choices=choices, defaults=_model_defaults)
@@ -171,7 +172,7 @@ def _with_origins(resolved: Resolved) -> Iterator[str]:
 
 
 def _yaml_lines(values: Mapping[str, Any], parents: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
-    """Yield lines of YAML. The last line of a value comes with the path of the value, other lines with None."""
+    """Yield each line of the YAML text with an option path. Only the last line of a value has the path, all other lines have None."""
     margin = "  " * len(parents)
     for name, value in values.items():
         if value and isinstance(value, Mapping):
@@ -190,7 +191,8 @@ def _check(options: Namespace) -> int:
 
     mistakes = [f"\n  {path} ({resolved.origin(path)}): {problem}" for path, problem in config_problems(resolved.config)]
     if mistakes:
-        raise ConfigError(f"{f'{len(mistakes)} mistakes' if len(mistakes) > 1 else 'A mistake'} in the configuration:{''.join(mistakes)}")
+        count, listed = f"{len(mistakes)} mistakes" if len(mistakes) > 1 else "A mistake", "".join(mistakes)
+        raise ConfigError(f"{count} in the configuration:{listed}")
     name = resolved.config.name
     given = options.config or options.data
     source = f"The preset {given}" if given in PRESETS else given

@@ -89,7 +89,7 @@ def _scanned(options: Namespace) -> str:
     from mlxfp.support.file_formats import with_compressions
 
     if options.target or options.out:
-        raise ArgumentError("--schema prints the column types of a file and does not use --target and --out. Leave them out.")
+        raise ArgumentError("--schema prints the column types of a file and does not use --target and --out. Leave out --target and --out.")
     readers: dict[tuple[str, ...], Callable[..., Any]] = {
         with_compressions(".csv"): read_csv,
         with_compressions(".tsv"): partial(read_csv, delimiter="\t"),

@@ -1,4 +1,4 @@
-"""The command `mlxfp inspect`: the input of a model before training."""
+"""The command `mlxfp inspect`, which shows the tokens and batches of a configuration before training."""
 
 from argparse import Namespace
 from collections import Counter
@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
 
 
 def _inspect(options: Namespace) -> int:
-    """Show the input of a model without training: rows as text and tokens, token counts, batch shapes and time per step."""
+    """Show the training inputs of a configuration: example rows as text and tokens, token counts, batch shapes and the time of a step."""
     start_mlx_quietly()
     config = loaded(options, known_names()).config
     fold = _prepare(config, options.code)
@@ -46,7 +46,7 @@ def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
     cut = evolve(config, text=evolve(config.text, overflow="cut"))
     if config.data.path is not None:
         return prepare(cut, code=code)
-    with TemporaryDirectory() as folder:  # may be removed: the prepared rows are in memory
+    with TemporaryDirectory() as folder:  # the folder is only needed during preparation: the prepared rows are in memory
         prepared = prepare(evolve(cut, output=folder), code=code)
         warn("data.path is not set, so the rows are synthetic. To inspect your own data, add --data PATH.")
         return prepared
@@ -72,7 +72,7 @@ def _schema(fold: "PreparedFold", _: "RunConfig") -> Iterator[str]:
 
 
 def _tokens(fold: "PreparedFold", config: "RunConfig") -> Iterator[str]:
-    """Yield the token counts: per column for the training rows, in total for validation and test rows, which may be longer."""
+    """Yield the token counts of the training rows per column, and the total token counts of validation and test rows."""
     parts = {"train": fold.splits.train, "valid": fold.splits.valid, "test": fold.splits.test}
     computed = {name: fold.recipe.budget(rows) for name, rows in parts.items() if rows is not None}
     budgets = {name: budget for name, budget in computed.items() if budget is not None}

@@ -1,4 +1,4 @@
-"""The command `mlxfp laws`: check the laws of a user-defined part and print the smallest failing case."""
+"""The command `mlxfp laws`: check a user-defined stage, source or dataset with property-based tests (laws)."""
 
 from argparse import Namespace
 from inspect import Parameter, signature
@@ -26,10 +26,16 @@ def add(commands: Commands) -> None:
 
 
 def _laws(options: Namespace) -> int:
-    """Check the laws of a part and print the smallest failing case. MODULE is imported from this folder or as a package."""
+    """Check the laws of a stage, source or dataset, and print the smallest failing case.
+
+    MODULE is imported from this folder or as a package.
+    """
     module, _, name = options.part.partition(":")
     if not module or not name:
-        raise ArgumentError(f"mlxfp laws needs MODULE:NAME, as in parcels:Describe, got {options.part!r}. Give a module and a name in it.")
+        raise ArgumentError(
+            f"mlxfp laws needs MODULE:NAME, as in parcels:Describe, got {options.part!r}. "
+            "Give a module and the name of an object in the module."
+        )
     start_mlx_quietly()
     from hypothesis import settings
 
@@ -47,7 +53,7 @@ def _laws(options: Namespace) -> int:
     subject = selected[0].subject
     say(f"{options.part}: {getattr(subject.part, '__name__', None) or repr(subject.part)}")
     before = settings.get_current_profile_name()
-    settings.register_profile("mlxfp laws", settings.get_profile(before), derandomize=True)  # generates the same cases in every run
+    settings.register_profile("mlxfp laws", settings.get_profile(before), derandomize=True)  # the same cases in every run
     settings.load_profile("mlxfp laws")
     try:
         failures = [reason for law in selected if (reason := _checked(law)) is not None]
@@ -63,14 +69,14 @@ def _laws(options: Namespace) -> int:
 
 
 def _checked(law: "laws.Law") -> Exception | None:
-    """Check a law and print the result. Return the exception if the law is broken."""
+    """Check a law, which is a property-based test, and print the result. Return the exception if the law is broken."""
     from hypothesis.errors import HypothesisException
 
     failure: Exception | None = None
     try:
         law()
-    except Exception as error:  # any exception raised by the part breaks the law
-        if isinstance(error.__cause__, HypothesisException):  # too few generated cases fit the part: no law is broken
+    except Exception as error:  # the law is broken if the tested object raises any exception
+        if isinstance(error.__cause__, HypothesisException):  # too few generated cases were valid: the law is not checked
             raise
         failure = error
     say(f"  {'held' if failure is None else 'BROKEN':<6}  {law.name}: {law.said}")

@@ -25,7 +25,7 @@ _TOKEN = "MLXFP_RANKS_TOKEN"  # noqa: S105  # success message printed by rank 0;
 # ends all ranks at once.
 _LIMIT = 6 * 3600.0
 _PORTS = range(20_000, 60_000)
-_PORTS_OF_A_FILE = 256  # one port per address of a rank; free ports of other machines are unknown
+_PORTS_OF_A_FILE = 256  # consecutive free ports needed with a hostfile: one for each rank, up to 256 ranks
 # Program that runs mlx.launch with this Python. In MLX 0.32, mlx.launch waits until the inputs of the ranks are writable. Inputs are
 # always writable, so the wait keeps a core busy. The replacement of `select` waits for the output of the ranks only: no rank reads input.
 # If the parent process ends, the standard input of mlx.launch closes, and all ranks end.
@@ -69,7 +69,7 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
             f"--ranks is {options.ranks}, and --hostfile is {options.hostfile!r}. Leave out --ranks: the hostfile lists all ranks."
         )
     if options.hostfile is not None and not Path(options.hostfile).is_file():
-        raise MissingFileError(f"There is no file {options.hostfile!r}. The program mlx.distributed_config writes a hostfile.")
+        raise MissingFileError(f"There is no file {options.hostfile!r}. Create a hostfile with mlx.distributed_config.")
     if options.hostfile is None:
         check_positive(ranks=options.ranks)
     token = f"ranks {token_hex(16)} have ended well"
@@ -83,7 +83,7 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
             ended_well = _print(process.stdout, token)
         except KeyboardInterrupt:
             os.killpg(process.pid, signal.SIGINT)
-            _print(process.stdout, token)  # prints the output of the ranks after the interrupt
+            _print(process.stdout, token)  # print the remaining output of the ranks after Ctrl-C
             raise
     if not ended_well:
         ssh = " Exit code 255 comes from ssh if a machine is not reachable: try ssh NAME true." if options.hostfile else ""
@@ -98,7 +98,7 @@ def start(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
 
 
 def _print(lines: Iterable[str], token: str) -> bool:
-    """Print the output of the ranks. Return True if the token was among the lines."""
+    """Print the output of the ranks. Return True if the output contains the success token."""
     success = False
     for line in lines:
         if line.rstrip("\n") == token:
@@ -118,7 +118,7 @@ def connected() -> "Ranks | None":
 
 
 def end_well(ranks: "Ranks | None") -> None:
-    """Print the success token for the starting process after all ranks have succeeded."""
+    """Print the success token after all ranks have succeeded. The process that started the ranks reads this token."""
     token = os.environ.get(_TOKEN)
     if token is not None and (ranks is None or (ranks.gather([]) and ranks.world.rank == 0)):
         say(token)

@@ -179,7 +179,7 @@ def _is_member(folder: Path, run: Path) -> bool:
 
 
 def _show_part(event: "RunEvent", folds: int, of: str) -> None:
-    """Print an event of one fold or of a member. `of` is the name of the member as a prefix, or empty for a run without members."""
+    """Print an event of one fold. `of` is the prefix with the name of the model, or empty for a run with a single model."""
     from mlxfp.app.runs import FoldBegan, FoldEnded, LeftOut, Weighed
 
     match event:

@@ -188,7 +188,7 @@ class ScheduleConfig:
 @_explain_unknown
 @frozen(kw_only=True)
 class TrainingConfig:
-    """Length of the training and size of the steps.
+    """Options of the training loop, such as the number of epochs and the batch size.
 
     >>> TrainingConfig(epochs=3).size
     32
@@ -259,7 +259,7 @@ class ValidationConfig:
 @_explain_unknown
 @frozen(kw_only=True)
 class CompetitionConfig:
-    """Metric of the run, and use of the predictions.
+    """The competition metric, and options for test predictions and the submission file.
 
     >>> CompetitionConfig().submission
     'submission.csv'

@@ -9,7 +9,8 @@ _COMPETITION = "a run reads the competition from the files in data.path, and mlx
 _MEMORY = "there is no memory option: a run keeps its rows in memory, and data.limit=N reads fewer rows"
 _DEVICE = "there is no device option: MLX uses the device of this machine, see mlxfp doctor"
 
-# Names in other libraries by option or explanation. Case, underscores and dashes are ignored.
+# Options of mlxfp with their names in other libraries. A name without an option has a hint as its key. Case, underscores and dashes are
+# ignored.
 _NAMES = {
     "name": "runname experiment experimentname expname projectname",
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",

@@ -89,7 +89,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def usual_options() -> dict[str, dict[str, Any]]:
-    """Return the options of the defaults and of each preset, by option path."""
+    """Return all option values by path, for the defaults and for each preset."""
     known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
     return {name: flatten(unstructure(config)) for name, config in known.items()}
 

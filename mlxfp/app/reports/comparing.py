@@ -52,9 +52,9 @@ class Disagreement:
 class Pair:
     """Comparison of a run with the first run: score difference on the same folds, and rows with the largest disagreement.
 
-    `difference` is a text with the reason if the scores cannot be compared. `rows` counts the rows by the run with the right class or, for
-    regression, with the smaller error. `correlation` is the correlation of the out-of-fold predictions. A low correlation promises a better
-    blend.
+    `difference` is a text with the reason if the scores cannot be compared. `rows` maps each run to the number of rows that this run
+    predicts better: with the right class or, for regression, with the smaller error. `correlation` is the correlation of the out-of-fold
+    predictions. Runs with a low correlation often make a good blend.
 
     >>> Pair("runs/second", "They have other folds.", {}, ()).difference
     'They have other folds.'
@@ -202,7 +202,7 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
     first_score, other_score = _score(first), _score(other)
     try:
         check_same((one.oof, two.oof))
-        if first_score is not None and other_score is not None:  # the scores of the runs use a tuned threshold, if any
+        if first_score is not None and other_score is not None:  # scores after the tuned threshold, if the run has a threshold
             difference = compare_scores(other_score, first_score, one.metric, one.oof.folds)
     except (DataError, MissingExtraError) as error:
         difference = str(error)

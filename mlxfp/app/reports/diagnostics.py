@@ -60,7 +60,7 @@ def calibration_error(bins: list[Bin]) -> float:
 
 
 def class_counts(scored: Scored) -> dict[str, int]:
-    """Return the number of rows per class. With several labels per row, return the number of rows with each label."""
+    """Return the number of rows per class. Rows with several labels count once for each label."""
     targets = scored.oof.targets
     if not scored.spec.task.one_class:
         return dict(zip(scored.spec.target, targets.sum(axis=0).astype(int).tolist(), strict=True))

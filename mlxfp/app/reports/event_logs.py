@@ -24,7 +24,7 @@ _CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # maximum number of charts, warnings an
 
 @frozen
 class Log:
-    """Event log of a training run: name, lines and, if saved next to the log, the configuration of the run."""
+    """Event log of a training run: name, lines, and the configuration of the run if this is saved next to the log."""
 
     name: str
     lines: Sequence[Mapping[str, Any]]
@@ -45,7 +45,7 @@ def write_logs(logs: Sequence[str | PathLike[str]], out: str | PathLike[str]) ->
     """Write a report of training runs from logs of `observers.log_metrics`, or from folders with logs. Return the path."""
     files = [file for path in logs for file in _files(Path(path))]
     if len(files) > _LOGS:
-        raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(files)}. Name fewer logs or folders.")
+        raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(files)} logs. Pass fewer logs or folders.")
     write_text(Path(out), logs_page([_read(file, name) for file, name in zip(files, _names(files), strict=True)]))
     return Path(out)
 

@@ -18,7 +18,8 @@ from mlxfp.support.optional import optional
 from mlxfp.support.progress import Progress
 
 _MOST_ROWS = 20_000  # maximum training rows per fold: more rows hardly change the score, but take more time
-# Maximum rows for counting parts of words. A report of 100,000 rows takes 34 seconds with parts of words, and 10 seconds without.
+# Maximum number of rows for counting character n-grams of words. A report of 100,000 rows takes 34 seconds with n-grams, and 10 seconds
+# without.
 _PARTS_ROWS = 10_000
 
 
@@ -36,7 +37,7 @@ class LinearModel:
     def oof(self) -> OutOfFold:
         """Out-of-fold predictions: logistic regression for classes, ridge regression for values.
 
-        For more than 10,000 rows, text features are whole words only, without parts of words. Raises `MissingExtraError` without
+        For more than 10,000 rows, text features are whole words only, without character n-grams. Raises `MissingExtraError` without
         scikit-learn, and the errors of fitting, for example for unusable rows.
         """
         folds, targets = list(self.folds), self.data.targets
@@ -53,5 +54,5 @@ def _predicted(linear_model: LinearModel, fold: Fold, truth: Numbers) -> Numbers
     model: Any = linear.LogisticRegression(max_iter=200) if spec.task.has_classes else linear.Ridge(1.0)
     fit = evolve(estimator(model, spec), parts_of_words=linear_model.folds.size <= _PARTS_ROWS)
     predictions: Numbers = fit(Splits(select(fold.train[chosen])(rows)))(unseen(fold, rows, spec.target))
-    # Linear predictions can lie far outside the range of the training targets.
+    # Clip the predictions: a linear model can predict far outside the range of the training targets.
     return predictions if spec.task.has_classes else np.clip(predictions, truth[chosen].min(axis=0), truth[chosen].max(axis=0))

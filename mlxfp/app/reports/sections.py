@@ -72,7 +72,7 @@ def scores(run: FinishedRun) -> Html:
 
 
 def members(run: FinishedRun) -> Html:
-    """Return the score, weight and contribution of each member of a model.name=auto run, and the members left out."""
+    """Return the models of a run with model.name=auto: score, weight and contribution of each blended model, and the excluded models."""
     values = run.metrics.get("members")
     if values is None:
         return Html()
@@ -113,7 +113,7 @@ def curves(run: FinishedRun) -> Html:
     drawn: dict[str, dict[str, Any]] = {}
     for name, path in run.logs.items():
         for title, lines in log_panels(read_log(path)).items():
-            if title != "steps per second":  # excluded, because timing varies, but equal runs must have equal reports
+            if title != "steps per second":  # timing differs between equal runs, but their reports must be equal
                 for curve, points in lines.items():
                     drawn.setdefault(title, {})[f"{name} {curve}"] = points
     charts = [line_chart(title, lines, x="step", y=title) for title, lines in drawn.items()]
@@ -252,7 +252,7 @@ def cautions(run: FinishedRun) -> Html:
 def configuration(run: FinishedRun) -> Html:
     """Return the options. Options that differ from the nearest preset or from the defaults are marked and come first."""
     values, bases = flatten(run.settings), usual_options()
-    # A run does not store the name of its preset.
+    # Choose the preset with the fewest differences, because a run does not store the name of its preset.
     base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))
     usual = bases[base]
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]

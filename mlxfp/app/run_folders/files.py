@@ -21,7 +21,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write values as JSON, with keys in order."""
+    """Write values as JSON, with the keys in the given order."""
     write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 

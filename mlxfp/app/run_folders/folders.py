@@ -25,7 +25,7 @@ Settings = Mapping[str, Any]  # options of a run as nested dicts, by section and
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
 OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
 REPORT = "report.html"
-# For model.name=auto: the folder with the runs of the members, and the record of decisions.
+# For model.name=auto: the folder with the runs of the single models, and the record of the chosen models.
 MEMBERS, DECIDED = "members", "members.json"
 BLENDED = "runs"  # key in metrics.json, only for blends
 MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
@@ -34,7 +34,7 @@ LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors",
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
 _MODELS = "model[.-]*"  # the weights of a network, or the files of an estimator
 
-# Options that may change when a run is continued: paths and display, without effect on results.
+# Options that may change when a run is continued: paths and display options, which do not affect results.
 _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
     | {
@@ -63,7 +63,7 @@ class FoldFolder:
         return (self / RESULT).is_file() and not self.damaged()
 
     def result(self) -> dict[str, Any]:
-        """Read the score and the file hashes of a finished fold."""
+        """Read the score and the file hashes from the result file of a finished fold."""
         return read_json(self / RESULT)
 
     def damaged(self) -> list[Path]:
@@ -112,24 +112,24 @@ def check_folder(folder: Path, name: str) -> None:
 
 
 def missing(folder: Path) -> tuple[Path, ...]:
-    """Return a folder and its parents without the existing ones, the innermost first."""
+    """Return the folder and those of its parents that do not exist, the innermost first."""
     return tuple(path for path in (folder, *folder.parents) if not path.exists())
 
 
 def remove(new: Sequence[Path]) -> None:
-    """Remove the folder of a refused run with its content, and its empty parents. `new` is the result of `missing` before the run."""
+    """Remove the folder of a run that did not start, and its empty parents. `new` is the result of `missing` before the run."""
     for folder in new[:1]:
         rmtree(folder)
     for parent in new[1:]:
-        with suppress(OSError):  # another run uses the parent
+        with suppress(OSError):  # a parent folder is not empty if another run uses it
             parent.rmdir()
 
 
 def claim(folder: Path, settings: Settings) -> None:
     """Create the folder of a run, or check that the folder holds this run. Files of other runs are never overwritten.
 
-    Before the first weights are saved, new options replace the stored options, so a failed configuration can be corrected. Raises
-    `ConfigError` with the first differences.
+    If the options in the folder differ, but no weights have been saved yet, the new options replace the stored options. A configuration
+    that failed can thus be corrected. If weights have been saved, raise `ConfigError` with the first differences.
     """
     for partial in folder.glob(f".*{PARTIAL}*"):  # partial files of a killed process
         partial.unlink()
@@ -137,7 +137,7 @@ def claim(folder: Path, settings: Settings) -> None:
         _write_settings(folder, settings)
         return
     stored, new = decisive(stored_settings(folder)), decisive(settings)
-    names = [*new, *(name for name in stored if name not in new)]  # arguments of an estimator may be missing on one side
+    names = [*new, *(name for name in stored if name not in new)]  # stored and new options may have different arguments of an estimator
     differ = [
         f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names if stored.get(name) != new.get(name)
     ]
@@ -163,7 +163,7 @@ def claim(folder: Path, settings: Settings) -> None:
 def extend(folder: Path, epochs: int) -> None:
     """Increase the number of epochs of the run in a folder. Remove weights, predictions and results, but keep the checkpoints.
 
-    The configuration changes last. If the process is killed earlier, the old run writes the removed files again.
+    The configuration is written last. If the process is killed before, the next run with the old configuration recreates the removed files.
     """
     longer = with_values(stored_settings(folder), {"training.epochs": epochs})
     for name in (RECEIPT, REPORT):
@@ -190,13 +190,13 @@ def stored_settings(folder: Path) -> dict[str, Any]:
 
 
 def settings_in(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Read the options of a run, with `name` and `output` of the current folder. Raises the errors of `stored_settings`."""
+    """Read the options of a run. `name` and `output` are set to the current folder. Raises the errors of `stored_settings`."""
     path = located(folder)
     return stored_settings(path) | {"output": fspath(path.parent), "name": path.name}
 
 
 def located(folder: str | PathLike[str]) -> Path:
-    """Return the path with a folder name. A path such as "." becomes absolute."""
+    """Return a path that ends in a folder name. Paths such as "." become absolute."""
     return Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()
 
 
@@ -210,7 +210,7 @@ def locked(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / _LOCK, thread_local=False)  # a generator may continue in another thread
+    lock = FileLock(folder / _LOCK, thread_local=False)  # not bound to a thread, because a generator may continue in another thread
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
@@ -222,7 +222,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
-    """Write the fingerprints of the data of a new run. Raise `DataError` if the fingerprints of a continued run differ."""
+    """Write the fingerprints of the data of a new run. For a continued run, raise `DataError` if the fingerprints differ."""
     if not (folder / DATA).is_file():
         write_json(folder / DATA, identities)
     stored = read_json(folder / DATA)

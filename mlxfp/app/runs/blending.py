@@ -28,14 +28,14 @@ from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 
 Blend = Literal["mean", "rank", "vote", "greedy"]
-_SAME = ("rows", "test", "folds")  # data that all runs must share: with other folds, a model may have seen validation rows
+_SAME = ("rows", "test", "folds")  # must be equal: with other folds, a model may have trained on validation rows of another model
 
 
 @frozen
 class Blended:
-    """Score and submission of blended runs, returned by `blend`. `submission` is None without a test file or a sample.
+    """Score and submission of blended runs, returned by `blend`. `submission` is None without a test file or a sample submission.
 
-    `parts` has the score of each run by folder, on the rows of the blend. With folds in time, the first fold has no score.
+    `parts` maps each run folder to the score of this run on the rows of the blend. With folds in time, the first fold has no score.
 
     >>> Blended(Score("accuracy", (0.8, 0.9), 0.85), {}, None).score.overall
     0.85
@@ -69,7 +69,7 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     files = [finished(run)[1] for run in every]
     if (whole := next((run for run, run_files in zip(every, files, strict=True) if not run_files), None)) is not None:
         raise ArgumentError(
-            f"The run in {whole} has no folds, because it consists of member runs. Give the folders of the members: "
+            f"The run in {whole} has no folds, because it consists of several runs. Give the folders of these runs: "
             f"{whole / folders.MEMBERS}/NAME."
         )
     _check_same(every)
@@ -116,6 +116,6 @@ def _of_test(files: Sequence[FoldFolder]) -> Numbers:
 
 
 def _score_on(whole: OutOfFold, oof: OutOfFold, metric: Metric) -> float:
-    """Score a run on the rows of the score of the blend."""
+    """Score a run on only those rows that are scored for the blend."""
     parts = [fold_predictions(fold, oof.predictions[fold.repeat, fold.valid]) for fold in whole.folds]
     return score(out_of_fold(whole.folds, whole.targets, parts), metric).overall

@@ -101,7 +101,7 @@ class Summarized(RunEvent):
 
 @frozen
 class LeftOut(RunEvent):
-    """Exclusion of a member of a run with `model.name=auto`, because of the time limit or a failure.
+    """Exclusion of a model from a run with `model.name=auto`, because of the time limit or a failure.
 
     >>> LeftOut(Path("runs/titanic"), "forest", why="no time was left").member
     'forest'
@@ -113,9 +113,9 @@ class LeftOut(RunEvent):
 
 @frozen
 class Weighed(RunEvent):
-    """Score of a member of a run with `model.name=auto`, and weight of the member in the submission, from 0 to 1.
+    """Score of one model of a run with `model.name=auto`, and its weight in the submission, from 0 to 1.
 
-    `adds` is the improvement of the score of the blend by the member, or None without a blend.
+    `adds` is the improvement of the blend's score by the model, or None without a blend.
 
     >>> Weighed(Path("runs/titanic"), "lightgbm", score=0.83, weight=0.6, adds=0.004).weight
     0.6
@@ -129,9 +129,9 @@ class Weighed(RunEvent):
 
 @frozen
 class Ended(RunEvent):
-    """End of a run, with all outputs written. `score` is the out-of-fold score, or None if undefined.
+    """End of a run: all outputs are written. `score` is the out-of-fold score, or None if the metric is undefined.
 
-    `submission` is None without a test file or a sample.
+    `submission` is None without a test file or a sample submission.
 
     >>> Ended(Path("runs/titanic"), Score("accuracy", (0.75, 0.85), 0.8), submission=None).score.overall
     0.8

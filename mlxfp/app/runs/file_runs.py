@@ -33,7 +33,7 @@ _TO_PREDICT = 64  # files in a batch
 
 
 def file_work(plan: FilePlan) -> Work:
-    """Return the model and the batches. Raises `ConfigError` if the rows of a split do not fill a batch."""
+    """Return the model with its training and validation batches. Raises `ConfigError` if a split has too few rows for a batch."""
     training, model = plan.training, plan.model
     splits = model.task.batches(plan.parts, size=training.size, seed=training.seed, prefetched=training.prefetched)
     for part, batches in (("train on", splits.train), ("validate with", splits.valid)):
@@ -46,7 +46,7 @@ def file_work(plan: FilePlan) -> Work:
 
 
 def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    """Start or continue the training on files, and evaluate. The caller has locked and claimed the folder of the run."""
+    """Train on files, or continue the training, and evaluate. The caller must have locked the run folder and checked its configuration."""
     folder, files = plan.folder, FoldFolder(plan.folder, 1)
     modules = {f"module {name}": hash_file(file) for name, file in plan.model.own.files.items()}
     folders.claim_data(folder, {"config": fingerprint(folders.decisive(plan.settings)), **_identity(plan), **modules})
@@ -109,7 +109,7 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
     else:
         write_json(files / folders.RECIPE, unstructure(task))
     numbers, metric = evaluate(work.model, work.goal.measure)(state, work.held_out), _SCORES[plan.kind]
-    (folder / folders.REPORT).unlink(missing_ok=True)  # the report may show another model
+    (folder / folders.REPORT).unlink(missing_ok=True)  # remove an old report, which may describe another model
     write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
     result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
     write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})

@@ -34,9 +34,9 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabilities: bool = True, code: Code = None) -> dict[str, Any]:
     """Predict the rows of a file with the ensemble of a finished run. Return columns by name, with the id first if the file has an id.
 
-    The file needs the columns of the test file. Predictions are probabilities of class 1 or of every class, values, or, with a tuned
-    threshold, labels. `probabilities=False` returns a column for each target, with class names instead of probabilities. See `run` for
-    `code`.
+    The file needs the columns of the test file. For classes, predictions are probabilities of class 1 or of every class, or labels if the
+    run tuned a threshold. For regression, predictions are values. `probabilities=False` returns a column of class names for each target.
+    See `run` for `code`.
 
     Raises `MissingFileError` for a folder without a run and for a missing file, and `DataError` for an unfinished run.
 
@@ -77,18 +77,19 @@ def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], 
     predictors = [load_predictor(models, fold) for fold in folds]
     for model in predictors:
         if isinstance(model, Predictor):
-            budget(model.recipe, rows)  # raises an error for rows above text.max_length
+            budget(model.recipe, rows)  # rows longer than text.max_length raise an error here
     return combine([model(rows) for model in predictors], models.combine, limit)
 
 
 def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code = None) -> tuple[Path, ...]:
     """Write the models of a finished run in the format of the Hugging Face hub, one folder for each fold.
 
-    `models.load` and `load_tokenizer` read `config.json`, `model.safetensors` and `tokenizer.json` in each folder. `recipe.json` has the
-    other inputs of a prediction: the classes in output order, the scale of values and the text format of a row. An estimator is written as
-    by `kaggle.save_estimator`. With `model.name=auto` or several seeds, each model of the blend has a parent folder for the fold folders.
-    See `run` for `code`. Raises `DataError` for an unfinished run, `ArgumentError` for a folder that is not empty, and the errors of
-    `models.save` for your own model.
+    `models.load` and `load_tokenizer` read `config.json`, `model.safetensors` and `tokenizer.json` in each folder. `recipe.json` holds
+    everything else that a prediction needs: the classes in output order, the scale of values and the text format of a row.
+
+    An estimator is written as by `kaggle.save_estimator`. With `model.name=auto` or several seeds, each model of the blend has a parent
+    folder for the fold folders. See `run` for `code`. Raises `DataError` for an unfinished run, `ArgumentError` for a folder that is not
+    empty, and the errors of `models.save` for a user-defined model.
 
     >>> import mlxfp as fp
     >>> fp.runs.export("no such folder", "models")

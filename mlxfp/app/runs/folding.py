@@ -36,9 +36,10 @@ Train = Callable[[Work, FoldFolder], Iterator[RunEvent]]
 def run_fold(
     plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[observers.Observer], *, ranks: Ranks | None = None
 ) -> Iterator[RunEvent]:
-    """Start or continue the training of a fold, predict, and yield the events. The result of a finished fold is read from the folder.
+    """Train a fold or continue its training, predict, and yield the events. For a finished fold, read the result from the folder.
 
-    All `ranks` train together. Files with a wrong hash are written again. Raises `CheckpointError` with the path of a damaged checkpoint.
+    With `ranks`, all ranks train together. Files with a wrong hash are written again. Raises `CheckpointError` with the path of a damaged
+    checkpoint.
     """
     yield from without_damage(plan.folder, files)
     if not files.done:
@@ -110,18 +111,18 @@ def work_of(prepared: PreparedFold) -> Work:
 
 
 def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], train_on: Train) -> Generator[RunEvent, None, Made]:
-    """Start or continue the training of a network on a fold."""
+    """Train a network on a fold, or continue its training."""
     plan, test = prepared.plan, prepared.plan.data.test
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
     stopping = {"stop by": valid} if plan.training.decided else {}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
-    for name, rows in parts.items():  # raises an error for rows above text.max_length before training
+    for name, rows in parts.items():  # rows longer than text.max_length raise an error here, before the training
         tokens = None if rows is None else budget(recipe, rows)
         if tokens is not None and tokens.over:
             cut = f"Rows to {name}: {100 * tokens.over:.1f} % of {tokens.rows:,} rows are cut off at {tokens.max_length} tokens."
             yield Noted(plan.folder, cut)
     for number in range(1, plan.models.views):
-        recipe.view(others, number)  # raises errors before the training, not after
+        recipe.view(others, number)  # prepare the prediction rows now, so that errors occur before the training
     write_json(files / RECIPE, unstructure(recipe))
     count = length(train) or 0
     if not (files / MODEL).is_file():

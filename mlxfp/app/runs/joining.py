@@ -19,7 +19,7 @@ def leading(events: Iterator[RunEvent], ranks: Ranks) -> Iterator[RunEvent]:
 
 
 def following(start: Start, ranks: Ranks) -> Iterator[RunEvent]:
-    """Train with rank 0 until rank 0 sends the end of the run. Yields nothing, because rank 0 yields the events."""
+    """Train each model together with rank 0, until rank 0 sends the end of the run. Yields nothing, because rank 0 yields the events."""
     yield from ()
     plan: Plan | FilePlan | None = None
     while True:

@@ -53,7 +53,10 @@ def environment() -> dict[str, Any]:
 
 
 def claim_environment(folder: Path) -> Iterator[RunEvent]:
-    """Write the environment to the folder of a new run. For a continued run, restore the number of threads and yield changed versions."""
+    """Write the environment of a new run.
+
+    For a continued run, restore the number of OpenBLAS threads, and yield a note about changed versions.
+    """
     before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
     blas_threads(before.get("blas_threads"))  # restores the number of threads, which may change the last digits of results
     now = environment()
@@ -121,9 +124,10 @@ def write_test(plan: Plan, predictions: Numbers) -> Generator[RunEvent, None, Pa
 
 
 def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutOfFold, float | None]:
-    """Return the out-of-fold predictions, the scored predictions and the tuned threshold.
+    """Return the out-of-fold predictions, the predictions to score, and the tuned threshold.
 
-    The scored predictions are labels after the threshold. Without `plan.threshold`, no threshold is tuned and both predictions are equal.
+    If `plan.threshold` is true, the predictions to score are labels after a tuned threshold. Otherwise, they are the out-of-fold
+    predictions, and the threshold is None.
     """
     parts = [fold_predictions(fold, values) for fold, values in zip(plan.folds, predictions, strict=True)]
     oof = out_of_fold(plan.folds, plan.data.targets, parts)
@@ -181,7 +185,7 @@ def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, total: Score | Non
 
 
 def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
-    """Return the score without the rows that have a duplicate in another fold, unless there are few duplicates."""
+    """Return the score without rows that have a duplicate in another fold. Return an empty dict if there are few duplicates."""
     alike = duplicated(plan.data, plan.folds)
     if alike.mean() < FEWEST_DUPLICATES or not alike.any():
         return {}
@@ -206,7 +210,7 @@ def duplicates_said(folder: Path) -> Iterator[RunEvent]:
 def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
     """Write the receipt: options, versions, hashes of inputs and outputs, and the results in `parts`. Equal runs have equal receipts.
 
-    Removes an earlier report, which may show other outputs.
+    Also remove an earlier report, which may show different outputs.
     """
     (plan.folder / folders.REPORT).unlink(missing_ok=True)
     names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.submission)
@@ -225,7 +229,7 @@ def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
 
 
 def identities(plan: Plan) -> dict[str, str]:
-    """Return the fingerprints of options, data, folds and code. A difference means another run."""
+    """Return the fingerprints of options, data, folds and code. Runs with different fingerprints are different runs."""
     test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
     return {
         "config": fingerprint(folders.decisive(plan.settings)),

@@ -17,7 +17,7 @@ from mlxfp.observers import Observer
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, ConfigError, unknown_name
 
-_PARTS = {"model.name": "estimator"}  # options with another name than the field of OwnParts
+_PARTS = {"model.name": "estimator"}  # name in OwnParts of an option, if it differs from the option name
 Code = str | PathLike[str] | None  # folder of the modules that may be imported; None forbids imports
 
 
@@ -34,7 +34,7 @@ class OwnParts:
     files: dict[str, Path] = field(factory=dict)
 
     def make_model(self, name: str | None, task: Any, seed: int) -> Any:
-        """Return the model of the user's function, or None without such a function. `name` is the option value for error messages."""
+        """Return the model created by the user's function, or None without a function. `name` is the option value for error messages."""
         if self.model is None:
             return None
         model = self.model(task, seed)

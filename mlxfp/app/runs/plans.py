@@ -1,4 +1,4 @@
-"""Plans of runs: data, folds, metric and the functions that make models, before any training."""
+"""Plans of runs before any training: data, folds, metric, and functions that create models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,11 +24,11 @@ Step = Any  # the result of `train_step`
 
 @frozen
 class Models:
-    """Factories of the models of a run, and the function that combines predictions.
+    """Functions that create the models of a run, and the function that combines their predictions.
 
     `estimator(spec, rows=, seed=)` makes an estimator for a number of training rows, and is None for a network. For a network,
-    `recipe(spec, rows, seed=)` fits the recipe, then `network(recipe, seed=, rows=)` makes the model. `views` is the number of views of a
-    row whose predictions are averaged.
+    `recipe(spec, rows, seed=)` fits the recipe, then `network(recipe, seed=, rows=)` makes the model. `views` is the number of column
+    orders in which a row is predicted; the predictions are averaged.
     """
 
     name: str | None
@@ -43,11 +43,11 @@ class Models:
 
 @frozen
 class Training:
-    """Settings and factories for the training of the networks of a run.
+    """Settings for the training of the networks of a run, and functions that create its parts.
 
-    `optimizer(goal, updates=, params=)`, `step(model, goal, optimizer, ranks)` and `observers(metric, best, control, ranks)` are factories.
-    `patient` enables early stopping with the best state. `decided` is true if evaluations influence the training. `every`,
-    `evaluate_every` and `checkpoint_every` count steps.
+    `optimizer(goal, updates=, params=)`, `step(model, goal, optimizer, ranks)` and `observers(metric, best, control, ranks)` create these
+    parts. `patient` enables early stopping with the best state. `decided` is true if evaluations influence the training. `every`,
+    `evaluate_every` and `checkpoint_every` are numbers of steps.
     """
 
     seed: int
@@ -81,9 +81,9 @@ class Trackers:
 
 @frozen
 class Plan:
-    """Data, folds, options and factories of a run, returned by `plan`. `settings` has the options as plain data.
+    """Data, folds, options and model functions of a run, returned by `plan`. `settings` holds the options as plain data.
 
-    Equality ignores the factories, which depend only on the options.
+    Two plans are equal if their data, folds and options are equal. Functions are not compared, because they follow from the options.
 
     >>> import mlxfp as fp
     >>> from attrs import fields
@@ -101,12 +101,12 @@ class Plan:
     trackers: Trackers = field(repr=False)
     make_folds: Callable[[CompetitionData], Folds] = field(repr=False, eq=False)
     submission: str = field(repr=False)  # file name
-    threshold: bool = field(repr=False)  # a threshold is tuned
+    threshold: bool = field(repr=False)  # true if a threshold is tuned
     plots: bool = field(repr=False)
     auto: bool = field(repr=False)  # several models, chosen from the data
     minutes: float | None = field(repr=False)
     seeds: int = field(repr=False)
-    teacher: Path | None = field(repr=False)  # folder of the run that gives pseudo-labels
+    teacher: Path | None = field(repr=False)  # folder of the run whose predictions become pseudo-labels
     synthetic: bool = field(repr=False)  # synthetic rows in the folder of the run
     inferred: bool = field(repr=False)  # the spec was inferred from the data
     inputs: tuple[Path, ...] = field(repr=False)  # files or folders of weights and of a tokenizer
@@ -159,7 +159,7 @@ class FilePlan:
 
 @frozen
 class Start:
-    """A run before the inputs are read. `settings` has the options as plain data, and `plan()` reads the inputs.
+    """A run before the inputs are read. `settings` holds the options as plain data. Calling `plan()` reads the inputs.
 
     `code` is the folder of the user's modules.
     """

@@ -1,4 +1,7 @@
-"""Pseudo-labels from a finished run, the teacher. Each fold uses the same fold of the teacher, so no validation label leaks."""
+"""Pseudo-labels from a finished run, called the teacher.
+
+In each fold, rows are labelled only by the teacher's models of the same fold, which have not seen the validation labels.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from mlxfp.support.errors import ConfigError, DataError
 
 
 def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[Any]:
-    """Add the test rows with confident predictions of the same fold of the teacher to the training rows of a fold.
+    """Add test rows to the training rows of a fold, labelled with confident predictions of the teacher's models of the same fold.
 
     Raises `ConfigError` if the teacher has other rows or folds.
     """

@@ -25,10 +25,11 @@ SHARE = 0.1  # fraction of the training rows of a fold held out for early stoppi
 class PreparedFold:
     """Rows, recipe and model for the training of a fold, returned by `prepare`. Only training rows are used for fitting.
 
-    `splits` has the rows of the files with numeric targets. `splits.valid` has the validation rows of the fold or, with
+    `splits` holds the rows of the files with numeric targets. `splits.valid` holds the validation rows of the fold or, with
     `observers.patience` or `schedule.name=plateau`, a tenth of the training rows. `batches` is for training, `held_out` for evaluation.
-    Batches of `recipe.collator` have `input_ids` and `attention_mask`, int32[B, L], `labels` and, for models with numeric inputs,
-    `numbers`. Batches for table networks have `numbers`, `categories` and `labels`.
+
+    Batches of text models have `input_ids` and `attention_mask`, int32[B, L], `labels` and, for models with numeric inputs, `numbers`.
+    Batches of table networks have `numbers`, `categories` and `labels`.
 
     >>> from attrs import fields
     >>> [field.name for field in fields(PreparedFold)]

@@ -91,7 +91,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     folder, more = begun.folder, begun.settings["training"]["epochs"]
     if more > epochs:
         with folders.locked(folder):
-            # The main folder comes last, so that a killed process repeats all members.
+            # Extend the folder of the whole run last: if the process is killed before, the next call extends all folders again.
             for path in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):
                 folders.extend(path, more)
         yield Noted(
@@ -131,10 +131,10 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 
 
 def _run_member(linear: LinearModel, plan: Plan) -> Events:
-    """Run a member in the folder of its plan. The report uses the `linear` model of the whole run."""
+    """Train one model of a run in the folder of its plan. Its report shows `linear`, the baseline of the whole run."""
     with folders.locked(plan.folder):
         folders.claim(plan.folder, plan.settings)
-        yield from _write_inputs(plan, ())  # the whole run has the same warnings
+        yield from _write_inputs(plan, ())  # no warnings here: the whole run has already yielded the same warnings
         yield from _reported(_run_folds(plan), plan, linear, None)
 
 
@@ -173,7 +173,7 @@ def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 
 
 def _write_inputs(plan: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
-    """Write the fingerprints of the inputs of a new run, or check the fingerprints of a continued run."""
+    """Write the fingerprints of the inputs of a new run, and yield warnings. For a continued run, check the stored fingerprints."""
     folder = plan.folder
     folders.claim_data(folder, identities(plan))
     if not (folder / folders.SPEC).is_file():

@@ -1,4 +1,4 @@
-"""Submissions in the form that metric, target and sample require."""
+"""Creation of submissions in the format required by the metric, the target and the sample submission."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,14 +54,14 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
 
 
 def spelling_of(metric: Metric, spec: DatasetSpec, sample: Path) -> Mapping[str, Spelling]:
-    """Return the columns that must be written as numbers, even if the sample has integers or classes there."""
+    """Return the columns that must hold numbers, even if the sample shows integers or class names in these columns."""
     columns, decided = column_names(sample)[1:], _asks_for_labels(metric, spec, sample)
     several = spec.task.one_class and len(columns) > 1
     return dict.fromkeys(columns, "number") if not decided or several else {}
 
 
 def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
-    """Return True if the metric needs labels, unless the classes are two and the sample has fractions other than the classes."""
+    """Return True if the submission needs labels. With two classes, a sample with fractions such as 0.5 asks for probabilities."""
     if not spec.task.has_classes or metric.needs != "labels":
         return False
     cells = read_strings(sample)
@@ -70,7 +70,7 @@ def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
 
 
 def _target_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Return the index of the target of each column. A single column needs no matching name."""
+    """Return the index of the target for each column. If there is only one column, its name may differ from the target."""
     if len(columns) == len(spec.target) == 1:
         return [0]
     if set(columns) != set(spec.target):
@@ -94,7 +94,7 @@ def _class_probabilities(predictions: Numbers, spec: DatasetSpec, sample: Path) 
 
 
 def _class_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Return the index of the class of each sample column: the longest class name that is a suffix of the column name."""
+    """Return the class index for each sample column. The class is the longest class name that ends the column name."""
     ends = [[index for index, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
     indices = [max(fitting, key=lambda index: len(spec.classes[index])) for fitting in ends if fitting]
     if len(set(indices)) < len(columns):

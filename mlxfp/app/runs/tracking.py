@@ -39,13 +39,13 @@ class TrackedRun:
 
 @frozen
 class Tracking:
-    """Tracked runs of all configured trackers. Trackers that did not answer at the start are missing."""
+    """A run in all configured trackers. Trackers that did not answer at the start of the run are left out."""
 
     folder: Path
     runs: tuple[TrackedRun, ...] = ()
 
     def fold(self, number: int) -> Generator[RunEvent, None, tuple[Observer, ...]]:
-        """Return the observers for a fold. Yield a message for a tracker without an answer; the next fold tries the tracker again."""
+        """Return the observers for a fold. If a tracker does not answer, yield a message; the next fold tries this tracker again."""
         tracked: list[Observer] = []
         for run in self.runs:
             observer = yield from _attempt(self.folder, run.tracker, partial(run.observer, number))
@@ -89,7 +89,7 @@ def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) 
     known: Mapping[str, Any] = read_json(file) if file.is_file() else {}
     if known.get("uri") == uri:
         parent = str(known["run"])
-        begin(run=parent).end_children("KILLED")  # raises an error if the tracked run does not exist
+        begin(run=parent).end_children("KILLED")  # raises an error if the tracked run no longer exists
     else:
         run = begin(name=chosen.name)
         run.log_params(chosen.params)

@@ -38,7 +38,7 @@ class Work:
 
 @frozen
 class _Training:
-    """Training state that is the same on every rank."""
+    """State of the training of one model, with equal values on every rank."""
 
     how: Training
     work: Work
@@ -88,7 +88,7 @@ def train(  # noqa: PLR0913, PLR0917
     step, start = training.step()
     begin = load_latest(files / CHECKPOINTS, start)
     if how.patient and begin.history and not (files / BEST).is_file():
-        rmtree(files / CHECKPOINTS)  # the best state is lost, so the training restarts
+        rmtree(files / CHECKPOINTS)  # train again from the beginning, because the best state is lost
         begin = events.Checkpoint(start)
     yield FoldBegan(run, files.fold, work.rows, begin.state.step)
     if ranks is not None:
@@ -117,9 +117,9 @@ def train(  # noqa: PLR0913, PLR0917
 
 
 def join(how: Training, work: Work, files: FoldFolder, ranks: Ranks, begun: int) -> None:
-    """Train a model together with rank 0, which begins at step `begun`.
+    """Train a model together with rank 0, which starts at step `begun`.
 
-    All ranks load the checkpoint of rank 0, because all ranks have the same batches.
+    All ranks load the checkpoint written by rank 0. One checkpoint is enough, because all ranks get the same batches.
     """
     training = _Training(how, work, files, ranks)
     step, start = training.step()
@@ -138,7 +138,7 @@ def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:
 
 @contextmanager
 def naming_the_cure() -> Iterator[None]:
-    """Add a note with the remedy to errors about unreadable checkpoints."""
+    """Add the remedy as a note to errors about unreadable checkpoints."""
     try:
         yield
     except CheckpointError as error:
@@ -147,7 +147,7 @@ def naming_the_cure() -> Iterator[None]:
 
 
 def load_weights(files: FoldFolder, model: nn.Module) -> TrainState:
-    """Read the final weights from the file, even if the weights are in memory: predictions must use the saved weights."""
+    """Read the final weights from the file even if they are still in memory, so that predictions use the saved weights."""
     return load_state(files / MODEL, _weights(train_state(model, SGD(0.0), seed=0))).state
 
 

@@ -186,9 +186,9 @@ def _mismatches(spec: DatasetSpec, folder: Path) -> str:
 
 
 def _sortable(times: NDArray[Any]) -> NDArray[Any]:
-    """Convert numeric texts and dates to numbers, because "10" sorts before "9" as text.
+    """Convert times to values that sort by time. Numeric texts and dates become numbers, because "10" sorts before "9" as text.
 
-    Texts with a leading year stay texts, because they sort by time. Raise an error for all other texts.
+    Texts that begin with the year stay texts. All other texts raise an error.
     """
     if times.dtype == object and (order := date_order(pa.array(times, pa.string()))) is not None:
         return date_numbers(pa.array(times, pa.string()), order)[:, 0]

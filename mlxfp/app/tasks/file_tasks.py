@@ -1,7 +1,7 @@
-"""Tasks with one file per row: classes of images or sounds, and language models of texts.
+"""Tasks on files: classification of images or sounds with one file per row, and language models of texts.
 
-A task value holds everything needed for prediction, such as the class order, and creates batches, a model and a training goal.
-The folder has the parts `train` and `valid` (or `val`, `test`). Without parts, a tenth of the rows is used for validation.
+A task object holds everything needed for prediction, such as the class order, and creates batches, a model and a training goal.
+The data folder has a folder `train` and a folder `valid` (or `val`, `test`). Without these, a tenth of the rows is used for validation.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class FileClasses:
     channels: ClassVar[int]
 
     def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Return rows as read for validation and prediction."""
+        """Return the rows with the same preprocessing as for validation."""
         return rows
 
     def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
@@ -203,7 +203,10 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
     if (folder / "train").is_dir():
         other = next((folder / name for name in _VALID if (folder / name).is_dir()), None)
         if other is None:
-            raise DataError(f"The folder {path!r} has a folder train, but no folder for validation. Add one of {', '.join(_VALID)}.")
+            raise DataError(
+                f"The folder {path!r} has a folder train, but no folder for validation. "
+                f"Add a folder with one of these names: {', '.join(_VALID)}."
+            )
         path = str(folder / "train")
     rows = read(path)
     classes = _classes(rows)

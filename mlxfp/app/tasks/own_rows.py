@@ -20,7 +20,7 @@ _LABEL = "label"
 
 
 def own_part(rows: ReadOwn, path: str, part: str) -> Dataset[Any] | None:
-    """Return the rows of a part, or None. Raise `ArgumentTypeError` for other values."""
+    """Return the rows of the split `part`, or None if the user's function has no such split. Raise `ArgumentTypeError` for other values."""
     dataset = rows(Path(path), part)
     if dataset is not None or part == "train":
         check_types(Dataset, **{f"what rows(path, {part!r}) returns": dataset})
@@ -28,9 +28,9 @@ def own_part(rows: ReadOwn, path: str, part: str) -> Dataset[Any] | None:
 
 
 def own_parts_of_rows(rows: ReadOwn, path: str, *, classed: bool, seed: int, limit: int | None = None) -> tuple[Splits, tuple[str, ...]]:
-    """Return the training and validation rows of `rows(path, part)`, and the classes. The column `label` becomes class indices.
+    """Return the training and validation rows of `rows(path, part)`, and the class names. The column `label` becomes class indices.
 
-    Without a validation part, a tenth of the rows of each class is used for validation. `limit` is described in `limited`. Raises
+    Without validation rows, a tenth of the training rows of each class is used for validation. `limit` is described in `limited`. Raises
     `DataError` for fewer than two classes, and `SchemaError` for rows without the column `label`.
     """
     train, valid = own_part(rows, path, "train"), own_part(rows, path, "valid")

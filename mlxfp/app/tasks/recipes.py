@@ -33,7 +33,7 @@ from mlxfp.collators import Collator
 from mlxfp.collators import text as text_collator
 from mlxfp.support.errors import ArgumentError
 
-_MULTIPLE = 32  # batch lengths are multiples of 32: few shapes, few compilations
+_MULTIPLE = 32  # batch lengths are multiples of 32, because MLX compiles once per shape
 
 
 @frozen
@@ -126,7 +126,7 @@ class Recipe:
         """
         columns = [column.name for column in self.spec.columns]
         hidden = rows if not self.drop else drop_fields(self.drop, columns, seed=self.seed)(rows)
-        # A permuted row may have one token more than the row counted by `budget`.
+        # Truncate permuted rows instead of raising an error: a permuted row may have one token more than the row counted by `budget`.
         return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:
@@ -177,7 +177,7 @@ class Recipe:
         keep = ["input_ids"]
         if self.scales is not None:
             rows, keep = self.scales(rows), [*keep, NUMBERS]
-        if labelled:  # last, because an input column may have the name "labels"
+        if labelled:  # add the labels last, because an input column may also be named "labels"
             rows, keep = Labelled(self.target)(rows), [*keep, LABELS]
         truncation: Any = "error" if self.overflow == "refuse" and not may_cut else "right"
         return pipe(rows, tokenize(self.tokenizer, max_length=self.max_length, truncation=truncation), select_columns(keep))

@@ -66,7 +66,7 @@ class TableRecipe:
 
     @property
     def smoothing(self) -> float:
-        """Label smoothing for training. The value of the network is used for metrics of labels, otherwise 0."""
+        """Label smoothing in training: the value of the network if the metric needs labels, otherwise 0."""
         return TABLE_MODELS[self.network].smoothing if METRICS[self.spec.metric].needs == "labels" else 0.0
 
     @property
@@ -146,7 +146,7 @@ def make_table_model(  # noqa: PLR0913  # keyword-only arguments
     examples = None
     if rows is not None:
         count = length(rows) or 0
-        spread = select(np.arange(0, count, max(1, count // _EXAMPLES)))  # evenly spaced, because the table may be sorted
+        spread = select(np.arange(0, count, max(1, count // _EXAMPLES)))  # take evenly spaced rows, because the table may be sorted
         table = to_table(recipe.view(spread(rows), 0))
         examples = {name: mx.array(table.column(name).combine_chunks().to_numpy_ndarray()) for name in table.column_names}
     options = {"size": size, "dropout": dropout, "steps": steps, "seed": seed, "examples": examples, "arguments": arguments}

@@ -127,7 +127,7 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
         return Target(spec.target, spec.task.answer, len(spec.outputs))
     log = METRICS[spec.metric].errors == "logarithmic"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
-    read.schema(schema(rows))  # raises for non-numerical columns
+    read.schema(schema(rows))  # raise errors for non-numerical columns before reading rows
     chunks = [read.numbers(chunk) for chunk in read_all(select_columns(list(spec.target))(rows))]
     columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
     if not len(columns[0]):
@@ -165,7 +165,8 @@ class Labelled(RowWise):
         columns = {name: as_floats(chunk.column(name)) for name in self.target.columns}
         for name, values in columns.items():
             if not np.isfinite(values).all():
-                raise DataError(f"The target {name!r} must be finite, got {_first(chunk, values, ~np.isfinite(values))}. Remove the row.")
+                value = _first(chunk, values, ~np.isfinite(values))
+                raise DataError(f"The target {name!r} must be finite, got {value}. Remove the row.")
             if self.target.log and (values < 0).any():
                 negative = _first(chunk, values, values < 0)
                 raise DataError(

@@ -17,7 +17,7 @@ from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.parts import one_chunk
 
-FEWEST_DUPLICATES = 0.01  # minimum share of duplicates that changes a score noticeably
+FEWEST_DUPLICATES = 0.01  # duplicates below this share of the rows hardly change a score
 _FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 
 
@@ -41,7 +41,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
             "test rows. For random folds, set validation.method=stratified."
         )
     yield from column_warnings(data.spec, data.rows)
-    if inferred:  # text columns of a user's spec are intended
+    if inferred:  # users who write a spec chose the text columns on purpose
         yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]))
     if (count := int(duplicated(data, folds).sum())) >= max(1, FEWEST_DUPLICATES * folds.size):
         yield (
@@ -69,7 +69,7 @@ def _spellings_of_classes(spec: DatasetSpec) -> Iterator[str]:
 
 
 def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:
-    """Yield a warning with the number of earlier rows excluded from training because their group validates."""
+    """Yield a warning with the number of rows excluded from training because their group has validation rows in a later period."""
     first = folds.assignments[0]
     earlier, kept = (sum(counts) for counts in zip(*((int((first < fold.number).sum()), len(fold.train)) for fold in folds), strict=True))
     if folds.groups is not None:

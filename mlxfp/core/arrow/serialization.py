@@ -35,7 +35,7 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
     """Read the bytes of `pack`. Raises `CursorError` for any other bytes. The memory is bounded by a multiple of the input size."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ArgumentTypeError(f"A cursor is read from bytes, got {type(data).__name__}.")
+        raise ArgumentTypeError(f"Cursor.from_bytes needs bytes, got {type(data).__name__}.")
     data = bytes(data)
     if data[:8] != _MAGIC:
         raise CursorError(
@@ -135,7 +135,7 @@ class _Blobs:
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
-                f"The cursor refers to bytes {start} to {start + size} of {len(self._data)}, but the next value starts at {self._read}. "
+                f"The cursor is damaged: it refers to bytes {start} to {start + size} of {len(self._data)}, after byte {self._read}. "
                 "Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size

@@ -80,7 +80,9 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     """
     check_dataset(dataset, batch_shapes)
     if dataset.level != "batches":
-        raise PipelineError(f"batch_shapes takes batches, got {dataset.level} from {dataset.parts[-1]!r}. Put collate(...) after it.")
+        raise PipelineError(
+            f"batch_shapes takes batches, got {dataset.level} from {dataset.parts[-1]!r}. Add collate(...) at the end of the pipeline."
+        )
     return tuple(sorted(set(_facts(dataset))))
 
 

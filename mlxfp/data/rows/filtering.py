@@ -17,7 +17,7 @@ from mlxfp.core.stages import Stage, State, Traits
 from mlxfp.support.checks import check_choice, check_columns, check_text, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError
 
-_EXAMPLE = "Write them as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])]."
+_EXAMPLE = "Write conditions as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])]."
 
 
 @explain_call

@@ -222,7 +222,7 @@ class _MapChunks(_UserFunction, RowWise):
             raise ArgumentTypeError(f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(result).__name__}, in {self!r}.")
         if result.num_rows != chunk.num_rows:
             raise SchemaError(
-                f"{brief(self.function)} returned {result.num_rows} rows for {chunk.num_rows}, in {self!r}. "
+                f"{brief(self.function)} returned {result.num_rows} rows for a chunk of {chunk.num_rows} rows, in {self!r}. "
                 "Use filter or flat_map to change the number of rows."
             )
         if self._schema is not None and not result.schema.equals(self._schema):

@@ -129,7 +129,7 @@ class _Joined(Source):
             if not schema.equals(schemas[0]):
                 raise SchemaError(
                     f"Joined datasets need the same columns; dataset 0 has {columns_text(schemas[0])}, dataset {index} has "
-                    f"{columns_text(schema)}. Use select_columns, rename_columns or map before joining them."
+                    f"{columns_text(schema)}. Use select_columns, rename_columns or map before joining the datasets."
                 )
         return schemas[0]
 
@@ -241,7 +241,9 @@ class Mix(_Joined):
         """Return the common schema of the datasets."""
         schema = super().schema()
         if self.by == "tokens" and "input_ids" not in schema.names:
-            raise SchemaError(f'mix(by="tokens") needs the column input_ids, which is missing. Columns: {columns_text(schema)}.')
+            raise SchemaError(
+                f'mix(by="tokens") counts the tokens in the column input_ids, which is missing. Columns: {columns_text(schema)}.'
+            )
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -356,7 +358,7 @@ class _Reader:
             elif self._after is None:  # A whole pass over the dataset gave no items: a further pass would not help.
                 raise DataError(
                     f"mix cannot restart a dataset without items: an epoch of {self._mixture.datasets[self._index]!r} has no items. "
-                    'Check its source, give it the weight 0, or use stop="all" or stop="first".'
+                    'Check the source of this dataset, set its weight to 0, or use stop="all" or stop="first".'
                 )
             else:
                 self.passes, self.cursor, self._after = self.passes + 1, None, None

@@ -127,7 +127,7 @@ class _Skipping:
             return dataset
         parts = list(_parts(dataset))
         if skips_rows(dataset):
-            raise PipelineError(f"on_error covers all earlier stages, got a second on_error after {dataset!r}. Remove one of the two.")
+            raise PipelineError(f"on_error covers all earlier stages, got a second on_error after {dataset!r}. Remove one on_error.")
         if not any(isinstance(part, Stage | LineSource) or part.indexable for part in parts):
             raise PipelineError(
                 f"{self!r} needs an earlier stage that can fail, got {dataset!r}. Put on_error after map and the other stages."

@@ -93,8 +93,8 @@ class _Lifted:
         for part in flat_parts(result):
             if not isinstance(part, _Table) and not _works_by_row(part):
                 raise PipelineError(
-                    f"{part!r} does not work on single rows, but a lifted recipe gets any part of the rows, in any order, in {self!r}. "
-                    "Remove it from the recipe, and do this step in the engine, or in the pipeline that reads the output of the engine."
+                    f"{part!r} does not work on single rows, but a lifted recipe gets any part of the rows, in any order: {self!r}. "
+                    "Remove this step from the recipe. Do the step in the engine, or in the pipeline that reads the output of the engine."
                 )
         return result.stages
 

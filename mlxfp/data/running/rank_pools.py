@@ -49,7 +49,7 @@ class RankPool(Inline):
         if others:
             raise ArgumentError(
                 "Ranks that write together need the same pipeline and the same source files, but rank "
-                f"{others[0]} differs from rank 0. Remove shard and other stages that depend on the rank: runners.ranks() divides the "
+                f"{others[0]} differs from rank 0. Remove shard and all other steps that depend on the rank: runners.ranks() divides the "
                 "files. Source files must have the same sizes and times on all machines."
             )
 

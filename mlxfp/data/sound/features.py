@@ -95,9 +95,10 @@ class _LogMel(RowWise):
         rows = np.flatnonzero(chunk.column(self.rate).to_numpy(zero_copy_only=False) != wanted)
         if len(rows):
             row = int(rows[0])
+            location, rate = _row(chunk, row), chunk.column(self.rate)[row]
             raise DataError(
-                f"{_NAME}: column {self.rate!r} of {_row(chunk, row)} is {chunk.column(self.rate)[row]}, and the spectrogram is for "
-                f"{wanted} samples per second. Read all files at one rate, read_audio(folder, rate={wanted})."
+                f"{_NAME}: column {self.rate!r} of {location} is {rate} samples per second, but the spectrogram needs {wanted}. "
+                f"Read all files at one rate: read_audio(folder, rate={wanted})."
             )
 
 

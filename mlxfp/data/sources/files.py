@@ -138,7 +138,7 @@ def _expand_within(archive: Path, name: str) -> list[Path]:
     matches = [archive / member for member in sorted(members) if member == name or fnmatchcase(member, name)]
     if not matches:
         raise MissingFileError(
-            f"No file in the archive {str(archive)!r} is named {name!r}.{suggest(name, members)} It has: {listed(members)}."
+            f"No file in the archive {str(archive)!r} is named {name!r}.{suggest(name, members)} Files in the archive: {listed(members)}."
         )
     return matches
 

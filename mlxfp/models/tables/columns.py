@@ -230,7 +230,7 @@ def fit_columns(
         raise ArgumentError("fit_columns needs column names, got none. Give numbers=[...], categories=[...] or texts=[...].")
     if twice := sorted(name for name, count in Counter(name for group in named.values() for name in {*group}).items() if count > 1):
         raise ArgumentError(
-            f"A column can be in only one of numbers, categories and texts, got {twice[0]!r} twice. Leave out the column once."
+            f"A column can be in only one of numbers, categories and texts, got {twice[0]!r} twice. Remove the column from one list."
         )
     table = one_chunk(to_table(select_columns(names)(rows)))
     _check_kinds(table.schema, named["numbers"], [*named["categories"], *named["texts"]])

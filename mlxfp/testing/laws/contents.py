@@ -67,8 +67,8 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
     if inputs is not None:
         shown = [{**entry, tokens: row.tolist()} for entry, row in zip(shown, inputs, strict=True)]
     raise AssertionError(
-        f"{labels!r} of {brief(collator)} holds, at the position of a token of {tokens!r}, the token {shift} positions later, "
-        f"and {ignore} without a later token, but the batch is {shown}"
+        f"{labels!r} of {brief(collator)} holds for each token of {tokens!r} the token {shift} positions later, or {ignore} if "
+        f"there is no later token, but the batch is {shown}"
     )
 
 

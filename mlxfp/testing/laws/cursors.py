@@ -94,10 +94,11 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         planned = collect(dataset, epoch=epoch)
     except Exception as error:
         raise AssertionError(
-            f"the plan of {dataset!r} gives the same as the pipeline as it was written, but raises {type(error).__name__}: {error}. The "
-            "traits of a part may be wrong, for example columns_read without a column that the part reads"
+            f"the optimized plan of {dataset!r} gives the same items as the pipeline without optimization, but the plan raises "
+            f"{type(error).__name__}: {error}. The traits of a stage may be wrong: for example, columns_read lacks a column "
+            "that the stage reads"
         ) from error
-    assert_same(planned, expected, f"the plan of {dataset!r} gives the same as the pipeline as it was written")
+    assert_same(planned, expected, f"the optimized plan of {dataset!r} gives the same items as the pipeline without optimization")
     for started, continued, how in (
         (written, dataset, "begun as written, continued as planned"),
         (dataset, written, "the other way round"),

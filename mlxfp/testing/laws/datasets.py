@@ -104,7 +104,7 @@ def assert_value(value: Any) -> None:
         copied = pickle.loads(pickle.dumps(value))  # noqa: S301  # trusted bytes
     except Exception as error:
         raise AssertionError(
-            f"{value!r} must be equal after pickling, but pickling raises {type(error).__name__}: {error}. "
+            f"{value!r} is equal after pickling, but pickling raises {type(error).__name__}: {error}. "
             "Define its functions and classes at the top level of a module."
         ) from error
     assert_same_value(copied, value)
@@ -159,7 +159,7 @@ def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
     try:
         value = eval(text, dict(names))  # noqa: S307  # a trusted repr; the law requires evaluation
     except Exception as error:
-        raise AssertionError(f"{text} must evaluate to an equal value, but raises {type(error).__name__}: {error}") from error
+        raise AssertionError(f"the repr {text} can be evaluated, but the evaluation raises {type(error).__name__}: {error}") from error
     assert value == part, f"{text} evaluates to an equal value, but it gives {value!r}"
 
 

@@ -61,7 +61,7 @@ def template(
         movable = sum(bool(phrase.fields) for phrase in parse(pattern))
         if movable < 2:
             raise ArgumentError(
-                f"template({pattern!r}) has {movable} phrases with fields, and seed= needs at least two phrases to shuffle. "
+                f"seed= shuffles phrases with fields, but template({pattern!r}) has only {movable}. "
                 "Separate phrases by one of . , ; | ! ? or a line end, or omit seed."
             )
     return _Template(pattern, missing, policy, into, seed)

@@ -107,7 +107,7 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
     arrays = dict(zip(names_of(state.shards, trees), flatten(trees)[1], strict=True))
     wrong = [name for name, array in arrays.items() if array.dtype == mx.float64]
     if wrong:
-        raise CheckpointError(f"A checkpoint cannot hold float64 arrays, got float64 in {', '.join(wrong)}. Train in float32.")
+        raise CheckpointError(f"A checkpoint cannot hold float64, got float64 in {', '.join(wrong)}. Train in float32.")
     running = running or RunningMetrics()
     metadata = {
         "format": FORMAT[0],

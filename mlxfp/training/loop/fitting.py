@@ -179,11 +179,13 @@ class _Run:
         check_positive(**{name: value for name, value in counts.items() if value is not None})
         if self.steps is not None and begin.state.step > self.steps:
             raise ArgumentError(
-                f"The state has made {begin.state.step} steps, more than steps={self.steps}. Increase steps: it counts from step 0."
+                f"The state has made {begin.state.step} steps, more than steps={self.steps}. steps counts from the start of training."
             )
         if self.epochs is not None and begin.cursor is not None and begin.epoch >= self.epochs:
-            where = f"The cursor is in epoch {begin.epoch}, counted from 0"
-            raise ArgumentError(f"{where}, and epochs={self.epochs} ends earlier. Increase epochs: it counts from the start of training.")
+            raise ArgumentError(
+                f"The cursor is in epoch {begin.epoch}, counted from 0, but epochs={self.epochs} ends the training before this epoch. "
+                "epochs counts from the start of training."
+            )
         check_epochs(self.batches, self.epochs, self.steps, stacklevel=5)
 
     @property

@@ -229,7 +229,8 @@ def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: 
     changed = difference(flatten(state)[0], flatten(clone.state)[0])
     if changed:
         raise ArgumentError(
-            f"{type(optimizer).__name__} changed the structure of its state in an update. {changed} Create all arrays in init."
+            f"{type(optimizer).__name__} changed the structure of its state in an update. {changed} "
+            "Create all arrays of the state in the optimizer's method init."
         )
     _check_attributes(optimizer, clone)
     news = flatten([updated, clone.state])[1]

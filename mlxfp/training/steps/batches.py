@@ -26,7 +26,7 @@ def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in batch.items():
         if isinstance(value, np.ndarray | np.generic | int | float):
             raise ArgumentTypeError(
-                f"The batch has {type(value).__name__} at {name!r}, where an MLX array belongs. Convert the value with mx.array."
+                f"The batch has {type(value).__name__} at {name!r}, but needs an MLX array. Convert the value with mx.array."
             )
     return {name: value for name, value in batch.items() if _holds_arrays(value)}
 

@@ -29,6 +29,6 @@ def check_use(model: Functional, loss: Any, modules: Sequence[nn.Module], state:
     result, _ = model.apply(given_key(loss, key), nothing, state.buffers, arrays_of(batch), key=key)
     if mx.isfinite(sum_and_weight(result)[0]).item():
         raise ArgumentError(
-            f"The loss does not use the model in its first argument, but calls another {model.kind.__name__}. Training would do nothing. "
-            "Write def loss(model, batch): ... model(batch[...])."
+            f"The loss does not use its argument model, but calls another {model.kind.__name__}. Training would change nothing. "
+            "Call the first argument: def loss(model, batch): ... model(batch[...])."
         )

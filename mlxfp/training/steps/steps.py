@@ -131,7 +131,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     module = functional(model)
     if not flatten(module.params)[1]:
         raise ArgumentError(
-            f"The model, a {type(model).__name__}, has no trainable parameters: the model is empty, or all parameters are frozen. "
+            f"The model, a {type(model).__name__}, has no parameters that train: the model is empty, or all are frozen. "
             "Unfreeze parameters with model.unfreeze()."
         )
     warn_of_tied_arrays(model)

@@ -86,7 +86,7 @@ class Functional:
         """
         for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
             if differs := difference(flatten(expected)[0], flatten(given)[0]):
-                raise ArgumentError(f"The {name} belong to another model than this {type(self._skeleton).__name__}. {differs}")
+                raise ArgumentError(f"The {name} do not belong to this {type(self._skeleton).__name__}. {differs}")
         model = copy_module(self._skeleton)
         put_arrays(model, params)
         put_arrays(model, buffers)

@@ -111,7 +111,7 @@ def test_the_types_that_fit_all_rows_of_a_file_are_printed(tmp_path, capsys):
         (["a.txt", "--schema"], "--schema needs a file that ends in one of .csv, .csv.gz, "),
         (
             ["a.csv", "--schema", "--target", "x"],
-            "--schema prints the column types of a file and does not use --target and --out. Leave them out.",
+            "--schema prints the column types of a file and does not use --target and --out. Leave out --target and --out.",
         ),
     ],
 )

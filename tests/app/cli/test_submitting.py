@@ -78,8 +78,10 @@ def test_what_does_not_fit_the_sample_is_never_sent(ship, kaggle, capsys):
     file.write_text("PassengerId,Survived\n1,0.5\n")
     assert main(["submit", str(file), "--competition", "titanic", "--sample", str(sample), "--yes"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"mlxfp: {file} does not match the sample {sample} and was not sent:\n- 1 rows, but the sample has 10\n")
-    assert "- 'Survived': 1 values are not whole numbers as in the sample: 0.5 in row 1" in said
+    assert said.startswith(
+        f"mlxfp: {file} does not match the sample {sample} and was not sent:\n- number of rows: 1, but 10 in the sample\n"
+    )
+    assert "- 'Survived': values that are not whole numbers as in the sample (1): 0.5 in row 1" in said
     assert kaggle.sent == []
 
 

@@ -341,7 +341,7 @@ def test_what_is_imported_once_for_all_members_is_of_no_members_time(binary, mon
 def test_a_run_without_any_model_fails_and_can_be_tried_again(binary, monkeypatch):
     monkeypatch.setattr(running, "members", lambda facts: (RIDGE,))
     with pytest.raises(
-        fp.errors.DataError, match=r"No model of model\.name=auto could be trained: linear it failed: The targets of 'ship' are binary"
+        fp.errors.DataError, match=r"No model of model\.name=auto could be trained: linear \(it failed: The targets of 'ship' are binary"
     ):
         list(fp.runs.run(auto(binary)))
     monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))

@@ -174,7 +174,9 @@ def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
 
 def test_a_folder_that_trains_needs_one_that_validates(pictures, tmp_path):
     (tmp_path / "train" / "red").mkdir(parents=True)
-    with pytest.raises(fp.errors.DataError, match=r"has a folder train, but no folder for validation\. Add one of valid, val"):
+    with pytest.raises(
+        fp.errors.DataError, match=r"has a folder train, but no folder for validation\. Add a folder with one of these names: valid, val"
+    ):
         list(fp.runs.run(configured("images", tmp_path)))
 
 
@@ -264,7 +266,7 @@ def test_sounds_and_texts_may_be_rows_of_your_own(own_rows, tmp_path):
     ("function", "kind", "message"),
     [
         ("one", fp.errors.DataError, r"own\.rows must return at least two classes in the column 'label', got \['red'\]"),
-        ("texts", fp.errors.SchemaError, r"own\.rows needs the column 'label', which is not there"),
+        ("texts", fp.errors.SchemaError, r"own\.rows needs the column 'label', which is missing"),
         ("nothing", fp.errors.ArgumentTypeError, r"what rows\(path, 'train'\) returns must be Dataset, got NoneType"),
     ],
 )

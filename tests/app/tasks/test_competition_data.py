@@ -192,7 +192,7 @@ def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
             r"Times must be numbers, dates such as 11/21/2026, or begin with the year, as in 2026-11-21, got '3/1/2020'",
         ),
         ({"time": "gap"}, {}, ArgumentError, "times must not be missing, got nan in row 1"),
-        ({}, {"count": 9}, ArgumentError, "at most 4, the number of rows, got count=9"),
+        ({}, {"count": 9}, ArgumentError, "from 2 to 4 folds, because there are 4 rows, got count=9"),
         ({}, {"method": "kfolds"}, UnknownNameError, "No fold method is named 'kfolds'. Did you mean 'kfold'"),
         (
             {"target": ["gone"], "kind": "regression", "metric": "rmse", "classes": []},

@@ -243,7 +243,7 @@ def test_what_cannot_be_written_says_what_can(value: Any):
 def test_bytes_may_come_as_any_kind_of_buffer():
     expected = Cursor.from_bytes(WRITTEN[0])
     assert Cursor.from_bytes(bytearray(WRITTEN[0])) == Cursor.from_bytes(memoryview(WRITTEN[0])) == expected
-    with pytest.raises(ArgumentTypeError, match=r"A cursor is read from bytes, got str"):
+    with pytest.raises(ArgumentTypeError, match=r"Cursor.from_bytes needs bytes, got str"):
         Cursor.from_bytes("MLXFPCUR")
 
 

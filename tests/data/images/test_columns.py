@@ -88,7 +88,7 @@ def test_columns_that_hold_no_images_are_refused_before_any_row_is_read(column, 
 
 
 def test_a_missing_column_and_a_missing_image_are_named():
-    with pytest.raises(SchemaError, match=r"images\.decode needs the column 'picture', which is not there"):
+    with pytest.raises(SchemaError, match=r"images\.decode needs the column 'picture', which is missing"):
         schema(pipe(from_table({"image": PIXELS}), decode(image="picture")))
     with pytest.raises(DataError, match=r"images\.decode: column 'image' of source row 1 is null"):
         list(pipe(from_examples([{"image": encoded(as_image(PIXELS[0]))}, {"image": None}]), decode()))

@@ -120,7 +120,7 @@ ROWS = from_table({"x": [1]})
         (
             lambda: column_stats(ROWS, ["y"]),
             SchemaError,
-            "column_stats needs the column 'y', which is not there. Columns: 'x'.",
+            "column_stats needs the column 'y', which is missing. Columns: 'x'.",
         ),
         (
             lambda: column_stats(from_examples([{"x": {"a": 1}}]), ["x"]),

@@ -207,7 +207,7 @@ def test_they_are_values_that_print_as_they_were_written():
         (
             lambda: schema(drop_fields(0.5, ["y"], seed=0)(from_examples([{"x": 1}]))),
             SchemaError,
-            "drop_fields needs the column 'y', which is not there. Columns: 'x'.",
+            "drop_fields needs the column 'y', which is missing. Columns: 'x'.",
         ),
         (
             lambda: schema(drop_fields(0.5, ["x"], seed=0)(from_examples([{"x": np.zeros((2, 2))}]))),

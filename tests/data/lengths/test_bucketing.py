@@ -243,7 +243,7 @@ def test_a_row_that_does_not_fit_is_named():
 def test_columns_are_checked_before_any_row():
     rows = from_examples([{"text": "a"}])
     for stage, name in ((batch_by_tokens(9), "batch_by_tokens"), (bucket_by_length([9], size=1), "bucket_by_length")):
-        with pytest.raises(SchemaError, match=f"{name} needs the column 'input_ids', which is not there"):
+        with pytest.raises(SchemaError, match=f"{name} needs the column 'input_ids', which is missing"):
             _ = stage(rows).resolved
 
 

@@ -273,7 +273,7 @@ def test_arguments_that_cannot_work_are_refused_at_once():
 
 def test_columns_are_checked_before_any_row():
     rows = from_examples([{"input_ids": [1], "label": 1}])
-    with pytest.raises(SchemaError, match="pack needs the column 'mask', which is not there"):
+    with pytest.raises(SchemaError, match="pack needs the column 'mask', which is missing"):
         _ = pipe(rows, pack(4, aligned=["mask"])).resolved
     with pytest.raises(SchemaError, match="pack needs lists in column 'label', which is aligned with tokens, got int64"):
         _ = pipe(rows, pack(4, aligned=["label"])).resolved

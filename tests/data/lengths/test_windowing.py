@@ -181,7 +181,7 @@ def test_columns_are_checked_before_any_row():
         _ = pipe(from_examples([{"input_ids": "a b"}]), windows(4)).resolved
     with pytest.raises(SchemaError, match=r"windows needs lists of integers in column 'x', got list<item: double>"):
         _ = pipe(from_examples([{"x": [0.5]}]), windows(4, column="x")).resolved
-    with pytest.raises(SchemaError, match=r"windows needs the column 'input_ids', which is not there\. Columns: 'text'"):
+    with pytest.raises(SchemaError, match=r"windows needs the column 'input_ids', which is missing\. Columns: 'text'"):
         _ = pipe(from_examples([{"text": "a"}]), windows(4)).resolved
 
 
@@ -190,9 +190,9 @@ def test_columns_are_checked_before_any_row():
     [
         (
             [[1], None],
-            r"windows: column 'input_ids' of source row 1 is null\. Fill it with map, or leave such rows out with filter",
+            r"windows: column 'input_ids' of source row 1 is null\. Replace the null with map, or remove such rows with filter",
         ),
-        ([[1], [], [2, None]], r"windows: column 'input_ids' of source row 2 holds a null in its list\. Fill it with map"),
+        ([[1], [], [2, None]], r"windows: column 'input_ids' of source row 2 holds a null in its list\. Replace the null with map"),
         ([[1, 2], [3, 2**31]], r"windows: column 'input_ids' of source row 1 holds 2147483648, beyond 32-bit integers"),
     ],
 )

@@ -125,18 +125,18 @@ def test_a_column_that_cannot_be_compared_is_found_when_the_pipeline_is_built():
     for value in (0.5, 2**70, dt.date(2020, 1, 1)):
         with pytest.raises(SchemaError, match="filter_by cannot compare the column 'x' of int64 with"):
             schema(pipe(rows, filter_by([("x", "==", value)])))
-    with pytest.raises(SchemaError, match="filter_by needs the column 'y', which is not there"):
+    with pytest.raises(SchemaError, match="filter_by needs the column 'y', which is missing"):
         schema(pipe(rows, filter_by([("y", "==", 1)])))
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (3, "conditions must be a list, got int: 3. Write them as in"),
-        ([], "filter_by needs at least one condition, got none. Write them as in"),
-        ("x > 3", "A condition is (column, operator, value), got 'x'. Write them as in"),
-        (("x", ">", 3), "A condition is (column, operator, value), got 'x'. Write them as in"),
-        ([("x", ">")], "A condition is (column, operator, value), got ('x', '>'). Write them as in"),
+        (3, "conditions must be a list, got int: 3. Write conditions as in"),
+        ([], "filter_by needs at least one condition, got none. Write conditions as in"),
+        ("x > 3", "A condition is (column, operator, value), got 'x'. Write conditions as in"),
+        (("x", ">", 3), "A condition is (column, operator, value), got 'x'. Write conditions as in"),
+        ([("x", ">")], "A condition is (column, operator, value), got ('x', '>'). Write conditions as in"),
         ([(3, ">", 3)], "column must be a string, got column=3."),
         ([("x", "=", 3)], "No operator is named '='. Did you mean"),
         ([("x", "in", "ab")], "The value of 'in' is a sequence of values, got 'ab' for 'x'. For a single value use '=='."),

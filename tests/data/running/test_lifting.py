@@ -187,7 +187,7 @@ ACROSS = {
 
 @pytest.mark.parametrize("name", ACROSS)
 def test_what_looks_across_rows_is_refused_by_its_name(name: str):
-    with pytest.raises(fp.errors.PipelineError, match=r"does not work on single rows.*Remove it from the recipe") as caught:
+    with pytest.raises(fp.errors.PipelineError, match=r"does not work on single rows.*Remove this step from the recipe") as caught:
         fp.lift(fp.compose(fp.filter_by([("x", ">", 1)]), ACROSS[name]))
     assert str(caught.value).startswith(name.partition(" ")[0])
 

@@ -94,8 +94,8 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file(tmp_path: Pa
     with pytest.raises(DataError) as caught:
         list(pipe(read_audio(tmp_path), log_mel(MEL)))
     assert str(caught.value) == (
-        "log_mel: column 'rate' of source row 1 (b.wav) is 8000, and the spectrogram is for 100 samples per second. Read all files at one "
-        "rate, read_audio(folder, rate=100)."
+        "log_mel: column 'rate' of source row 1 (b.wav) is 8000 samples per second, but the spectrogram needs 100. Read all files at one "
+        "rate: read_audio(folder, rate=100)."
     )
     (row,) = pipe(read_audio(tmp_path), log_mel(MEL), on_error("skip"))
     assert row["path"] == "a.wav"
@@ -107,7 +107,7 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file(tmp_path: Pa
     ("row", "error", "message"),
     [
         ({"waveform": "text"}, SchemaError, r"log_mel needs lists or tensors \[T\] of numbers in column 'waveform', got string"),
-        ({"sound": [0.5]}, SchemaError, "log_mel needs the column 'waveform', which is not there"),
+        ({"sound": [0.5]}, SchemaError, "log_mel needs the column 'waveform', which is missing"),
         ({"waveform": [0.5], "features": 1}, SchemaError, "log_mel makes the column 'features', which already exists. Choose another name"),
         ({"waveform": [40000]}, DataError, "log_mel: column 'waveform' of source row 0 holds 40000, but integers must be 16-bit"),
         ({"waveform": [1e300]}, DataError, r"log_mel: column 'waveform' of source row 0 holds 1e\+300, beyond 32-bit floats"),

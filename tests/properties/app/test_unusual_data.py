@@ -110,7 +110,7 @@ def test_classes_are_written_as_the_sample_writes_them(tmp_path, classes, guess,
 @pytest.mark.parametrize(
     ("target", "guess", "overrides", "message"),
     [
-        (("bad", "good"), {"y": "True"}, [], "not spelled True or False as in the sample: bad"),
+        (("bad", "good"), {"y": "True"}, [], "not spelled True or False as in the sample \\(4\\): bad"),
         (
             ("a", "b", "c"),
             {"y": "a"},
@@ -151,7 +151,7 @@ def test_double_ids_are_refused_before_any_training(tmp_path):
     data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
     lines = (data / "test.csv").read_text().splitlines()
     (data / "test.csv").write_text("\n".join([*lines, lines[1]]) + "\n")
-    with pytest.raises(fp.errors.DataError, match="1 ids are duplicates") as error:
+    with pytest.raises(fp.errors.DataError, match=r"duplicate ids \(1\)") as error:
         ended(data)
     assert "Nothing was trained" in error.value.__notes__[-1]
 

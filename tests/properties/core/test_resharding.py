@@ -30,7 +30,8 @@ def test_a_cursor_goes_on_with_the_same_global_batches_on_other_ranks():
 def test_global_batches_of_another_size_are_refused():
     before = cursor_after(3, shared(World(0, 2), 4))
     said = (
-        r"began with 2 ranks and batches of 4 rows on each, 8 together, but would continue with 4 ranks .* Make batches of 2 rows on each"
+        r"began with 2 ranks and batches of 4 rows on each rank, 8 rows together, but would continue with 4 ranks .* "
+        r"Make batches of 2 rows on each"
     )
     with pytest.raises(ArgumentError, match=said):
         resharded(shared(World(0, 4), 4), before, 3)

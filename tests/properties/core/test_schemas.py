@@ -106,7 +106,7 @@ def test_a_later_row_that_does_not_fit_is_named():
 
 
 def test_a_stage_that_does_not_fit_says_where():
-    with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: 'y'.") as caught:
+    with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is missing. Columns: 'y'.") as caught:
         schema(pipe(from_table(TABLE), drop_columns(["x"]), select_columns(["z"])))
     assert caught.value.__notes__ == ["while inferring the schema after select_columns(columns=('z',)), stage 2 of from_table(300 rows)"]
 
@@ -123,7 +123,7 @@ def test_of_a_function_that_no_row_reaches_nothing_is_known():
     nothing = pipe(from_table(TABLE.slice(0, 0)), map(lambda row: {"z": 1}))
     assert (schema(nothing).names, list(nothing)) == ([], [])
     assert schema(pipe(from_table(TABLE.slice(0, 0)), map(dict, schema=TABLE.schema))) == TABLE.schema
-    with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: none") as caught:
+    with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is missing. Columns: none") as caught:
         list(pipe(nothing, select_columns(["z"])))
     assert "if an earlier function received no rows, declare its output with schema=" in caught.value.__notes__[0]
 
@@ -134,7 +134,9 @@ def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema():
     dataset = pipe(rows, map(lambda row: {"z": row["x"]}))
     epoch = next(epoch for epoch in count(1) if list(iterate(rows, epoch=epoch)))
     assert list(dataset) == []
-    with pytest.raises(SchemaError, match=r"Row \d has the column 'z', which the schema lacks. Columns: none. Declare it with schema="):
+    with pytest.raises(
+        SchemaError, match=r"Row \d has the column 'z', which the schema lacks. Columns: none. Declare the column with schema="
+    ):
         list(iterate(dataset, epoch=epoch))
 
 

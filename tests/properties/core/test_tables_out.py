@@ -57,7 +57,7 @@ def test_all_rows_are_read_however_they_are_chunked(rows: list[tuple[int, str | 
 def test_a_name_that_a_stream_would_cut_is_refused(table: pa.Table):
     assert to_table(from_table(table)).equals(table)
     with pytest.raises(
-        SchemaError, match=r"A column name contains a zero byte, where an Arrow stream would cut the name: got \['a.*Rename it"
+        SchemaError, match=r"A column name contains a zero byte, where Arrow streams cut off the name: got \['a.*Rename the column"
     ):
         pa.table(from_table(table))
 
@@ -97,9 +97,9 @@ def test_what_has_no_rows_to_read_is_refused():
     rows = from_table({"x": [1, 2]})
     groups = pipe(rows, batch(2))
     for refused, level in ((groups, "groups from batch"), (pipe(groups, collate(dict)), "batches from collate")):  # type: ignore[arg-type]  # never run
-        with pytest.raises(PipelineError, match=rf"An Arrow stream takes examples, got {level}.*Pass only the pipeline before batch"):
+        with pytest.raises(PipelineError, match=rf"An Arrow stream takes examples, got {level}.*Put this step before batch"):
             pa.table(refused)
-        with pytest.raises(PipelineError, match=rf"to_table takes examples, got {level}.*Pass only the pipeline before batch"):
+        with pytest.raises(PipelineError, match=rf"to_table takes examples, got {level}.*Put this step before batch"):
             to_table(refused)
     assert pa.table(pipe(groups, unbatch())).to_pydict() == {"x": [1, 2]}
     with pytest.raises(ArgumentTypeError, match="to_table works on a dataset, got list"):

@@ -77,7 +77,7 @@ def test_arguments_that_cannot_be_are_refused_at_once():
         train_valid_test(rows, seed=0, valid="10%")
     with pytest.raises(ArgumentTypeError, match="stratify must be str or NoneType"):
         train_valid_test(rows, seed=0, stratify=3)
-    with pytest.raises(SchemaError, match="train_valid_test needs the column 'y', which is not there"):
+    with pytest.raises(SchemaError, match="train_valid_test needs the column 'y', which is missing"):
         train_valid_test(rows, seed=0, stratify="y")
     with pytest.raises(ArgumentTypeError, match="seed must be an int"):
         train_valid_test(rows, seed=None)

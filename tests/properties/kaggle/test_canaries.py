@@ -48,7 +48,7 @@ def test_target_encoding_is_learned_inside_the_folds(train, folds: Folds):
     def learn_from_what_is_predicted(rows):
         return learn_rates(rows, "Ticket")(rows)
 
-    with pytest.raises(SchemaError, match=f"needs the column '{TARGET}', which is not there"):
+    with pytest.raises(SchemaError, match=f"needs the column '{TARGET}', which is missing"):
         accuracy(folds, train, late)
 
 

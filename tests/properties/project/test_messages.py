@@ -1,15 +1,17 @@
 """The texts of errors, in full: what is wrong, what we got, where, what to do.
 
-Here are those of the core and of the sources in memory; other rooms test theirs beside what raises them.
+The table has typical mistakes of all folders. Messages that need files or trained models are tested next to the code that raises them.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import mlxfp
 from mlxfp.core.chunks import from_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
@@ -27,16 +29,19 @@ from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_tabl
 from mlxfp.support.errors import (
     ArgumentError,
     ArgumentTypeError,
+    ConfigError,
     CursorError,
     CursorMismatchError,
     DataError,
     FingerprintError,
+    MissingFileError,
     PipelineError,
     SchemaError,
     UnknownNameError,
 )
 from mlxfp.testing.probing import from_chunks
 
+fp: Any = mlxfp  # without types, because the calls below are mistakes
 ROWS: Any = from_table({"x": [1, 2, 3]})
 INT = pa.schema({"x": pa.int64()})
 
@@ -109,7 +114,7 @@ CASES: list[Case] = [
         SchemaError,
         (
             "Row 7 has the column 'y', which the schema lacks. Columns: 'x'. "
-            "Declare it with schema=, or return the same columns for every row."
+            "Declare the column with schema=, or return the same columns for every row."
         ),
     ),
     (
@@ -137,22 +142,22 @@ CASES: list[Case] = [
     (
         lambda: pipe(ROWS, batch(2))[0],
         PipelineError,
-        "dataset[0] takes examples by number, got groups from batch(size=2). Use dataset[0] before batch.",
+        "dataset[0] needs single examples, got groups from batch(size=2). Put this step before batch.",
     ),
     (
         lambda: pipe(ROWS, filter(bool))[0],
         PipelineError,
-        "dataset[0] needs random access, and filter(predicate=bool) has none. Put load() or cache(path) after it.",
+        "dataset[0] needs random access, but filter(predicate=bool) has no random access. Put load() or cache(path) after this part.",
     ),
     (
         lambda: from_chunks([pa.record_batch({"x": [1]})])[0],
         PipelineError,
-        "dataset[0] needs random access, and from_chunks([1]) has none. Put load() or cache(path) after it.",
+        "dataset[0] needs random access, but from_chunks([1]) has no random access. Put load() or cache(path) after this part.",
     ),
     (
         lambda: schema(pipe(ROWS, select_columns(["y"]))),
         SchemaError,
-        "select_columns needs the column 'y', which is not there. Columns: 'x'.",
+        "select_columns needs the column 'y', which is missing. Columns: 'x'.",
     ),
     (
         lambda: schema(pipe(ROWS, rename_columns({"x": "__row__"}))),
@@ -175,7 +180,7 @@ CASES: list[Case] = [
         CursorMismatchError,
         (
             "The cursor belongs to another pipeline. First difference: the cursor has nothing there, the pipeline batch(size=2) as part 2. "
-            "Iterate over the pipeline that made the cursor, or start this one without a cursor."
+            "Iterate over the pipeline that made the cursor, or start this pipeline without a cursor."
         ),
     ),
     (
@@ -183,7 +188,7 @@ CASES: list[Case] = [
         CursorError,
         "These bytes are not a cursor: they start with b'{}', not b'MLXFPCUR'. Pass the bytes returned by Cursor.to_bytes().",
     ),
-    (lambda: Cursor.from_bytes("{}"), ArgumentTypeError, "A cursor is read from bytes, got str."),  # type: ignore[arg-type]  # the mistake
+    (lambda: Cursor.from_bytes("{}"), ArgumentTypeError, "Cursor.from_bytes needs bytes, got str."),  # type: ignore[arg-type]  # the mistake
     (
         lambda: fingerprint(iter("a")),
         FingerprintError,
@@ -198,6 +203,454 @@ CASES: list[Case] = [
         UnknownNameError,
         "No column is named 'Age'. Did you mean 'age'? Known: age.",
     ),
+    # arguments of other rooms, by their public names
+    (lambda: fp.batch_by_tokens(0), ArgumentError, "tokens must be at least 1, got tokens=0."),
+    (
+        lambda: fp.bucket_by_length(lengths=[8, 16], size=4, tokens=64),
+        ArgumentError,
+        "bucket_by_length takes either size or tokens, got size=4 and tokens=64.",
+    ),
+    (
+        lambda: fp.windows(8, stride=9),
+        ArgumentError,
+        "stride=9 would skip tokens between windows of length=8. Use a stride of at most length.",
+    ),
+    (
+        lambda: fp.pack(8, method="split", open_rows=3),
+        ArgumentError,
+        'method="split" has one open row, got open_rows=3. Remove open_rows, or choose another method.',
+    ),
+    (
+        lambda: fp.shuffle(files=2, seed=0),
+        ArgumentError,
+        "shuffle(files=2) needs a buffer for the rows of the open files. Add buffer=n, or remove files= for an exact shuffle of all rows.",
+    ),
+    (
+        lambda: fp.split([0.5, 0.6], seed=0),
+        ArgumentError,
+        "fractions must be at least two positive numbers that add up to 1, got [0.5, 0.6].",
+    ),
+    (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "fractions is a list, got 0.8. Write split([0.8, 0.2], seed=0)."),
+    (lambda: fp.select([]), ArgumentError, "select needs at least one index, got none."),
+    (lambda: fp.select([-1]), ArgumentError, "indices must be at least 0, got -1. The n-th row from the end is length(dataset) - n."),
+    (lambda: fp.select([[0, 1]]), ArgumentTypeError, "indices must be a flat sequence of integers, got int64[1, 2]: array([[0, 1]])."),
+    (lambda: fp.concat([]), ArgumentError, "concat takes a list of at least one dataset, got []."),
+    (lambda: fp.concat(ROWS), ArgumentError, "concat takes a list of at least one dataset, got pipe(from_table(3 rows))."),
+    (lambda: fp.shard(3, 3), ArgumentError, "index must be from 0 to 2, got index=3 of count=3."),
+    (
+        lambda: fp.filter_by([]),
+        ArgumentError,
+        "filter_by needs at least one condition, got none. Write conditions as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])].",
+    ),
+    (
+        lambda: fp.filter_by(["x"]),
+        ArgumentTypeError,
+        "A condition is (column, operator, value), got 'x'. Write conditions as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])].",
+    ),
+    (
+        lambda: fp.filter_by([("x", "in", 3)]),
+        ArgumentTypeError,
+        "The value of 'in' is a sequence of values, got 3 for 'x'. For a single value use '=='.",
+    ),
+    (
+        lambda: fp.filter_by([("x", "==", None)]),
+        ArgumentError,
+        "A condition needs a value to compare with, got None for 'x'. A missing value meets no condition.",
+    ),
+    (
+        lambda: fp.on_error("skip", max_rate=2.0),
+        ArgumentError,
+        'max_rate must be above 0 and at most 1, got 2.0. To allow no error, use on_error("raise").',
+    ),
+    (
+        lambda: fp.from_table([1]),
+        ArgumentTypeError,
+        (
+            "from_table needs a table with __arrow_c_stream__ or a mapping of columns, got list. Use from_examples for a list "
+            "of dicts, or from_iterable for an iterable of dicts."
+        ),
+    ),
+    (
+        lambda: fp.from_table(pa.array([1])),
+        ArgumentTypeError,
+        "from_table needs a name for the column, got a Int64Array with the name None. Give a name with from_table({'x': column}).",
+    ),
+    (lambda: fp.from_examples({"x": [1]}), ArgumentTypeError, "from_examples takes rows, got columns: 'x'. Write fp.from_table(columns)."),
+    (
+        lambda: fp.from_iterable(iter([{}])),
+        ArgumentTypeError,
+        (
+            "from_iterable needs an iterable that can be iterated repeatedly, got the one-pass list_iterator. Pass a list, or "
+            "a function as in from_iterable(lambda: (... for ...))."
+        ),
+    ),
+    (lambda: fp.read_csv([]), ArgumentError, "path must name at least one file, got []."),
+    (lambda: fp.read_csv(3), ArgumentTypeError, "path must be a path, a pattern, a folder or a sequence of these, got int: 3."),
+    (
+        lambda: fp.read_csv("none.csv", delimiter=";;"),
+        ArgumentError,
+        "delimiter must be one ASCII character other than a newline, got delimiter=';;'.",
+    ),
+    (lambda: fp.read_csv("none.csv", delimiter="x", quote="x"), ArgumentError, "delimiter and quote must differ, got 'x' for both."),
+    (
+        lambda: fp.read_csv("none.csv", encoding="utf-16"),
+        ArgumentError,
+        (
+            "encoding must be utf-8 or a single-byte extension of ASCII, got 'utf-16'. Use 'cp1252' or 'latin-1', or convert "
+            "the file to UTF-8, for example with iconv."
+        ),
+    ),
+    (
+        lambda: fp.read_csv("none.csv", schema=3),
+        ArgumentTypeError,
+        'schema must map column names to Arrow types, or be "scan", got int: 3.',
+    ),
+    (
+        lambda: fp.read_csv("none.csv", schema={"x": int}),
+        ArgumentTypeError,
+        "schema must map column names to Arrow types, for example {'age': pa.float64()}, got {'x': <class 'int'>}.",
+    ),
+    (
+        lambda: fp.template("{}"),
+        ArgumentError,
+        "The template '{}', field {}: a field needs a column name, got ''. Write for example {Age}.",
+    ),
+    (
+        lambda: fp.template("{x"),
+        ArgumentError,
+        "The template '{x' is not a format string: expected '}' before end of string. Write {{ and }} for literal braces.",
+    ),
+    (
+        lambda: fp.template("{x.y}"),
+        ArgumentError,
+        (
+            "The template '{x.y}', field {x.y}: a template cannot access attributes or items of a value. Add a column for the "
+            "part with map, or rename the column with rename_columns."
+        ),
+    ),
+    (lambda: fp.template("{x!z}"), ArgumentError, "The template '{x!z}', field {x}: the conversion must be !r, !s or !a, got !z."),
+    (
+        lambda: fp.template("{x:{y}}"),
+        ArgumentError,
+        "The template '{x:{y}}', field {x}: a field inside a format is not supported, got '{y}'. Write a number instead of the field.",
+    ),
+    (
+        lambda: fp.template("Say {x}.", seed=0),
+        ArgumentError,
+        (
+            "seed= shuffles phrases with fields, but template('Say {x}.') has only 1. Separate phrases by one of . , ; | ! ? "
+            "or a line end, or omit seed."
+        ),
+    ),
+    (lambda: fp.template("Say {x}.", into=""), ArgumentError, "into='' is empty or a reserved column name. Choose another name."),
+    (lambda: fp.tokenize(3), ArgumentTypeError, 'tokenizer must be Tokenizer, got int: 3. Pass fp.load_tokenizer("folder").'),
+    (
+        lambda: fp.load_tokenizer("none"),
+        MissingFileError,
+        "No tokenizer is at 'none'. Pass the path of a tokenizer.json file or of the folder of a model; nothing is downloaded.",
+    ),
+    (lambda: fp.load_tokenizer(3), ArgumentTypeError, 'path must be str or PathLike, got int: 3. Pass fp.load_tokenizer("folder").'),
+    (
+        lambda: fp.kaggle.folds.kfold(3, count=4, seed=0),
+        ArgumentError,
+        "kfold needs from 2 to 3 folds, because there are 3 rows, got count=4.",
+    ),
+    (
+        lambda: fp.kaggle.folds.custom([0, 2]),
+        ArgumentError,
+        "assignments must contain every fold number from 0 to the highest (-1 means no fold), got [0, 2].",
+    ),
+    (
+        lambda: fp.kaggle.folds.custom([0, 0]),
+        ArgumentError,
+        "assignments must leave rows to train on, got all rows in fold 0. Use at least two folds.",
+    ),
+    (
+        lambda: fp.kaggle.folds.custom([0.5]),
+        ArgumentTypeError,
+        "assignments must be whole numbers, [N] or [R, N], got float64[1, 1]: array([[0.5]]).",
+    ),
+    (
+        lambda: fp.kaggle.folds.custom([0, 1, 1], groups=["a", "a", "b"]),
+        ArgumentError,
+        "Each group must be in exactly one fold, got group a in several folds.",
+    ),
+    (
+        lambda: fp.kaggle.folds.time([1, 1, 2], count=2),
+        ArgumentError,
+        "time needs more distinct times than folds, got 2 distinct times for count=2. Use fewer folds.",
+    ),
+    (lambda: fp.kaggle.folds.stratified([0, 1], count=2, seed=0, repeats=0), ArgumentError, "repeats must be at least 1, got repeats=0."),
+    (lambda: fp.kaggle.folds.grouped([[1]], count=2, seed=0), ArgumentTypeError, "groups must be one value per row, [N], got int64[1, 1]."),
+    (
+        lambda: fp.kaggle.folds.grouped([1.0, float("nan")], count=2, seed=0),
+        ArgumentError,
+        "groups must not be missing, got nan in row 1. Fill in missing values.",
+    ),
+    (
+        lambda: fp.kaggle.METRICS["rmsle"]([1.0], [-2.0]),
+        DataError,
+        "rmsle needs values above -1, got a value of -2. Clip predictions at 0.",
+    ),
+    (lambda: fp.kaggle.METRICS["log_loss"]([0.0, 1.0], [2.0, 0.5]), DataError, "log_loss needs probabilities, got values from 0.5 to 2."),
+    (
+        lambda: fp.kaggle.METRICS["accuracy"]([0.0], [float("nan")]),
+        DataError,
+        "The predictions for accuracy must be finite, got nan in row 0.",
+    ),
+    (
+        lambda: fp.kaggle.METRICS["acuracy"],
+        UnknownNameError,
+        (
+            "No metric is named 'acuracy'. Did you mean 'accuracy'? Known: accuracy, f1, f1_macro, f1_micro, log_loss, mae, "
+            "map_at_3, map_at_5, mcc, qwk, r2, rmse, rmsle, roc_auc, spearman."
+        ),
+    ),
+    (
+        lambda: fp.kaggle.METRICS["spearman"]([1.0, 1.0], [1.0, 2.0]),
+        DataError,
+        "spearman is undefined: all 2 targets are equal to 1. Use rmse or mae.",
+    ),
+    (
+        lambda: fp.kaggle.METRICS["f1"]([0.0, 2.0], [0.0, 1.0]),
+        ArgumentError,
+        "f1 needs the labels 0 and 1, got other labels. Use f1_macro or f1_micro.",
+    ),
+    (
+        lambda: fp.kaggle.SPECS["titanik"],
+        UnknownNameError,
+        "No data set is named 'titanik'. Did you mean 'titanic'? Known: disaster_tweets, house_prices, spaceship_titanic, titanic.",
+    ),
+    (lambda: fp.kaggle.ColumnSpec(name="", type="text"), ArgumentError, "A column needs a name and a title, got name='', title=''."),
+    (
+        lambda: fp.kaggle.ColumnSpec(name="age", type="numerical", values={"1": "one"}),
+        ArgumentError,
+        "Column 'age' is numerical, but only categorical columns can have values. Set type='categorical' or omit values.",
+    ),
+    (lambda: fp.kaggle.FileSpec(name="a.csv", rows=-1), ArgumentError, "rows must be at least 0, got rows=-1."),
+    (lambda: fp.kaggle.load_spec("none.yaml"), MissingFileError, "There is no spec at 'none.yaml'. Give the path of a YAML or JSON file."),
+    (
+        lambda: fp.kaggle.load_estimator("none"),
+        MissingFileError,
+        "'none' has no estimator: recipe.json is missing. Give a folder written by save_estimator.",
+    ),
+    (
+        lambda: fp.kaggle.check_submission("none.csv", sample="none.csv"),
+        MissingFileError,
+        "There is no file at 'none.csv'. Give the path of a CSV file with a header.",
+    ),
+    (
+        lambda: fp.kaggle.submit("none.csv", "titanic", message="first", yes=False),
+        MissingFileError,
+        "There is no submission at 'none.csv'. Write one first: submission(...).write(path).",
+    ),
+    (lambda: fp.kaggle.ensembles.weighted([0.0]), ArgumentError, "weights must be numbers of at least 0 with a sum above 0, got [0.0]."),
+    (
+        lambda: fp.kaggle.ensembles.mean([[1.0], [1.0, 2.0]]),
+        ArgumentError,
+        "All predictions must have the same shape, [N] or [N, C], got [[1], [2]].",
+    ),
+    (
+        lambda: fp.kaggle.ensembles.stacking(3),
+        ArgumentError,
+        "stacking takes a scikit-learn estimator, got 3. Create one, such as LogisticRegression().",
+    ),
+    (
+        lambda: fp.kaggle.threshold(fp.kaggle.METRICS["rmse"]),
+        ArgumentError,
+        "A threshold needs a metric of labels, got rmse, a metric of values. Remove the threshold.",
+    ),
+    (
+        lambda: fp.kaggle.class_weights(fp.kaggle.METRICS["rmse"]),
+        ArgumentError,
+        "Class weights need a metric of labels, got rmse, a metric of values. Remove the class weights.",
+    ),
+    (
+        lambda: fp.kaggle.Confidence(threshold=2.0),
+        ArgumentError,
+        "Confidence needs 0 < threshold <= 1 and 0 <= least <= most <= 1, got threshold=2.0, least=0.05, most=0.6.",
+    ),
+    (
+        lambda: fp.runs.load_config("titanic"),
+        ConfigError,
+        "There is no file 'titanic', but a preset has this name. Write load_config(preset='titanic').",
+    ),
+    (
+        lambda: fp.runs.load_config(overrides="name=x"),
+        ConfigError,
+        "overrides must be a list of strings, got str. Write overrides=['name=x'].",
+    ),
+    (
+        lambda: fp.runs.load_config(overrides=["name"]),
+        ConfigError,
+        "'name' is not of the form key.sub=value. Write, for example, training.epochs=3.",
+    ),
+    (
+        lambda: fp.runs.load_config(overrides=["epochs=3"]),
+        ConfigError,
+        "A configuration has no 'epochs' at its top level. Write training.epochs=3.",
+    ),
+    (
+        lambda: fp.runs.RunConfig(epochs=3),
+        ArgumentTypeError,
+        (
+            "RunConfig has no option 'epochs'. Write TrainingConfig(epochs=...). Known: name, output, task, data, text, "
+            "media, model, optimizer, schedule, training, observers, validation, competition, own."
+        ),
+    ),
+    (
+        lambda: fp.runs.predict("none", "none.csv"),
+        MissingFileError,
+        "'none' is not the folder of a run: config.yaml is missing. Give a folder written by mlxfp run.",
+    ),
+    (lambda: fp.runs.blend(["none"], "out"), ArgumentError, "A blend needs at least two runs, got 1. Add the folder of another run."),
+    (lambda: fp.runs.compare(["none"]), ArgumentError, "A comparison needs at least two runs, got 1. Add the folder of another run."),
+    (
+        fp.runs.report,
+        ArgumentError,
+        "A report needs the folder of a run or a log of observers.log_metrics, got no path. Give at least one path.",
+    ),
+    (lambda: list(fp.runs.tune(fp.runs.RunConfig(name="x"))), ArgumentError, "tune needs a limit. Give trials=20 or minutes=10, or both."),
+    (
+        lambda: fp.losses.cross_entropy(mx.zeros((2, 3)), mx.zeros((2,))),
+        ArgumentTypeError,
+        "cross_entropy needs integer labels, got mlx.core.float32. Use losses.mse for numeric targets.",
+    ),
+    (
+        lambda: fp.losses.cross_entropy(mx.zeros((2, 3)), mx.zeros((3,), mx.int32)),
+        ArgumentError,
+        (
+            "cross_entropy needs one label for each row of logits, got logits of shape (2, 3) and labels of shape (3,). "
+            "Logits need one axis more than labels: the last axis for classes."
+        ),
+    ),
+    (
+        lambda: fp.losses.cross_entropy(mx.zeros((2, 3)), mx.zeros((2,), mx.int32), label_smoothing=1.0),
+        ArgumentError,
+        "label_smoothing must be at least 0 and below 1, got label_smoothing=1.0.",
+    ),
+    (lambda: fp.losses.huber(mx.zeros((2,)), mx.zeros((2,)), delta=0.0), ArgumentError, "delta must be above 0, got delta=0.0."),
+    (
+        lambda: fp.losses.mse(mx.zeros((2, 1)), mx.zeros((2,))),
+        ArgumentError,
+        "mse needs predictions and targets of one shape, got (2, 1) and (2,). If the model returns [B, 1], pass predictions[:, 0].",
+    ),
+    (
+        lambda: fp.schedules.cosine_decay(1e-3, steps=10, warmup=10),
+        ArgumentError,
+        "warmup must be less than steps, got warmup=10 and steps=10.",
+    ),
+    (
+        lambda: fp.schedules.polynomial_decay(1e-3, steps=10, power=0.0),
+        ArgumentError,
+        "power must be above 0, got power=0.0. For a linear decay, use linear_decay.",
+    ),
+    (
+        lambda: fp.schedules.one_cycle(1e-3, steps=10, rise=1.0),
+        ArgumentError,
+        "rise must be above 0 and below 1, a share of the steps, got rise=1.0.",
+    ),
+    (lambda: fp.schedules.linear_decay("a", steps=10), ArgumentTypeError, "rate must be a number, got rate='a'."),
+    (lambda: fp.schedules.linear_decay(-1.0, steps=10), ArgumentError, "rate must be a finite number of at least 0, got rate=-1.0."),
+    (fp.optimizers.matching, ArgumentError, "matching needs at least one pattern, as in matching('body.*')."),
+    (
+        lambda: fp.observers.checkpoint("folder", steps=1, seconds=1.0),
+        ArgumentError,
+        "Pass steps or seconds, got steps=1 and seconds=1.0. For both, use checkpoint twice.",
+    ),
+    (lambda: fp.observers.checkpoint("folder", seconds=0.0), ArgumentError, "seconds must be above 0, got seconds=0.0."),
+    (
+        lambda: fp.observers.log_metrics("log.txt"),
+        ArgumentError,
+        "A log is a .jsonl or a .csv file, got 'log.txt'. Use one of these suffixes.",
+    ),
+    (lambda: fp.collators.multimodal([]), ArgumentError, "multimodal combines at least two collators, got 0."),
+    (
+        lambda: fp.collators.masked(pad_id=0, mask_id=30, vocab_size=30, special_ids=[], seed=0),
+        ArgumentError,
+        "mask_id holds the id 30, but the vocabulary has 30 tokens. Take mask_id and vocab_size from the same tokenizer.",
+    ),
+    (
+        lambda: fp.collators.masked(pad_id=0, mask_id=1, vocab_size=30, special_ids=[], seed=0, rate=0.0),
+        ArgumentError,
+        "rate must be above 0 and at most 1, got rate=0.0.",
+    ),
+    (
+        lambda: fp.collators.text(pad_id=0, length=8, pad_multiple=8),
+        ArgumentError,
+        "A fixed length needs no pad_multiple, got length=8 and pad_multiple=8. Remove one of these arguments.",
+    ),
+    (
+        lambda: fp.collators.text(pad_id=0, lengths=[8], length=8),
+        ArgumentError,
+        "lengths=[8] already gives all padded lengths. Remove length and pad_multiple.",
+    ),
+    (
+        lambda: fp.collators.vision(normalization="imagenet"),
+        ArgumentTypeError,
+        "normalization must be a Normalization, got 'imagenet'. Write fp.collators.NORMALIZATIONS['imagenet'].",
+    ),
+    (lambda: fp.collators.vision(size=3), ArgumentError, "size must be (height, width), got 3."),
+    (
+        lambda: fp.collators.NORMALIZATIONS["imagnet"],
+        UnknownNameError,
+        "No normalization is named 'imagnet'. Did you mean 'imagenet'? Known: cifar10, imagenet, mnist.",
+    ),
+    (
+        lambda: fp.collators.vision(label="label", classes=[]),
+        ArgumentError,
+        "classes must have at least one name, got an empty list. Write the names of all classes in a fixed order.",
+    ),
+    (lambda: fp.train_step(None, None, None), ArgumentTypeError, "loss must be a function, got loss=None."),
+    (
+        lambda: fp.lift(fp.batch(2), key="id", offset=4),
+        ArgumentTypeError,
+        "lift() got an unexpected keyword argument 'offset'. Call it as lift(recipe); optional arguments: key.",
+    ),
+    (
+        lambda: fp.models.create("bert", size="huge"),
+        UnknownNameError,
+        "No size is named 'huge'. Known: base, large, medium, mini, small, tiny.",
+    ),
+    (
+        lambda: fp.models.load("none"),
+        MissingFileError,
+        "There is no config.json in 'none'. Pass an existing folder of a model; mlxfp does not download models.",
+    ),
+    (lambda: fp.models.lora(3), ArgumentTypeError, "model must be Module, got int: 3."),
+    (lambda: fp.mix([ROWS, ROWS], [1.0]), ArgumentError, "mix needs one weight for each dataset, got 1 for 2."),
+    (lambda: fp.mix([ROWS, ROWS], [0.0, 0.0]), ArgumentError, "weights must be at least 0 and not all 0, got [0.0, 0.0]."),
+    (lambda: fp.drop_fields(2.0, ["x"], seed=0), ArgumentError, "rate must be from 0 to 1, got 2.0."),
+    (
+        lambda: fp.pipe(ROWS, fp.batch(2), fp.shuffle(seed=0, files=2)),
+        ArgumentError,
+        "shuffle(files=2) needs a buffer for the rows of the open files. Add buffer=n, or remove files= for an exact shuffle of all rows.",
+    ),
+    (
+        lambda: fp.audio.log_mel(rate=0),
+        ArgumentTypeError,
+        (
+            "log_mel() missing 1 required positional argument: 'spectrogram'. Call it as log_mel(spectrogram); optional "
+            "arguments: waveform, features, rate."
+        ),
+    ),
+    (lambda: fp.images.resize(3), ArgumentError, "size must be (height, width), got 3."),
+    (
+        lambda: fp.kaggle.ColumnSpec(name="age", type="number"),
+        UnknownNameError,
+        "No type is named 'number'. Did you mean 'numerical'? Known: categorical, numerical, text.",
+    ),
+    (
+        lambda: fp.runs.resume("none"),
+        MissingFileError,
+        "'none' is not the folder of a run: config.yaml is missing. Give a folder written by mlxfp run.",
+    ),
+    (
+        lambda: list(fp.runs.resume("none")),
+        MissingFileError,
+        "'none' is not the folder of a run: config.yaml is missing. Give a folder written by mlxfp run.",
+    ),
+    (lambda: fp.last([]), ArgumentError, "There are no events, so there is no last event. A stream can be consumed once: call fit again."),
 ]
 
 

@@ -229,7 +229,7 @@ def test_an_epoch_without_batches_is_an_error():
 def test_mistakes_are_named_before_the_run_starts():
     step, state = SETTING
     stopped = last(fit(step, state, dataset(), epochs=2))
-    with pytest.raises(ArgumentError, match="The cursor is in epoch 1, counted from 0, and epochs=1 ends earlier"):
+    with pytest.raises(ArgumentError, match="The cursor is in epoch 1, counted from 0, but epochs=1 ends the training before this epoch"):
         fit(step, state, dataset(), epochs=1, cursor=stopped.cursor)
     with pytest.raises(ArgumentError, match="The state has made 6 steps, more than steps=5"):
         fit(step, stopped.state, dataset(), steps=5)

@@ -173,7 +173,7 @@ def test_a_state_changed_by_hand_is_checked_even_if_the_step_made_it():
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"x": np.zeros(3)}, "The batch has ndarray at 'x', where an MLX array belongs"),
+        ({"x": np.zeros(3)}, "The batch has ndarray at 'x', but needs an MLX array"),
         ({"x": 3}, "The batch has int at 'x'"),
         ([1, 2], "A batch is a dict of MLX arrays, got list"),
     ],
@@ -237,9 +237,7 @@ def test_a_mean_times_an_integer_weight_is_a_loss_though_mlx_cannot_compile_it_p
 def test_a_model_that_nothing_of_trains_is_named():
     frozen = net()
     frozen.freeze()
-    with pytest.raises(
-        ArgumentError, match=r"The model, a Net, has no trainable parameters.*all parameters are frozen\. Unfreeze parameters"
-    ):
+    with pytest.raises(ArgumentError, match=r"The model, a Net, has no parameters that train.*all are frozen\. Unfreeze parameters"):
         train_step(frozen, loss, adamw(0.1))
 
 

@@ -78,7 +78,9 @@ class Weighted:
 
 
 def fixed(combine: Combine) -> Learn:
-    """Return a learner that learns nothing: `second_stage` then scores `mean`, `rank`, `vote` or a `weighted` average.
+    """Return a learner for `second_stage` that returns `combine` without learning.
+
+    With this learner, `second_stage` scores `mean`, `rank`, `vote` or a `weighted` average.
 
     >>> fixed(mean)(np.array([0.0, 1.0]), ()) is mean
     True

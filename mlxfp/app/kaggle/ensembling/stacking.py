@@ -84,7 +84,7 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
 
 
 def combined(combine: Combine, predictions: Sequence[ArrayLike]) -> Numbers:
-    """Check predictions for equal length, combine them, and check the length of the result."""
+    """Check that all predictions have the same length, combine the predictions, and check the length of the result."""
     arrays = tuple(finite_numbers(f"The predictions of model {index}", values) for index, values in enumerate(predictions))
     if not arrays or len({len(array) for array in arrays}) > 1:
         raise ArgumentError(f"All predictions must have the same number of rows, got the shapes {[list(array.shape) for array in arrays]}.")

@@ -29,7 +29,7 @@ Layout = Literal["codes", "scaled", "sparse"]
 
 _COMPONENTS = 16  # components per kind of word count for dense inputs; 8 to 32 components give similar scores
 _LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
-_TYPICAL = 16  # training rows that replace values missing only in new rows
+_TYPICAL = 16  # number of training rows whose values replace a value that is missing only in new rows
 _RARE = 2  # minimum rows of a category for its own one-hot column; rarer categories share a column
 
 
@@ -71,7 +71,7 @@ class Columns:
 
     @property
     def measured(self) -> int:
-        """Number of features before the categories."""
+        """Number of numeric features, which precede the categories."""
         return len(self.numbers) + PARTS * len(self.dates)
 
     @property
@@ -92,9 +92,9 @@ class Columns:
         return np.where(np.isinf(features), np.nan, np.clip(features, -_LARGEST, _LARGEST))
 
     def novel(self, numbers: Any) -> NDArray[np.bool_]:
-        """Return bool[N, F], true for cells without a value in columns that always have one in the training rows.
+        """Return bool[N, F], true for missing values in columns without missing values in the training rows.
 
-        Libraries of trees take such a cell as the first category, as 0, or as any branch.
+        Tree libraries treat such an unexpected missing value as the first category or as 0, or choose an arbitrary branch.
         """
         if self.typical is None:
             return np.zeros((numbers.shape[0], 0), bool)
@@ -125,7 +125,7 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
         kind: [column.name for column in spec.columns if column.type == kind] for kind in ("numerical", "categorical", "text")
     }
     numbers = tuple(name for name in kinds["numerical"] if batch.column(name).null_count < batch.num_rows)
-    # Sparse word counts already contain parts of dates, such as "2024-" and "2024-05".
+    # Sparse word counts already contain parts of dates, such as "2024-" and "2024-05". No separate date columns are needed.
     dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
     dates = tuple((name, order) for name in dated if (order := date_order(spell(batch, name))) is not None)
     named, texts = ([name for name in kinds[kind] if name not in dict(dates)] for kind in ("categorical", "text"))
@@ -158,7 +158,7 @@ def _categories(batch: RecordBatch, name: str) -> Categories:
 
 
 def _typical(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Return some rows of a table, with NaN in all columns with a missing value."""
+    """Return some rows of a table. Columns with a missing value anywhere in the table are filled with NaN."""
     rows = np.random.default_rng(seed).choice(len(table), min(_TYPICAL, len(table)), replace=False)
     return np.where(np.isnan(table).any(axis=0), np.nan, table[rows])
 

@@ -114,11 +114,11 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
 
     >>> load_estimator("no such folder")
     Traceback (most recent call last):
-    mlxfp.support.errors.MissingFileError: 'no such folder' has no estimator: recipe.json is missing. Give a folder of save_estimator.
+    mlxfp.support.errors.MissingFileError: 'no such folder' has no estimator: recipe.json is missing. Give a folder ...
     """
     path = Path(folder)
     if not (path / RECIPE).is_file():
-        raise MissingFileError(f"{str(path)!r} has no estimator: {RECIPE} is missing. Give a folder of save_estimator.")
+        raise MissingFileError(f"{str(path)!r} has no estimator: {RECIPE} is missing. Give a folder written by save_estimator.")
     try:
         values = json.loads((path / RECIPE).read_text("utf-8"))
     except (ValueError, RecursionError) as error:

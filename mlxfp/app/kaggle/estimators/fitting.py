@@ -60,8 +60,10 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
     check_not_negative(seed=seed)
     classed, base = spec.task.has_classes, optional("sklearn.base", extra="kaggle", needed_by="estimator")
     if classed != base.is_classifier(model):
-        kind = "a classifier" if classed else "a regressor"
-        raise ArgumentError(f"The targets of {spec.name!r} are {spec.kind} and need {kind}, got {type(model).__name__}. Pass {kind}.")
+        estimator_kind = "a classifier" if classed else "a regressor"
+        raise ArgumentError(
+            f"The targets of {spec.name!r} are {spec.kind} and need {estimator_kind}, got {type(model).__name__}. Pass {estimator_kind}."
+        )
     if classed and not hasattr(model, "predict_proba"):
         raise ArgumentError(f"{type(model).__name__} cannot predict probabilities. Wrap the model: CalibratedClassifierCV(model).")
     return Estimator(model, spec, weight, patience, seed)
@@ -93,7 +95,7 @@ class Estimator:
 
     @property
     def layout(self) -> Layout:
-        """Input format of the model: "codes" allows missing values, "sparse" is a sparse matrix, "scaled" is neither."""
+        """Input format of the model: "codes" (dense, may have missing values), "scaled" (dense, without missing values) or "sparse"."""
         if self.library.package == "catboost":
             return "codes"
         tags = optional("sklearn.utils", extra="kaggle", needed_by="estimator").get_tags(self.model).input_tags
@@ -112,7 +114,8 @@ class Estimator:
     def __call__(self, parts: Splits) -> "FittedEstimator":
         if parts.valid is not None and not self.library.stops:
             raise ArgumentError(
-                f"{type(self.model).__name__} does not support early stopping. Remove stopping, or observers.patience in a run."
+                f"{type(self.model).__name__} does not support early stopping. "
+                "Remove the argument stopping, or the option observers.patience of a run."
             )
         began = monotonic()
         with limited_threads():
@@ -216,7 +219,7 @@ class FittedEstimator:
         return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
-        """Predict rows. A category or number that is missing only in new rows counts as an average of training rows."""
+        """Predict rows. If a column has missing values only in new rows, predict with values of several training rows, and average."""
         predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))
         if self.columns.typical is not None and len(rows):

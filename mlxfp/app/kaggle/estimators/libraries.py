@@ -24,8 +24,9 @@ from mlxfp.support.blas import free_cores
 from mlxfp.support.errors import MissingExtraError
 from mlxfp.support.optional import optional
 
-# Table cells per additional thread. LightGBM, 300 trees, one and two threads on two cores: 1.45 s and 0.85 s for 50,000 x 20
-# cells, 0.22 s and 0.15 s for 5,000 x 10 cells. The latter takes 12 s if another program is running.
+# Table cells per additional thread. Fit times of LightGBM with 300 trees, for one and two threads on two cores: 1.45 s and 0.85 s for
+# 50,000 x 20 cells, 0.22 s and 0.15 s for 5,000 x 10 cells. If another program occupies a core, the small table takes 12 s with two
+# threads.
 _NUMBERS = 200_000
 
 
@@ -42,7 +43,7 @@ class Examples:
     seconds: float | None = None  # maximum time of a fit of boosted trees
 
     def clock(self) -> Callable[[], bool]:
-        """Start a clock. The returned function is True after the maximum time."""
+        """Return a function that returns True after the maximum time, measured from this call."""
         end = inf if self.seconds is None else monotonic() + self.seconds
         return lambda: monotonic() > end
 
@@ -110,8 +111,8 @@ def _fit_lightgbm(model: Any, examples: Examples) -> Any:
         numbers, targets = examples.valid
         early = lightgbm.early_stopping(examples.patience, verbose=False)
         stopping = {"eval_X": (numbers,), "eval_y": (targets,), "callbacks": [early, stop_in_time]}
-    # Ordered numbers beat or equal LightGBM's own handling of categories: error 0.1244 instead of 0.1265 on house_prices, equal on
-    # titanic.
+    # Category codes are passed as plain numbers, because the category support of LightGBM is not better: error 0.1265 instead of 0.1244 on
+    # house_prices, equal on titanic.
     return model.fit(examples.numbers, examples.targets, sample_weight=examples.weights, **stopping).booster_
 
 
@@ -120,7 +121,7 @@ def _predict_lightgbm(fitted: Any, numbers: Any, *, classed: bool) -> NDArray[An
 
 
 def _save_lightgbm(fitted: Any, path: Path) -> None:
-    # The number of threads does not affect the model. Without this replacement, a resumed run could write different bytes.
+    # The stored number of threads does not affect predictions. Replace the number, so that equal models have equal bytes on all machines.
     path.write_text(re.sub(r"(?m)^\[num_threads: \d+\]$", "[num_threads: 0]", fitted.model_to_string()), encoding="utf-8")
 
 
@@ -143,7 +144,7 @@ def _fit_catboost(model: Any, examples: Examples) -> Any:
         callbacks=[_InTime(examples.clock())],
         **stopping,
     )
-    for name in ("train_finish_time", "model_guid"):  # these fields would make equal models differ
+    for name in ("train_finish_time", "model_guid"):  # remove the time and the random id, which differ between equal models
         model.get_metadata()[name] = ""
     return _Coded(model, examples.coded)
 
@@ -225,7 +226,7 @@ def _fit_sklearn(model: Any, examples: Examples) -> Any:
     weights = {} if examples.weights is None else {"sample_weight": examples.weights}
     unfinished = optional("sklearn.exceptions", extra="kaggle", needed_by="estimator").ConvergenceWarning
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", unfinished)  # the validation score shows the quality of an unfinished fit
+        warnings.simplefilter("ignore", unfinished)  # no warning about unfinished fits: the validation score shows their quality
         return model.fit(examples.numbers, examples.targets, **weights)
 
 

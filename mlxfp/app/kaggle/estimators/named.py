@@ -21,20 +21,21 @@ _FEW = 5000  # maximum number of training rows for settings with small trees
 _FEW_CLASSED = {"n_estimators": 300, "learning_rate": 0.03, "num_leaves": 15, "min_child_samples": 10, "colsample_bytree": 0.6}
 _FEW_VALUES = {"n_estimators": 1500, "learning_rate": 0.03, "num_leaves": 7, "min_child_samples": 5}
 _MANY = {"n_estimators": 1000, "learning_rate": 0.05, "num_leaves": 31, "colsample_bytree": 0.6}
-# Tuned on eight tables with 600 to 3,600 rows and 5 to 200 columns. A constant gamma suits either few or many columns, not both.
+# Tuned on eight tables with 600 to 3,600 rows and 5 to 200 columns. Gamma depends on the number of columns, because a constant gamma
+# suits either few or many columns, not both.
 _KERNEL, _GAMMA = {"C": 5.0}, 0.25
 _SAMPLED = {"subsample": 0.8, "subsample_freq": 1, "reg_lambda": 1.0}
 
 
 _ROUNDS = ("n_estimators", "iterations", "max_iter")  # names of the number of rounds
-_MANY_ROWS = 100_000  # above, fewer rounds with a higher rate
+_MANY_ROWS = 100_000  # above this number of training rows, boosted trees get fewer rounds and a higher learning rate
 _FEWEST_ROUNDS, _HIGHEST_RATE = 100, 0.15
 
 
 def scaled_rounds(settings: Arguments, *, rows: int, classes: int) -> dict[str, Any]:
     """Return settings of boosted trees with fewer rounds and a higher learning rate for many classes or rows.
 
-    A round has a tree for each of three or more classes, and the time of a tree grows with the rows.
+    Reason: with three or more classes, each round trains one tree per class, and a tree takes longer with more rows.
 
     >>> scaled_rounds({"n_estimators": 1000, "learning_rate": 0.03}, rows=9000, classes=8)
     {'n_estimators': 250, 'learning_rate': 0.12}
@@ -68,7 +69,7 @@ class Task:
 
 def _lightgbm(task: Task, arguments: Arguments) -> Any:
     lightgbm = optional("lightgbm", extra="boosting", needed_by="model.name=lightgbm")
-    # LightGBM ignores unknown parameter names, and has no public list of known names.
+    # This private function is the only list of known parameter names. LightGBM itself ignores unknown names.
     aliases = lightgbm.basic._ConfigAliases._get_all_param_aliases()  # noqa: SLF001
     known = {*lightgbm.LGBMModel().get_params(), *aliases, *chain.from_iterable(aliases.values())}
     for name in arguments:
@@ -98,7 +99,7 @@ def _xgboost(task: Task, arguments: Arguments) -> Any:
 
 
 def _tfidf(task: Task, arguments: Arguments) -> Any:
-    """Return a linear model for word counts. For text columns only, average its probabilities with naive Bayes.
+    """Return a linear model for word counts. If all columns are texts, its probabilities are averaged with those of naive Bayes.
 
     Accuracy on the official test set of sst2: 0.850 with naive Bayes, 0.833 without, 0.833 for a calibrated LinearSVC at twice the
     time.

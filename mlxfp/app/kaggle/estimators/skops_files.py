@@ -47,7 +47,7 @@ def dump(model: Any, path: Path) -> None:
         with ZipFile(path, "w", ZIP_DEFLATED) as target:
             for old, new in (*names.items(), (_SCHEMA, _SCHEMA)):
                 content = json.dumps(schema, indent=1).encode() if old == _SCHEMA else _with_zero_padding(source.read(old), old)
-                target.writestr(ZipInfo(new), content, ZIP_DEFLATED)  # ZipInfo without a date uses 1980 for every file
+                target.writestr(ZipInfo(new), content, ZIP_DEFLATED)  # the default date of ZipInfo is constant (1980)
 
 
 def load(path: Path) -> Any:
@@ -76,7 +76,7 @@ def _with_zero_padding(content: bytes, name: str) -> bytes:
         clean[field] = array[field]
     if {"left_child", "missing_go_to_left"} <= {*array.dtype.names}:  # scikit-learn leaves this field of leaf nodes uninitialised
         clean["missing_go_to_left"][array["left_child"] < 0] = 0
-    return content[: len(content) - clean.nbytes] + clean.view(np.uint8).tobytes()  # np.save would not write the zeroed padding
+    return content[: len(content) - clean.nbytes] + clean.view(np.uint8).tobytes()  # np.save would write the old padding
 
 
 def _untrusted(skops: Any, **source: Any) -> list[str]:

@@ -56,7 +56,7 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
     ...     _ = Path(folder, "cats", "test.csv").write_text("id,age\n4,8\n")
     ...     found = scan(folder)
     >>> found, found["cats"].target
-    (Registry of 1 data sets: cats, ('purrs',))
+    (Registry of 1 data set: cats, ('purrs',))
 
     See also: `SPECS`, the shipped specs; `SPECS | scan(folder)` has both.
     """
@@ -67,7 +67,9 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
     for path in sorted(Path(folder).iterdir()):
         spec = _spec_at(path)
         if spec is not None and spec.name in specs:
-            raise DataError(f"Two data sets in {str(folder)!r} are named {spec.name!r}; {path.name!r} is the second. Rename one of them.")
+            raise DataError(
+                f"Two data sets in {str(folder)!r} have the name {spec.name!r}; the second is {path.name!r}. Rename one data set."
+            )
         specs |= {} if spec is None else {spec.name: spec}
     return Registry("data set", specs)
 
@@ -77,7 +79,7 @@ def find(specs: Mapping[str, DatasetSpec], *, kind: Kind) -> Registry[DatasetSpe
     """Return the data sets of one kind.
 
     >>> find(SPECS, kind="regression")
-    Registry of 1 data sets: house_prices
+    Registry of 1 data set: house_prices
     """
     check_types(Mapping, specs=specs)
     check_choice(TASK_KINDS, kind=kind)

@@ -17,7 +17,7 @@ ColumnType = Literal["text", "categorical", "numerical"]
 Cells = NDArray[Any]  # strings as in a CSV file; "" is a missing value
 
 _CATEGORIES = 20  # texts with at most 20 distinct values are categories, if each value has two rows on average
-_SHARE = 0.05  # texts in long columns are also categories if at most 5 % of the rows have distinct values
+_SHARE = 0.05  # texts in long columns are also categories if the number of distinct values is at most 5 % of the rows
 _SYNTHETIC_CATEGORIES = 4  # number of categories of a synthetic column without named values
 _WORDS = (
     *("amber", "birch", "cedar", "delta", "ember", "fern", "grove", "harbor", "island", "juniper", "kettle", "lantern"),

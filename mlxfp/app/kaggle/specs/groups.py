@@ -14,8 +14,9 @@ _TESTED = (20, 2)  # minimum numbers of rows and groups in the test file: fewer 
 def find_group(train: pa.Table, test: pa.Table, names: list[str]) -> str | None:
     """Return the column with the fewest groups among `names`, or None. The tables hold texts.
 
-    A random split of the rows would put values of such a column into both files. Test rows therefore have new groups. Numbers must
-    lie in the range of the train file: numbers above the range may count up in time.
+    A random split of the rows would put most groups into both files. If no group is in both files, the competition was split by groups.
+    A column of numbers is accepted only if the test numbers lie within the range of the train numbers, because larger numbers may simply
+    count up in time.
 
     >>> train = pa.table({"storm": [f"s{row // 4}" for row in range(60)]})
     >>> test = pa.table({"storm": [f"t{row // 4}" for row in range(20)]})

@@ -116,7 +116,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
 
 
 def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
-    """Raise `DataError` for a target of numbers with a few cells that are not, and for a target of formatted numbers."""
+    """Raise `DataError` for a numeric target with a few non-numeric cells, or with formatted numbers such as "$1,000"."""
     known = train[name].drop_null()
     plain = pc.match_substring_regex(known, f"^{NUMBER}$")
     others = len(known) - (pc.sum(plain).as_py() or 0)
@@ -125,14 +125,15 @@ def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
     numbers = pc.match_substring_regex(train[name], f"^{NUMBER}$")
     index = pc.index(numbers, pa.scalar(False)).as_py()  # noqa: FBT003  # a value to search
     breaks = sum(pc.sum(pc.count_substring(column.slice(0, index), "\n")).as_py() or 0 for column in train.columns)
+    cell, line = train[name][index].as_py(), index + 2 + breaks
     raise DataError(
-        f"{others:,} of {len(known):,} cells of the target {name!r} are not plain numbers: {train[name][index].as_py()!r}, in line "
-        f"{index + 2 + breaks} of {str(path)!r}. Write numbers such as 1003.96, leave the cell empty, or declare the classes in a spec."
+        f"{others:,} of {len(known):,} cells of the target {name!r} are not plain numbers: {cell!r}, in line "
+        f"{line} of {str(path)!r}. Write numbers such as 1003.96, leave the cell empty, or declare the classes in a spec."
     )
 
 
 def _are_formatted(texts: pa.ChunkedArray) -> bool:
-    """Return True for numbers with currency signs, percent signs, commas between digits, and question marks."""
+    """Return True if all texts are numbers, possibly with currency signs, percent signs or commas, or question marks for missing values."""
     return bool(pc.all(pc.match_substring_regex(texts, r"^\s*([-+]?[$€£¥]?\s*[-+]?\d[\d.,\s]*\s*[%$€£¥]?|\?)\s*$")).as_py())
 
 
@@ -235,7 +236,8 @@ def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None, *
     kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
     if kind is None:
         raise ArgumentError(
-            f"Several targets must all be 0 and 1, or all be numbers. Neither is true for {', '.join(names)} in {path!r}. Choose one."
+            f"Several targets must all be 0 and 1, or all be numbers. "
+            f"Neither is true for {', '.join(names)} in {path!r}. Choose one target."
         )
     return kind
 
@@ -248,7 +250,7 @@ def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _answers(sample: pa.Table, targets: tuple[str, ...]) -> set[str]:
-    """Return the distinct cells of the targets in the sample. A single column after the id needs no matching name."""
+    """Return the distinct target cells in the sample. The name of a single column after the id need not match the target."""
     names = sample.column_names[1:] if len(targets) == len(sample.column_names) - 1 == 1 else {*targets} & {*sample.column_names}
     return {cell for name in names for cell in sample[name].drop_null().unique().to_pylist()}
 

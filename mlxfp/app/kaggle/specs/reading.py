@@ -186,7 +186,7 @@ def column_names(path: Path) -> list[str]:
     if typed is None:
         check_commas(path)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a file without rows, whose types are not known
+        warnings.simplefilter("ignore", RuntimeWarning)  # no warning for files without rows: only their column names are needed
         return list(schema((typed or read_csv)(path)).names)
 
 

@@ -28,7 +28,7 @@ def _known_metric(name: str) -> str | None:
 
 def _to_texts(values: Any) -> tuple[str, ...]:
     if isinstance(values, str):
-        raise ArgumentTypeError(f"Several texts must be a list, got the string {values!r}. Write [{values!r}].")
+        raise ArgumentTypeError(f"A list of texts is needed, got the string {values!r}. Write [{values!r}].")
     check_types((list, tuple), texts=values)
     check_text(**{f"text {index}": value for index, value in enumerate(values)})
     return tuple(values)

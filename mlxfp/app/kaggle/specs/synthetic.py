@@ -25,7 +25,7 @@ _MISSING, _ABSENT = 0.1, 0.25  # fractions of missing and absent cells per colum
 _GROUP = 5  # rows per group
 _NOISE = 0.3  # relative to a signal with a standard deviation of 1: a linear model is right in most rows, but not in all
 _FIRST_DAY = np.datetime64("2020-01-01")
-_NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # some readers strip unquoted spaces
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # outer spaces need quotes, because some CSV readers strip unquoted spaces
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -126,7 +126,7 @@ class _SyntheticRows:
         """Return the random cells of an input column."""
         random, count = generator(fold_in(self.seed, "column", column.name)), self.rows + self.test_rows
         if column.name == self.spec.time and not column.values:
-            return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # `keys` makes the cells, `signal` is a linear trend
+            return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # `keys` creates the cells of the time column
         cells = column.kind.synthesize([code for code, _ in column.values], count, random)
         if column.name in (self.spec.group, self.spec.time):
             return cells

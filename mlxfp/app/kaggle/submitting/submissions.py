@@ -114,10 +114,10 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
     ...     _ = mine.write_text("id,label\n7,1.0\n"), sample.write_text("id,label\n007,0\n008,1\n")
     ...     for problem in check_submission(mine, sample=sample):
     ...         print(problem)
-    1 rows, but the sample has 2
-    2 ids of the sample are missing: 007, 008
-    1 ids are not in the sample: 7 (leading zeros are lost: read ids as text)
-    'label': 1 values are not whole numbers as in the sample: 1.0 in row 1
+    number of rows: 1, but 2 in the sample
+    missing ids of the sample (2): 007, 008
+    ids that are not in the sample (1): 7 (leading zeros are lost: read ids as text)
+    'label': values that are not whole numbers as in the sample (1): 1.0 in row 1
     """
     model, checked = _read(sample), _read(path)
     return tuple(_problems(checked, model, _spellings(model, spelling)))
@@ -128,7 +128,7 @@ def _read(path: PathLike) -> Submission:
         raise MissingFileError(f"There is no file at {os.fspath(path)!r}. Give the path of a CSV file with a header.")
     header, *rows = read_rows(Path(path)) or [()]
     if not rows:
-        raise DataError(f"{os.fspath(path)!r} has no rows. Give a CSV file with a header.")
+        raise DataError(f"{os.fspath(path)!r} is empty or has only a header. Give a CSV file with a header and at least one row.")
     return Submission(header, tuple(rows))
 
 
@@ -145,7 +145,7 @@ def _problems(checked: Submission, model: Submission, spellings: Mapping[str, Ce
     if checked.header != model.header:
         yield f"the header is {','.join(checked.header)}, but the sample has {','.join(model.header)}"
     if len(checked.rows) != len(model.rows):
-        yield f"{len(checked.rows)} rows, but the sample has {len(model.rows)}"
+        yield f"number of rows: {len(checked.rows)}, but {len(model.rows)} in the sample"
     name = model.header[0]
     if name in checked.header:
         yield from _id_problems(checked.column(name), model.column(name))
@@ -157,19 +157,19 @@ def _problems(checked: Submission, model: Submission, spellings: Mapping[str, Ce
 def _value_problems(name: str, cells: tuple[str, ...], spelling: CellSpelling) -> Iterator[str]:
     missing = [index for index, cell in enumerate(cells) if spelling.is_missing(cell)]
     misspelled = [index for index, cell in enumerate(cells) if not spelling.is_missing(cell) and not spelling.fits(cell)]
-    for indices, problem in ((missing, "missing or infinite"), (misspelled, f"not {spelling} as in the sample")):
+    for indices, problem in ((missing, "missing or infinite values"), (misspelled, f"values that are not {spelling} as in the sample")):
         if indices:
-            yield f"{name!r}: {len(indices)} values are {problem}: {cells[indices[0]] or 'an empty cell'} in row {indices[0] + 1}"
+            yield f"{name!r}: {problem} ({len(indices)}): {cells[indices[0]] or 'an empty cell'} in row {indices[0] + 1}"
 
 
 def _id_problems(ids: tuple[str, ...], expected: tuple[str, ...]) -> Iterator[str]:
     duplicates = [value for value, count in Counter(ids).items() if count > 1]
     if duplicates:
-        yield f"{len(duplicates)} ids are duplicates: {_listed(duplicates)}"
+        yield f"duplicate ids ({len(duplicates)}): {_listed(duplicates)}"
     known, given = set(expected), set(ids)
     missing, extra = [value for value in expected if value not in given], [value for value in ids if value not in known]
     if missing:
-        yield f"{len(missing)} ids of the sample are missing: {_listed(missing)}"
+        yield f"missing ids of the sample ({len(missing)}): {_listed(missing)}"
     if extra:
         stripped = {value.lstrip("0") for value in missing}
         hint = ""
@@ -177,7 +177,7 @@ def _id_problems(ids: tuple[str, ...], expected: tuple[str, ...]) -> Iterator[st
             hint = " (ids became decimals: read ids as text)"
         elif any(value in stripped for value in extra):
             hint = " (leading zeros are lost: read ids as text)"
-        yield f"{len(extra)} ids are not in the sample: {_listed(extra)}{hint}"
+        yield f"ids that are not in the sample ({len(extra)}): {_listed(extra)}{hint}"
 
 
 def _listed(values: list[str]) -> str:

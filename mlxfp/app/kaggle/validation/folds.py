@@ -202,10 +202,10 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     check_positive(count=count)
     kinds = int(units.max()) + 1
     if kinds <= count:
-        raise ArgumentError(f"time needs more distinct times than folds, got {kinds} for count={count}. Use fewer folds.")
+        raise ArgumentError(f"time needs more distinct times than folds, got {kinds} distinct times for count={count}. Use fewer folds.")
     ends = np.cumsum(np.bincount(units))  # cumulative row counts by time
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
-    for index in range(count):  # every period needs at least one time
+    for index in range(count):  # assign at least one distinct time to every period
         cuts[index] = min(max(cuts[index], cuts[index - 1] + 1 if index else 0), kinds - 1 - (count - index))
     codes = None if groups is None else _codes("groups", groups)
     if codes is not None and len(codes) != len(units):
@@ -307,18 +307,18 @@ def _with_classes(folds: Folds, labels: ArrayLike) -> Folds:
 def assign(  # noqa: PLR0913  # union of the arguments of all fold methods
     method: str, labels: ArrayLike | None, groups: ArrayLike | None, *, count: int, seed: int, repeats: int
 ) -> Folds:
-    """Assign rows to folds. Each class in `labels` is spread evenly over the folds, and groups stay whole."""
+    """Assign rows to folds. The rows of each class in `labels` are spread evenly over the folds, and groups are never split."""
     units = None if groups is None else _codes("groups", groups)
     classes = np.zeros(0 if units is None else len(units), np.int64) if labels is None else _codes("labels", labels)
     if units is not None and len(classes) != len(units):
-        raise ArgumentError(f"labels and groups need one value per row, got {len(classes)} and {len(units)}.")
+        raise ArgumentError(f"labels and groups need one value per row, got {len(classes)} for labels and {len(units)} for groups.")
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
     unit_name, assign_units = ("rows", _assign_rows) if units is None else ("groups", _assign_groups)
     units = np.arange(len(classes)) if units is None else units
-    kinds = len(np.unique(units))
-    if not 2 <= count <= kinds:
-        raise ArgumentError(f"{method} needs at least 2 folds and at most {kinds}, the number of {unit_name}, got count={count}.")
+    most = len(np.unique(units))
+    if not 2 <= count <= most:
+        raise ArgumentError(f"{method} needs from 2 to {most} folds, because there are {most} {unit_name}, got count={count}.")
     chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
     return Folds(method, np.stack([assign_units(classes, units, count, chance) for chance in chances]), units)
 
@@ -338,7 +338,7 @@ def _assign_groups(classes: Indices, groups: Indices, count: int, chance: np.ran
     order = chance.permutation(len(table))
     order = order[np.lexsort((-table[order].sum(axis=1), -table[order].std(axis=1)))]
     totals, filled, assigned = table.sum(axis=0), np.zeros((count, table.shape[1])), np.empty(len(table), np.int64)
-    for group in order:  # an empty fold is always the most even choice: no fold stays empty
+    for group in order:  # no fold stays empty: for every group, an empty fold gives the most even result
         trials = filled + np.eye(count)[:, :, None] * table[group]  # [receiving fold, fold, class]
         uneven = (trials / totals).std(axis=1).mean(axis=1)
         assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # ties go to the smallest fold

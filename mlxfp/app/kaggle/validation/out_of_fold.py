@@ -94,8 +94,8 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
     for part in parts:
         if part.folds != folds.fingerprint:
             raise ArgumentError(
-                f"{part!r} belongs to other folds: got {part.folds}, expected {folds.fingerprint}. Predict with the same folds. "
-                "Otherwise a model has trained on the validation rows of another model."
+                f"{part!r} belongs to other folds: got the fingerprint {part.folds}, expected {folds.fingerprint}. "
+                "Predict with the same folds. Otherwise a model has trained on the validation rows of another model."
             )
         if (part.repeat, part.number) in known:
             raise ArgumentError(f"{part!r} is a duplicate. Pass the predictions of each fold only once per repeat.")
@@ -206,7 +206,7 @@ class Comparison:
     def __repr__(self) -> str:
         how = f"{'better' if self.mean > 0 else 'worse'} by {abs(self.mean):.4f}" if self.mean else "neither better nor worse"
         interval = f"95 %: {self.low:+.4f} to {self.high:+.4f}{', above 0 is better' if self.mean <= 0 else ''}"
-        if len(self.differences) == 2:  # Student's t with one degree of freedom: the interval has 25 times the width of the error
+        if len(self.differences) == 2:  # with one degree of freedom, the interval is too wide to be useful
             interval = "two folds allow no useful interval: use at least 3 folds"
         return f"{self.metric} {how} ({interval}), SD {self.sd:.4f} over {len(self.differences)} folds"
 

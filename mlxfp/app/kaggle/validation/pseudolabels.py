@@ -57,7 +57,7 @@ class Confidence:
         quotas = np.round(size * np.bincount(known, minlength=chances.shape[1]) / len(known)).astype(np.int64)
         order = np.argsort(-sure, kind="stable")
         within = np.concatenate([order[classes[order] == kind][:quota] for kind, quota in enumerate(quotas)])
-        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # the rounded quotas may add up to more than `size`
+        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # the rounded class limits may add up to more than `size`
         chosen = np.sort(surest)
         return chosen, classes[chosen]
 

@@ -136,8 +136,8 @@ def labels_of(predictions: ArrayLike) -> Numbers:
 def map_at(count: int) -> Metric:
     """Return the metric "mean average precision at `count`" for one correct class per row.
 
-    Each row scores 1 / rank of the correct class among the predicted classes, or 0 for ranks above `count`. Ties rank by class
-    number. The metric needs probabilities [N, C].
+    Classes are ranked by predicted probability. Each row scores 1 / rank of the correct class, or 0 for ranks above `count`. Classes with
+    equal probabilities rank by class number. The metric needs probabilities [N, C].
 
     >>> map_at(2)([2, 0, 1], [[0.1, 0.2, 0.7], [0.3, 0.6, 0.1], [0.4, 0.1, 0.5]])
     0.5
@@ -161,7 +161,8 @@ def _sklearn(name: str, targets: Numbers, guesses: Numbers, **options: Any) -> f
 def _roc_auc(targets: Numbers, scores: Numbers) -> float:
     """Compute the area under the ROC curve.
 
-    For several classes, average one-vs-rest areas weighted by class frequency, as in scikit-learn.
+    For several classes, compute the area of each class against all other classes, and average with the class frequencies as weights, as
+    in scikit-learn.
     """
     if scores.ndim == 1 or scores.shape[1] == 2:
         return Ranking(scores if scores.ndim == 1 else scores[:, 1], targets, np.ones(len(targets))).value("roc_auc")
@@ -195,7 +196,7 @@ def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
 def _qwk(targets: Numbers, labels: Numbers) -> float:
     if len(np.unique(np.concatenate([targets, labels]))) == 1:
         return 1.0  # full agreement on a single label; the formula would divide by zero
-    # Labels without rows keep their position, because weights depend on the distance between labels.
+    # Labels without rows stay in the confusion matrix, because weights depend on the distance between labels.
     kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)
     return _sklearn("cohen_kappa_score", targets, labels, labels=kinds, weights="quadratic")
 
@@ -221,7 +222,7 @@ def _spearman(targets: Numbers, values: Numbers) -> float:
 def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
     """Return targets as class numbers. Raise `ArgumentError` for class numbers without a column in `probabilities`."""
     if probabilities.ndim != 2:
-        raise ArgumentError(f"Probabilities of every class are needed, [N, C], got {list(probabilities.shape)}.")
+        raise ArgumentError(f"Probabilities of every class are needed, [N, C], got an array of shape {list(probabilities.shape)}.")
     classes = targets.astype(np.int64)
     if (classes != targets).any() or classes.min() < 0 or classes.max() >= probabilities.shape[1]:
         raise ArgumentError(

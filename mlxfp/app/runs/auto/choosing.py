@@ -1,4 +1,4 @@
-"""Weights, threshold and calibration of a blend of members, with a cross-validated score."""
+"""Blending of the models of a run: weights, threshold and calibration, with a cross-validated score."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,16 +15,16 @@ from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, score
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 from mlxfp.support.errors import DataError
 
-_ROUNDS = 25  # rounds of the greedy selection: the weights are multiples of about 1/25
+_ROUNDS = 25  # rounds of the greedy selection: each weight is a number of rounds divided by at most 25
 _RESAMPLES, _RESAMPLED = 100, 5000  # number of resamples for a standard error, and maximum number of rows of a resample
 After = Threshold | ClassWeights | Calibrated
 
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a tuned threshold: on new rows, the likeliest class scores better
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a tuned threshold: choosing the likeliest class gives better scores on new rows
 
 
 @frozen
 class Choice:
-    """Weighted mean of the predictions of members, followed by a threshold or calibration.
+    """Weighted mean of the predictions of several models, followed by a threshold or calibration.
 
     `logarithmic=True` averages log(1 + value), for metrics of logarithmic errors.
     """
@@ -34,7 +34,10 @@ class Choice:
     logarithmic: bool = False
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Combine the predictions, one array for each member. Members with weight zero are skipped: zeros could change the last digits."""
+        """Combine the predictions, one array for each model.
+
+        Models with weight zero are skipped, because adding zeros could change the last digits.
+        """
         combined = self.mean(predictions)
         return combined if self.after is None else self.after((combined,))
 
@@ -49,10 +52,10 @@ class Choice:
 
 @frozen
 class Chosen:
-    """The submitted choice with scores. `single` is the name of the member if one member is submitted alone.
+    """The submitted choice with scores. `single` is the name of the model if a single model is submitted, otherwise None.
 
-    `oof` has the out-of-fold predictions before a threshold, and `score` is the score of `scored`. `parts` has the score of each member on
-    the same rows, `adds` the improvement of the blend by each member, and `blend` the score of the blend.
+    `oof` holds the out-of-fold predictions before the threshold, `scored` the predictions after the threshold, and `score` the score of
+    `scored`. `parts` is the score of each model, `adds` the improvement of the blend by each model, and `blend` the score of the blend.
     """
 
     choice: Choice
@@ -66,12 +69,12 @@ class Chosen:
 
 
 def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
-    """Choose the blend from out-of-fold predictions on the same folds.
+    """Choose between the blend and the best single model, from out-of-fold predictions on the same folds.
 
-    The best member is chosen instead if its score is better by more than the standard error of the difference.
+    The best model is chosen if its score is better than the score of the blend by more than the standard error of the difference.
 
-    For each fold, the weights (by `greedy`) and the threshold or calibration are learned on the other folds, so the score is of unseen
-    rows. `tune=True` tunes a threshold also for metrics that do not gain from a threshold.
+    For each fold, the weights (by `greedy`) and the threshold or calibration are learned on the other folds, so no row is scored with
+    values learned from this row. `tune=True` tunes a threshold also for metrics that usually do not gain from a threshold.
     """
     names, every = list(oofs), tuple(oofs.values())
     after = _after(spec, metric, tune=tune)
@@ -93,7 +96,7 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
 
 
 def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
-    """Return the unweighted mean of all members, with a tuned threshold if `tune`."""
+    """Return the unweighted mean of all models. With `tune`, a threshold is tuned."""
     every = tuple(oofs.values())
     after = threshold(metric) if tune else None
     parts = {name: _stage(_one(index, len(every)), after, every, metric).score.overall for index, name in enumerate(oofs)}
@@ -102,7 +105,7 @@ def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Ch
 
 
 def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
-    """Return True if the first stage is better by more than the standard error of the difference, from resampled validation rows."""
+    """Return True if `first` is better than `second` by more than the standard error of the difference, estimated by resampling rows."""
     better_by = (first.score.overall - second.score.overall) * (1 if metric.greater_is_better else -1)
     if better_by <= 0:
         return False
@@ -110,7 +113,7 @@ def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
     differences, size = list[float](), min(len(rows), _RESAMPLED)
     for _ in range(_RESAMPLES):
         chosen = random.choice(rows, size)
-        with suppress(DataError):  # a metric is undefined on rows of a single class
+        with suppress(DataError):  # skip resamples with an undefined metric, for example rows of a single class
             values = [metric(stage.scored.targets[chosen], stage.scored.predictions[0][chosen]) for stage in (first, second)]
             differences.append(values[0] - values[1])
     error = float(np.std(differences)) * (size / len(rows)) ** 0.5 if differences else 0.0
@@ -161,9 +164,9 @@ def _one(index: int, count: int) -> Learn:
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
-    """Return the metric for the weights. Metrics of labels change in steps and cannot distinguish similar weights; log loss can."""
+    """Return the metric for learning the weights: log loss instead of metrics of labels, which are equal for similar weights."""
     if metric.errors == "logarithmic":
-        return METRICS["rmse"]  # RMSE of logarithms, since the inputs are logarithms
+        return METRICS["rmse"]  # the predictions are already logarithms
     return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric
 
 

@@ -1,4 +1,4 @@
-"""Choice of the members of a run with `model.name=auto`, from facts that are known before the training."""
+"""Choice of the models that a run with `model.name=auto` trains, from facts that are known before the training."""
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -17,8 +17,8 @@ from mlxfp.models import TABLE_MODELS
 PACKAGES = ("sklearn", "lightgbm", "catboost", "xgboost")
 Values = Mapping[str, Any]  # sections of a configuration
 
-_FEW = 5000  # maximum number of rows for forests, because of their size, and kernels, because of their fitting time
-# 300 rounds take 3 to 5 seconds for 10,000 rows, and are the best single model of several tables.
+_FEW = 5000  # maximum number of rows for forests (because of the file size) and kernel models (because of the fitting time)
+# 300 rounds take 3 to 5 seconds for 10,000 rows. With these settings, CatBoost is the best single model on several tables.
 _CATBOOST = {"iterations": 300, "learning_rate": 0.1}
 # Larger trees (_DEEP) and smaller trees (_SHALLOW) complement the defaults of lightgbm for few rows: one of the three suits most tables.
 # Examples from the R package modeldata: macro F1 on hpc_data 0.801 (defaults 0.777), ROC AUC on attrition 0.814 (defaults 0.802).
@@ -33,9 +33,9 @@ _LARGE = {
     "colsample_bytree": 0.5,
     "reg_lambda": 5.0,
 }
-# Second LightGBM setting for tables with many rows: each tree uses a sample of the rows and most columns. RMSE 44,094
-# on Calhousing, close to the best of 20 settings tried. On the first fold, the mean of both settings has RMSE 43,304, the single settings
-# have 43,553 and 43,519.
+# Second LightGBM setting for tables with many rows: each tree uses a sample of the rows and most columns. On Calhousing, the RMSE is
+# 44,094, close to the best of 20 settings tried. On its first fold, the mean of both settings has RMSE 43,304, the first setting alone
+# 43,553, and the second setting alone 43,519.
 _SAMPLED = {
     "n_estimators": 1500,
     "learning_rate": 0.03,
@@ -52,7 +52,7 @@ _EPOCHS = 16  # minimum number of epochs of a network without a GPU
 
 @frozen
 class Facts:
-    """Inputs of the choice of members: numbers of training rows and of columns of each kind, task, packages and device."""
+    """Facts that determine the choice of models: training rows, columns of each kind, task, installed packages and device."""
 
     rows: int
     numbers: int
@@ -78,7 +78,7 @@ class Member:
 
 
 def _watched(run: Trackers) -> dict[str, Any]:
-    """Return the observer options of members. Member names repeat between runs, so trackers also need the run name."""
+    """Return the logging and tracking options for a single model. Model names repeat between runs, so trackers also need the run name."""
     board, project = run.tensorboard, run.trackio
     return {
         "observers.progress": False,
@@ -97,7 +97,7 @@ def facts_of(spec: DatasetSpec, rows: int) -> Facts:
 
 
 def members(facts: Facts) -> tuple[Member, ...]:
-    """Return the members, most important first. A time limit excludes later members.
+    """Return the models to train, most important first. If time runs out, the last models are excluded.
 
     >>> from attrs import evolve
     >>> table = Facts(800, numbers=5, categories=2, texts=0, classes=2, errors="squared", packages=frozenset({"sklearn"}))
@@ -109,7 +109,7 @@ def members(facts: Facts) -> tuple[Member, ...]:
     ['codes', 'lightgbm', 'words', 'catboost']
     """
     columns = facts.numbers + facts.categories
-    readable = columns and ("sklearn" in facts.packages or not facts.texts)  # scikit-learn counts the words of texts
+    readable = columns and ("sklearn" in facts.packages or not facts.texts)  # word counts of text columns need scikit-learn
     networks = [Member(name, _network(name, facts)) for name in _networks(facts)] if readable else []
     fitted = list(_estimators(facts, columns)) if "sklearn" in facts.packages else []
     return (*fitted, *networks) or (Member("text", {"model": {"name": None}}),)
@@ -123,7 +123,7 @@ def _networks(facts: Facts) -> Iterator[str]:
 
 
 def _network(name: str, facts: Facts) -> Values:
-    """Return the published settings of a network. Without a GPU, use smaller layers or fewer epochs."""
+    """Return the published settings of a network. Without a GPU, the network gets smaller layers or fewer epochs."""
     network, sections = TABLE_MODELS[name], dict[str, Any]()
     quick = network.quick
     for layer in (network.defaults, {"model": {"name": name}}, {} if facts.classes else quick.values, {} if facts.gpu else quick.slow):
@@ -140,7 +140,7 @@ def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
     lightgbm = "lightgbm" in packages
     boosted = _named("lightgbm", "lightgbm") if lightgbm else _named("trees", *_histograms(facts))
     words = [_named("words", "tfidf")] if facts.texts else []
-    codes = [_without_texts(evolve(boosted, name="codes"))] if facts.texts else []  # first: needs no counts of words
+    codes = [_without_texts(evolve(boosted, name="codes"))] if facts.texts else []  # the first model, because its fit needs no word counts
     yield from (*codes, boosted, *words) if columns else (*words, boosted)
     if "catboost" in packages:
         catboost = _named("catboost", "catboost", scaled_rounds(_CATBOOST, rows=facts.rows, classes=facts.classes))
@@ -170,7 +170,7 @@ def _trees(name: str, settings: Mapping[str, Any], facts: Facts) -> Member:
 
 
 def _without_texts(member: Member) -> Member:
-    """Return the member without text columns. Components of texts distract trees if the texts do not tell the target."""
+    """Return the same model without text columns. Text components make trees worse if the texts do not predict the target."""
     return evolve(member, values={"model": {**member.values["model"], "texts": False}})
 
 
@@ -190,6 +190,7 @@ def _linear(*, classed: bool) -> tuple[str, Mapping[str, Any]]:
 def _forest(columns: int, *, classed: bool) -> tuple[str, Mapping[str, Any]]:
     if classed:
         return "sklearn.ensemble:ExtraTreesClassifier", {"n_estimators": 150, "min_samples_leaf": 3, "max_features": 0.5}
-    # With few columns, use all columns: RMSE 5.02 on concrete (8 columns), against 6.16 with 40 %. With 74 columns (ames), both are equal.
+    # Share of the columns per tree. With few columns, use all columns: RMSE on concrete (8 columns) is 5.02, against 6.16 with 40 %. With
+    # many columns, 40 % are enough: on ames (74 columns), both RMSE are equal.
     share = round(min(1.0, max(0.4, 10 / columns)), 2)
     return "sklearn.ensemble:ExtraTreesRegressor", {"n_estimators": 150, "min_samples_leaf": 2, "max_features": share}

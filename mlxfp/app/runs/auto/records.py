@@ -1,4 +1,4 @@
-"""Record of the decisions of a run with several models. Decisions depend on the clock, so a continued run must read them from a file."""
+"""Record of the models that a run includes or excludes. These decisions depend on elapsed time, so a continued run must read the record."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from mlxfp.support.structuring import structure, unstructure
 
 @frozen
 class Entry:
-    """Record of a member with training time in seconds. `kept=None` means undecided. `why` is the reason of an exclusion."""
+    """Entry for one model. `seconds` is the training time. `kept=None` means not yet decided. `why` is the reason for an exclusion."""
 
     name: str
     values: dict[str, Any]
@@ -29,14 +29,14 @@ class Entry:
 
 @frozen
 class Record:
-    """All members of a run in order, as stored in the file `path`."""
+    """All models of a run in training order, as stored in the file `path`."""
 
     path: Path
     entries: tuple[Entry, ...] = field(default=())
 
     @property
     def seconds(self) -> float:
-        """Total training time of the members so far."""
+        """Total training time of the models so far."""
         return sum(entry.seconds for entry in self.entries)
 
     @property
@@ -45,7 +45,7 @@ class Record:
         return tuple(entry for entry in self.entries if entry.kept)
 
     def decided(self, entry: Entry) -> "Record":
-        """Replace the entry of a member, write the record, and return the new record."""
+        """Replace the entry of one model, write the record to the file, and return the new record."""
         updated = evolve(self, entries=tuple(entry if old.name == entry.name else old for old in self.entries))
         updated.write()
         return updated
@@ -63,7 +63,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def begin_record(folder: Path, members: tuple[Member, ...]) -> Record:
-    """Write a record of undecided members."""
+    """Write a record in which no model is decided yet."""
     record = Record(folder / DECIDED, tuple(Entry(member.name, {**member.values}) for member in members))
     record.write()
     return record

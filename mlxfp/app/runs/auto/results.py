@@ -1,4 +1,4 @@
-"""Outputs of a run with several members: metrics, predictions and submission."""
+"""Outputs of a run with several models: metrics, predictions and submission."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,18 +24,18 @@ RunMember = Callable[[Plan], Events]
 
 
 def planned(plan: Plan, member: Member) -> Plan:
-    """Return the plan of a member, a run in a subfolder."""
+    """Return the plan for one of the models. Its run is written to a subfolder."""
     options: dict[str, Any] = {"output": str(plan.folder / folders.MEMBERS)}
     if plan.synthetic:
         inputs = {"path": folders.SYNTHETIC, "spec": folders.SPEC}
         options |= {f"data.{name}": str((plan.folder / file).resolve()) for name, file in inputs.items()}
     if plan.auto:
-        options["observers.minutes"] = None  # of all members together
+        options["observers.minutes"] = None  # the time limit applies to all models together
     return changed(plan, options | member.options(plan.trackers))
 
 
 def told_before(plan: Plan) -> Generator[RunEvent, None, bool]:
-    """Yield the final events of a finished run. Return True if the run is finished."""
+    """If the run is finished, yield its final events and return True. Otherwise return False."""
     over = outcome(plan)
     if over is not None:
         yield from _told(plan.folder)
@@ -57,7 +57,7 @@ def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
 def finish(
     plan: Plan, names: Sequence[str], choose: Callable[[Mapping[str, OutOfFold]], Chosen], left_out: Mapping[str, str]
 ) -> Iterator[RunEvent]:
-    """Write all outputs for the members `names`. `left_out` has the reasons of excluded members."""
+    """Write all outputs of the run for the models in `names`. `left_out` holds the reasons for excluded models."""
     folder, files = plan.folder, {name: _files_of(plan, name) for name in names}
     chosen = choose({name: _oof(plan, files[name]) for name in names})
     write_oof(folder / folders.OOF, plan, chosen.oof)
@@ -74,7 +74,7 @@ def finish(
 
 
 def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entries of `metrics.json` about members: scores, weights and improvements of the blend."""
+    """Return the entries of `metrics.json` about the models: scores, weights, and improvement of the blend by each model."""
     parts = {
         name: {"oof": score, "weight": weight, "adds": chosen.adds.get(name)}
         for (name, score), weight in zip(chosen.parts.items(), chosen.choice.weights, strict=True)
@@ -84,7 +84,7 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _told(folder: Path) -> Iterator[RunEvent]:
-    """Yield the score and weight of each member, and a note if one member is submitted alone."""
+    """Yield the score and weight of each model, and a note if a single model is submitted."""
     numbers = read_json(folder / folders.METRICS)
     for name, member in numbers["members"].items():
         yield Weighed(folder, name, member["oof"], member["weight"], member["adds"])
@@ -116,7 +116,7 @@ def has_members(folder: Path) -> bool:
 
 
 def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
-    """Return the folders of the members with weight, and the choice that combines their predictions."""
+    """Return the run folders of the models with nonzero weight, and the function that combines their predictions."""
     numbers = read_json(folder / folders.METRICS)
     weights = {name: member["weight"] for name, member in numbers["members"].items() if member["weight"] > 0}
     return tuple(folder / folders.MEMBERS / name for name in weights), Choice(

@@ -18,17 +18,17 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.events import RunStarted, Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
 
-_MEMBERS = 0.85  # share of the time limit for the members; the rest is for the choice and the report
-_FIRST_FITS = 0.4  # share of this time for all fits of the first working member
-_FITS = 0.8  # share of the remaining time for all fits of another member; the rest is for its predictions
-_LEAST = 0.05  # minimum share of the steps of a network for an estimate of the time
-_SLOW = "skops.io"  # imports scikit-learn, which takes seconds and must not count as training time of the first member
+_MEMBERS = 0.85  # share of the time limit for training the models; the rest is for blending and the report
+_FIRST_FITS = 0.4  # maximum share of the training time for the first successful model
+_FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
+_LEAST = 0.05  # a network's total time is estimated after this share of its steps
+_SLOW = "skops.io"  # imported in advance: its import takes seconds, which must not count as training time of the first model
 
 
 def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
-    """Start or continue the members of a plan, submit the blend, and yield the events.
+    """Train several models or continue their training, submit the blend, and yield the events.
 
-    Decisions that depend on the clock are recorded at once. The outputs depend only on the record.
+    Decisions that depend on elapsed time are recorded at once. The outputs depend only on the recorded decisions.
     """
     if (yield from told_before(plan)):
         return
@@ -39,17 +39,16 @@ def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
         yield from _run_entry(plan, record, index, run_member)
         record = read_record(plan.folder) or record
     if not record.kept:
-        record.path.unlink()  # without the record, the next run tries all members again
-        raise DataError(
-            f"No model of model.name=auto could be trained: {'; '.join(f'{excluded.name} {excluded.why}' for excluded in record.entries)}."
-        )
+        record.path.unlink()  # remove the record, so that the next run tries all models again
+        reasons = "; ".join(f"{excluded.name} ({excluded.why})" for excluded in record.entries)
+        raise DataError(f"No model of model.name=auto could be trained: {reasons}.")
     by = partial(choose, plan.data.spec, plan.metric, tune=plan.threshold)
     left_out = {entry.name: entry.why for entry in record.entries if entry.kept is False}
     yield from finish(plan, [entry.name for entry in record.kept], by, left_out)
 
 
 def _run_entry(plan: Plan, record: Record, index: int, run_member: RunMember) -> Iterator[RunEvent]:
-    """Run a member unless excluded. The first working member always finishes: only its boosted trees stop in time."""
+    """Train a model unless the record excludes the model. The first successful model always finishes: only boosted trees stop early."""
     entry, minutes = record.entries[index], plan.minutes
     member_plan = planned(plan, entry.member)
     if entry.kept is not False:
@@ -68,10 +67,10 @@ def _run_entry(plan: Plan, record: Record, index: int, run_member: RunMember) ->
 def _members_events(
     plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
 ) -> Generator[RunEvent, None, Entry]:
-    """Yield the events of a member and return the last entry. Exclude the member if the first fold exceeds its share of the time limit.
+    """Yield the events of a model and return its final entry. Exclude the model if its first fold exceeds its share of the time limit.
 
-    `remaining` has the seconds left for all members, or None. The time before the first training step, such as the compilation of
-    kernels, counts only once for all folds. The time of the first fold of a network is estimated from its first steps.
+    `remaining` is the number of seconds left for all models, or None without a limit. The time before the first training step, such as
+    the compilation of kernels, counts only once for all folds. For a network, the time of the first fold is estimated from its first steps.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
         return _decided(record, entry, "no time was left")
@@ -95,7 +94,7 @@ def _members_events(
             yield event
     except (ConfigError, CheckpointError):
         raise
-    except (MlxfpError, ValueError) as error:  # the failure of one model must not stop the others
+    except (MlxfpError, ValueError) as error:  # if one model fails, the other models must still be trained
         return _decided(record, entry, f"it failed: {error}")
     finally:
         events.close()

@@ -1,1 +1,1 @@
-"""Plans from configurations. Other packages of `runs` receive values and functions instead of options."""
+"""Plans from configurations. The other modules of `runs` receive ready values and functions, and read no options."""

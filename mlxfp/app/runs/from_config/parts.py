@@ -1,4 +1,4 @@
-"""Parts of a run from a configuration: data, recipe, model, optimizer, step, observers."""
+"""Parts of a run, created from the options of a configuration: data, recipe, model, optimizer, training step and observers."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -44,9 +44,9 @@ CONVNET = "convnet"  # default model of images and audio
 AUTO = "auto"  # blend of several models, chosen from the data
 # Table networks with an optimizer of the same name.
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
-PLATEAU = "plateau"  # not in SCHEDULES: an observer lowers the learning rate
+PLATEAU = "plateau"  # not a schedule of SCHEDULES, because an observer lowers the learning rate
 
-# The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
+# Known names for the text options of a configuration, used by `structure`, `load_config` and `json_schema`.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
     "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS, AUTO)),
@@ -61,10 +61,12 @@ CHOICES: Mapping[str, Collection[str]] = {
 def load_config(
     path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = (), choices: Choices | None = None
 ) -> Resolved:
-    """Read a configuration. Overrides `key.sub=value` have priority over a YAML or JSON file, and the file over a preset.
+    """Read a configuration. Overrides `key.sub=value` take precedence over a YAML or JSON file, and the file over a preset.
 
-    A file may name a preset (`preset: titanic`); the argument `preset` has priority. A network of `models.TABLE_MODELS` has published
-    training settings, with priority over a preset that does not name the network. The text after the first `=` is parsed as YAML 1.2.
+    A file may name a preset (`preset: titanic`); the argument `preset` takes precedence. A network of `models.TABLE_MODELS` has published
+    training settings as its defaults. They also replace values of a preset that is not made for this network. The text after the first
+    `=` is parsed as YAML 1.2.
+
     With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked now instead of when the run is planned. Raises
     `ConfigError` with all mistakes: option path, file and line, expected and received value, and the nearest name.
 
@@ -182,7 +184,7 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     optimizer, schedule = config.optimizer, config.schedule
     rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
     peak = optimizer.learning_rate
-    if peak is None:  # null, allowed by `config_problems` only for these optimizers
+    if peak is None:  # null is the rate of optimizers that set their own rate; `config_problems` rejects null for all others
         assert rates is not None
         peak = rates.peaks[getattr(goal, "answer", "class")]
     rate: float | schedules.Schedule = peak
@@ -201,7 +203,7 @@ def run_folder(config: RunConfig) -> Path:
 
 
 def training_of(config: RunConfig) -> Training:
-    """Return the settings and factories for the training of networks."""
+    """Return the settings for the training of networks, with functions that create the optimizer, step and observers."""
     training, watched = config.training, config.observers
     return Training(
         seed=training.seed,
@@ -245,7 +247,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
-    """Return the observers that depend on evaluations. `metric` is the name of the loss, `best` the file of the best state."""
+    """Return the observers that use evaluations. `metric` is the name of the loss, and `best` is the file for the best state."""
     watched, schedule = config.observers, config.schedule
     result: list[Observer] = []
     if watched.patience is not None:

@@ -40,7 +40,7 @@ from mlxfp.support.structuring import structure, unstructure
 
 
 def start(config: RunConfig, code: Code) -> Start:
-    """Return the start of a run, with absolute paths. The data are not read yet."""
+    """Return a `Start`: the options of a run with absolute paths, before the data are read."""
     config = _with_absolute_paths(config)
     planned = partial(plan, config, code=code) if config.task == "competition" else partial(plan_files, config, code)
     return Start(run_folder(config), unstructure(config), code, planned)
@@ -74,7 +74,7 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
 
 
 def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
-    """Return a plan with other option values, by path. Rows, folds and user-defined parts stay the same."""
+    """Return a plan with some options replaced. `values` maps option paths to values. Rows, folds and user-defined parts stay the same."""
     config = structure(with_values(before.settings, values), RunConfig, what="a trial", choices=CHOICES, hint=hint)
     return _plan(config, before.data, before.folds, before.own)
 
@@ -90,25 +90,25 @@ def plan_in(folder: Path, code: Code) -> Plan:
 
 
 def models_in(folder: Path, code: Code) -> Models:
-    """Return the model factories of the run in a folder."""
+    """Return the functions that create the models of the run in a folder."""
     config = _located(folder)
     return models_of(config, own_parts_of(config, code))
 
 
 def file_model_in(folder: Path, classes: tuple[str, ...], code: Code) -> FileModel:
-    """Return the model factory of the run on files in a folder, with these classes."""
+    """Return the object that creates the model of a run on files. `classes` are the class names of the finished run."""
     return file_model(_located(folder), classes, code)
 
 
 def start_again(folder: str | PathLike[str], overrides: Sequence[str], code: Code) -> tuple[Start, int]:
-    """Return the start of the run in a folder with `overrides`, and the stored number of epochs."""
+    """Return the start of the run in a folder, with `overrides` applied, and the number of epochs before the overrides."""
     before = _located(folder)
     config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
     return start(config, code), before.training.epochs
 
 
 def models_of(config: RunConfig, own: OwnParts) -> Models:
-    """Return the model factories of a configuration."""
+    """Return the functions that create the models of a configuration."""
     return Models(
         name=config.model.name,
         pretrained=config.model.path is not None,
@@ -152,7 +152,7 @@ def _folds_of(config: RunConfig) -> Callable[[CompetitionData], Folds]:
 
 
 def _check_sample(data: CompetitionData, *, decided: bool) -> None:
-    """Fill the sample submission with constants, so that errors in the files are raised before the training."""
+    """Fill the sample submission with constants, so that errors in the sample file are raised before the training."""
     spec, count = data.spec, 0 if data.test is None else length(data.test) or 0
     width = len(spec.outputs)
     flat = width == 1 or (spec.task.one_class and (width == 2 or decided))

@@ -1,4 +1,4 @@
-"""Checks of options before the training, without and with the data."""
+"""Checks of options before the training: first of the options alone, then of the options together with the data."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +19,10 @@ from mlxfp.distributed import Ranks
 from mlxfp.models import TABLE_MODELS
 from mlxfp.support.errors import ConfigError, MlxfpError, suggest
 
-Problem = tuple[str, str]  # the path of an option, and a sentence
+Problem = tuple[str, str]  # option path and a sentence about the problem
 
 ARGUMENTS = "model.arguments."
-# Other options change the scored rows or the metric, or have no effect on the score.
+# Options that cannot be tuned. The options of all other sections change the scored rows or the metric, or do not affect the score.
 _FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
 _TUNABLE = tuple(
     path
@@ -67,7 +67,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _several_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield options that do not fit several seeds."""
+    """Yield options that cannot be used with several seeds."""
     if config.training.seeds > 1 and config.data.limit is not None:
         yield (
             "data.limit",
@@ -111,7 +111,7 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
     kept = {
         "model": {"name"},
         "training": {"seed"},
-        "observers": {"minutes", "progress", "plots", "mlflow", "trackio", "tensorboard"},  # progress of folds and members is shown
+        "observers": {"minutes", "progress", "plots", "mlflow", "trackio", "tensorboard"},  # only for logging and display
         "competition": {"metric", "threshold", "submission"},
         "own": {"spec", "rows"},
     }
@@ -122,7 +122,10 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
 
 
 def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield options of networks with an estimator, options of estimators with a network, and names of classes that are no estimators."""
+    """Yield options that apply only to networks if the model is an estimator, and the reverse.
+
+    Also yield a problem for a class that is not an estimator.
+    """
     name, own = config.model.name, config.own
     if not is_estimator(config):
         yield from _network_problems(config)
@@ -188,7 +191,7 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]:
-    """Yield options that do not fit the data, and data without a learnable target."""
+    """Yield options that do not fit the data, and a problem for data without a learnable target."""
     spec, metric, competition = data.spec, data.metric, config.competition
     task, targets = spec.task, data.targets
     if metric.needs != "values" and not task.has_classes:
@@ -218,7 +221,7 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
 
 
 def check_ranks(config: RunConfig, ranks: Ranks) -> None:
-    """Raise `ConfigError` for a run that ranks cannot share."""
+    """Raise `ConfigError` for a configuration that cannot run on several ranks."""
     size, count = config.training.size, ranks.world.copies
     if is_estimator(config) or config.model.name == AUTO:
         raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run without --ranks.")
@@ -251,7 +254,8 @@ def check_tunable_option(key: str) -> None:
         return
     if key in option_paths():
         raise ConfigError(
-            f"{key} cannot be tuned, because only options of the model and its training can. Examples: {', '.join(_TUNABLE[-8:])}."
+            f"{key} cannot be tuned, because only options of the model and of its training can be tuned. "
+            f"Examples: {', '.join(_TUNABLE[-8:])}."
         )
     near = [path for path in meant(key.rpartition(".")[2]) if path in _TUNABLE]
     advice = f" Did you mean {' or '.join(map(repr, near))}?" if near else suggest(key, _TUNABLE)

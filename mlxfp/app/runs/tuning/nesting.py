@@ -1,4 +1,4 @@
-"""Nested estimate of the score after tuning, on rows that were not used for tuning."""
+"""Unbiased estimate of the score after tuning (nested cross-validation), on rows that were not used for tuning."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -26,9 +26,9 @@ def check_nested(plan: Plan) -> None:
 
 
 def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generator[RunEvent, None, float]:
-    """Tune on the training rows of each fold alone. Return the score of the best trials on the validation rows.
+    """Tune separately on the training rows of each fold. Return the score of the best trials on the validation rows.
 
-    The files are in `folder`. An interrupted estimate continues like a search.
+    All files are written to `folder`. An interrupted estimate continues there.
     """
     from filelock import FileLock
 

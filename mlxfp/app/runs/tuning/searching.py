@@ -1,4 +1,4 @@
-"""The search: each trial of a study trains the folds of a run with other values."""
+"""The search for better options: each trial trains the folds of a run with other option values."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
@@ -27,7 +27,7 @@ from mlxfp.support.progress import Progress
 
 @frozen
 class Limits:
-    """Limits of a search: maximum number of trials, and seconds after which no trial starts."""
+    """Limits of a search: the maximum number of trials, and the seconds after which no new trial starts."""
 
     trials: int | None
     seconds: float | None
@@ -84,7 +84,7 @@ def _run(study: Study, trial: Trial, plan: Plan, late: Callable[[], bool]) -> Ge
         try:
             outcome = yield from _train(study, trial, trial_plan, late)
             reached = total(trial_plan, [read_array(file / FOLD_OOF) for file in _files(trial_plan)]) if outcome == "complete" else None
-        except OSError:  # a full disk or a missing file: not caused by the values
+        except OSError:  # errors such as a full disk are not caused by the option values of the trial
             raise
         except Exception as error:
             if trial.given:
@@ -114,7 +114,7 @@ def _train(
                     return "late"
             elif event.score is not None:
                 scores.append(event.score)
-        # Do not prune before half of the folds are finished.
+        # prune no trial before half of its folds are finished
         behind = bool(scores) and study.falls_behind(trial, number, float(np.mean(scores)))
         if behind and len(files) <= 2 * number < 2 * len(files):
             return "stopped"
@@ -125,11 +125,12 @@ def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -
     """Return a plan with the values of a trial, and with files in `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
-    return trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))  # trials need no test predictions
+    # Trials do not predict the test rows. Only pseudo-labels need the test rows.
+    return trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))
 
 
 def total(plan: Plan, predictions: list[Any]) -> float:
-    """Return the overall score of the predictions of all folds, as a run does."""
+    """Return the overall score of the predictions of all folds, computed as for a finished run."""
     return score(decided(plan, predictions)[1], plan.metric).overall
 
 

@@ -143,13 +143,14 @@ def _parsed(text: str) -> tuple[str, Parameter | None]:
 
 
 def check_space(plan: Plan, space: Space) -> None:
-    """Raise `ConfigError` for a parameter with a limit or choice that does not fit the configuration."""
+    """Raise `ConfigError` if a limit or choice of a parameter would make the configuration invalid."""
     for parameter in space:
         check_tunable_option(parameter.key)
         for value in parameter.values:
             trial = changed(plan, {parameter.key: value})
-            if problem := plan_problem(trial):
-                raise ConfigError(f"{parameter.key}={value!r} is not a valid value for tuning. {problem[0]}: {problem[1]}.")
+            if invalid := plan_problem(trial):
+                option, problem = invalid
+                raise ConfigError(f"{parameter.key}={value!r} is not a valid value for tuning. {option}: {problem}.")
             if trial.models.estimator is not None:
                 trial.models.estimator(plan.data.spec, rows=_rows(plan), seed=0)
 
@@ -167,7 +168,7 @@ def values_of(plan: Plan, space: Space) -> dict[str, Any]:
 
 
 def _arguments(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of the parts of an estimator, then the arguments of the estimator, which override equal names."""
+    """Yield the arguments of the nested estimators first, then of the estimator itself. For equal names, the last value counts."""
     arguments = model.get_params()
     yield from ((name.rpartition("__")[2], value) for name, value in arguments.items() if "__" in name)
     yield from ((name, value) for name, value in arguments.items() if "__" not in name)

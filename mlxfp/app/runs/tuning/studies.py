@@ -1,8 +1,8 @@
 """An Optuna study in one SQLite file, shared by several processes that may be killed.
 
-A lock protects the study. Each trial has another lock, which the system releases if the process ends: a trial with state RUNNING and a
-free lock was killed. Such a trial is marked as failed, and a new trial repeats the values in the same folder. The heartbeat of Optuna
-would need a minute and works only inside `optimize`.
+A lock protects the study. Each trial has its own lock, which the system releases if the process ends. A trial with state RUNNING but
+without a locked lock was therefore killed. The study marks this trial as failed, and a new trial repeats its values in the same folder.
+The heartbeat of Optuna is not used, because it needs a minute and works only inside `optimize`.
 """
 
 import sqlite3
@@ -73,9 +73,10 @@ class Study:
             return len(self._in("COMPLETE", "PRUNED"))
 
     def next(self, trials: int | None, *, late: bool) -> Any:
-        """Start a trial and return the trial, return the lock of a running trial to wait for, or return None at the end of the search.
+        """Start a trial and return the trial. Return None at the end of the search.
 
-        `trials` is the maximum number of trials. If `late`, only the original configuration may start: the best trial needs its score.
+        If all remaining trials run in other processes, return the lock of a running trial to wait for. `trials` is the maximum number
+        of trials. With `late=True`, only the trial of the original configuration may start, because every search needs its score.
         """
         with claiming(self.folder):
             running = list(self._running())
@@ -91,7 +92,7 @@ class Study:
             return next((lock for number, lock in running if number == 0), None) or self._begin()
 
     def _begin(self) -> Trial:
-        # Proposals depend only on the seed and the earlier trials, so that a continued study makes the same proposals.
+        # Do not count failed trials. Proposals depend only on the seed and the earlier trials, so a continued study repeats its proposals.
         count = len(self._in("COMPLETE", "PRUNED", "RUNNING"))
         self.inner.sampler = self.optuna.samplers.TPESampler(seed=fold_in(self.seed, "trial", count) % 2**31)
         inner = self.inner.ask()
@@ -102,7 +103,7 @@ class Study:
         return Trial(number, {parameter.key: _suggest(inner, parameter) for parameter in tried}, inner, lock)
 
     def _running(self) -> Iterator[tuple[int, Any]]:
-        """Yield the numbers and locks of the running trials. Put killed trials back."""
+        """Yield the numbers and locks of the running trials. Trials of killed processes return to the queue."""
         from filelock import Timeout
 
         for trial in self._in("RUNNING"):
@@ -116,7 +117,7 @@ class Study:
                 self._put_back(trial)
 
     def put_back(self, trial: Trial) -> None:
-        """Return a trial to the queue, without counting the trial as ended."""
+        """Return a trial to the queue. The trial does not count as ended."""
         with claiming(self.folder):
             self._put_back(self.inner.get_trials(deepcopy=False)[trial.inner.number])
 
@@ -137,7 +138,7 @@ class Study:
     def end(self, trial: Trial, score: float | None, reason: str) -> None:
         """Record the score of a trial, or the reason for a missing score."""
         with claiming(self.folder):
-            if score is None:  # state PRUNED, so that Optuna avoids similar values
+            if score is None:  # with the state PRUNED, Optuna avoids similar values
                 trial.inner.set_user_attr("reason", reason)
                 self.inner.tell(trial.inner, state=self.optuna.trial.TrialState.PRUNED)
             else:
@@ -187,7 +188,7 @@ def opened(  # noqa: PLR0913
     storage = None
     try:
         with claiming(folder):
-            # SQLite URLs cannot express every path.
+            # connect by a function, because an SQLite URL cannot express every path
             connect = {"creator": lambda: sqlite3.connect(folder / FILE, timeout=_SECONDS, check_same_thread=False)}
             storage = optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect)
             direction = "maximize" if maximize else "minimize"
@@ -203,7 +204,7 @@ def opened(  # noqa: PLR0913
 def _file_lock(path: Path) -> Any:
     from filelock import FileLock
 
-    return FileLock(path, thread_local=False)  # a generator may continue in another thread
+    return FileLock(path, thread_local=False)  # not bound to a thread, because a generator may continue in another thread
 
 
 def _number(trial: Any) -> int:

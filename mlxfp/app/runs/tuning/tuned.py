@@ -95,7 +95,7 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
 
 
 def _identities(run_plan: Plan, space: Space) -> dict[str, object]:
-    """Return the identities of a study. Options have separate entries, so that an error can name a changed option."""
+    """Return the values that identify a study. Each option has an entry, so that an error can name the option that has changed."""
     tried = {parameter.key: f"{parameter.kind} {list(parameter.values)}" for parameter in space}
     given = {name: value for name, value in identities(run_plan).items() if name != "config"}
     return {**given, **folders.decisive(run_plan.settings), "search space": tried}

@@ -152,7 +152,7 @@ def test_boosting_stops_by_rows_that_are_set_aside(name):
         "xgboost": lambda: model.best_iteration,
     }
     assert 0 < rounds[name]() < 200
-    with pytest.raises(fp.errors.ArgumentError, match=r"LogisticRegression does not support early stopping\. Remove stopping"):
+    with pytest.raises(fp.errors.ArgumentError, match=r"LogisticRegression does not support early stopping\. Remove the argument stopping"):
         cross_validate(
             folds.kfold(60, count=2, seed=0), table_of("binary"), estimator(LogisticRegression(), spec), target="y", stopping="inner"
         )

@@ -74,5 +74,5 @@ def test_nothing_is_left_out_silently(tmp_path: Path):
         scan(tmp_path)
     save_spec(evolve(CATS, name="x"), tmp_path / "cats" / "spec.yml")
     save_spec(evolve(CATS, name="x"), tmp_path / "x.json")
-    with pytest.raises(DataError, match=r"Two data sets in .* are named 'x'; 'x.json' is the second"):
+    with pytest.raises(DataError, match=r"Two data sets in .* have the name 'x'; the second is 'x.json'"):
         scan(tmp_path)

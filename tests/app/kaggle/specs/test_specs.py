@@ -60,7 +60,7 @@ def test_facts_that_contradict_each_other_are_refused(changes: dict[str, Any], m
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target": "y"}, r"Several texts must be a list, got the string 'y'. Write \['y'\]"),
+        ({"target": "y"}, r"A list of texts is needed, got the string 'y'. Write \['y'\]"),
         ({"columns": ["age"]}, "column 0 must be ColumnSpec, got str"),
         ({"name": 3}, "name must be a string"),
         ({"id": 3}, "id must be str or NoneType"),

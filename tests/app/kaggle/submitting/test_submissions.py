@@ -66,22 +66,22 @@ BREAKS = {
         [["", *GOOD[0]], *([str(place), *row] for place, row in enumerate(GOOD[1:]))],
         ["the header is column_1,id,label, but the sample has id,label"],
     ),
-    "missing": (GOOD[:3], ["2 rows, but the sample has 3", "1 ids of the sample are missing: 003"]),
-    "double": ([*GOOD, GOOD[1]], ["4 rows, but the sample has 3", "1 ids are duplicates: 001"]),
-    "extra": (broken((3, 0), "9"), ["1 ids of the sample are missing: 003", "1 ids are not in the sample: 9"]),
+    "missing": (GOOD[:3], ["number of rows: 2, but 3 in the sample", "missing ids of the sample (1): 003"]),
+    "double": ([*GOOD, GOOD[1]], ["number of rows: 4, but 3 in the sample", "duplicate ids (1): 001"]),
+    "extra": (broken((3, 0), "9"), ["missing ids of the sample (1): 003", "ids that are not in the sample (1): 9"]),
     "zeros": (
         broken((1, 0), "1"),
-        ["1 ids of the sample are missing: 001", "1 ids are not in the sample: 1 (leading zeros are lost: read ids as text)"],
+        ["missing ids of the sample (1): 001", "ids that are not in the sample (1): 1 (leading zeros are lost: read ids as text)"],
     ),
     "decimals": (
         broken((1, 0), "001.0"),
-        ["1 ids of the sample are missing: 001", "1 ids are not in the sample: 001.0 (ids became decimals: read ids as text)"],
+        ["missing ids of the sample (1): 001", "ids that are not in the sample (1): 001.0 (ids became decimals: read ids as text)"],
     ),
-    "float": (broken((2, 1), "1.0"), ["'label': 1 values are not whole numbers as in the sample: 1.0 in row 2"]),
-    "nan": (broken((2, 1), "nan"), ["'label': 1 values are missing or infinite: nan in row 2"]),
-    "infinite": (broken((2, 1), "inf"), ["'label': 1 values are missing or infinite: inf in row 2"]),
-    "empty": (broken((3, 1), ""), ["'label': 1 values are missing or infinite: an empty cell in row 3"]),
-    "word": (broken((3, 1), "yes"), ["'label': 1 values are not whole numbers as in the sample: yes in row 3"]),
+    "float": (broken((2, 1), "1.0"), ["'label': values that are not whole numbers as in the sample (1): 1.0 in row 2"]),
+    "nan": (broken((2, 1), "nan"), ["'label': missing or infinite values (1): nan in row 2"]),
+    "infinite": (broken((2, 1), "inf"), ["'label': missing or infinite values (1): inf in row 2"]),
+    "empty": (broken((3, 1), ""), ["'label': missing or infinite values (1): an empty cell in row 3"]),
+    "word": (broken((3, 1), "yes"), ["'label': values that are not whole numbers as in the sample (1): yes in row 3"]),
 }
 
 
@@ -98,27 +98,27 @@ def test_all_problems_come_at_once(tmp_path: Path):
     mine = written(tmp_path / "mine.csv", ["id", "p", "ok"], ["1", "1", "3"], ["0.5", "nan", "x"], ["TRUE", "1", "False"])
     assert check_submission(mine, sample=sample) == (
         "the header is id,p,ok, but the sample has id,ok,p",
-        "3 rows, but the sample has 2",
-        "1 ids are duplicates: 1",
-        "1 ids of the sample are missing: 2",
-        "1 ids are not in the sample: 3",
-        "'ok': 2 values are not spelled True or False as in the sample: TRUE in row 1",
-        "'p': 1 values are missing or infinite: nan in row 2",
-        "'p': 1 values are not numbers as in the sample: x in row 3",
+        "number of rows: 3, but 2 in the sample",
+        "duplicate ids (1): 1",
+        "missing ids of the sample (1): 2",
+        "ids that are not in the sample (1): 3",
+        "'ok': values that are not spelled True or False as in the sample (2): TRUE in row 1",
+        "'p': missing or infinite values (1): nan in row 2",
+        "'p': values that are not numbers as in the sample (1): x in row 3",
     )
     with pytest.raises(DataError) as caught:
         submission({"ok": [True, 2], "p": [np.inf, 0.5]}, test=written(tmp_path / "test.csv", ["id"], ["1", "9"]), sample=sample)
     assert str(caught.value).splitlines()[1:] == [
-        "- 1 ids of the sample are missing: 2",
-        "- 1 ids are not in the sample: 9",
-        "- 'ok': 1 values are not spelled True or False as in the sample: 2 in row 2",
-        "- 'p': 1 values are missing or infinite: inf in row 1",
+        "- missing ids of the sample (1): 2",
+        "- ids that are not in the sample (1): 9",
+        "- 'ok': values that are not spelled True or False as in the sample (1): 2 in row 2",
+        "- 'p': missing or infinite values (1): inf in row 1",
     ]
 
 
 def test_the_spelling_may_be_given_where_the_sample_does_not_tell(tmp_path: Path):
     sample = written(tmp_path / "sample.csv", ["id", "y"], ["1", "2"], ["0", "0"])
-    with pytest.raises(DataError, match=r"'y': 2 values are not whole numbers as in the sample: 0\.25 in row 1"):
+    with pytest.raises(DataError, match=r"'y': values that are not whole numbers as in the sample \(2\): 0\.25 in row 1"):
         submission({"y": [0.25, 0.5]}, test=sample, sample=sample)
     assert submission({"y": [0.25, 1.0]}, test=sample, sample=sample, spelling={"y": "number"}).rows == (("1", "0.25"), ("2", "1.0"))
     assert submission({"y": [0.0, 1.0]}, test=sample, sample=sample, spelling={"y": "boolean"}).rows == (("1", "False"), ("2", "True"))
@@ -148,7 +148,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         ({"spelling": {"y": "float"}}, UnknownNameError, "No spelling is named 'float'"),
         ({"test": "nothing.csv"}, MissingFileError, "There is no file at 'nothing.csv'"),
         ({"test": "a\n1\n"}, DataError, "has no column 'id', the id of the sample. Columns: a"),
-        ({"sample": "id,y\n"}, DataError, "has no rows"),
+        ({"sample": "id,y\n"}, DataError, "is empty or has only a header"),
         ({"sample": ""}, DataError, "A file has no header"),
         ({"sample": "id,y\n1,2,3\n"}, DataError, r"A record has 3 fields, but there are 2 columns: got '1,2,3\\n', in line 2 of"),
     ],
@@ -197,7 +197,7 @@ def test_names_of_classes_stay_as_they_are_or_say_the_same_as_the_sample_says_it
 @pytest.mark.parametrize(("sample", "name"), [("0", "good"), ("True", "good"), ("0", "1.5"), ("True", "2")])
 def test_names_that_the_sample_has_no_way_to_say_are_refused(tmp_path: Path, sample: str, name: str):
     model = written(tmp_path / "sample.csv", ["id", "y"], "a", [sample])
-    with pytest.raises(DataError, match=rf"1 values are not .* as in the sample: {name} in row 1"):
+    with pytest.raises(DataError, match=rf"values that are not .* as in the sample \(1\): {name} in row 1"):
         submission({"y": np.array([name])}, test=written(tmp_path / "test.csv", ["id"], "a"), sample=model)
 
 

@@ -93,7 +93,7 @@ FOLDS = kfold(24, count=2, seed=0)
         ),
         ({"rows": [1, 2]}, ArgumentTypeError, "rows must be Dataset, got list"),
         ({"folds": 5}, ArgumentTypeError, "folds must be Folds, got int"),
-        ({"target": "Y"}, SchemaError, "cross_validate needs the column 'Y', which is not there"),
+        ({"target": "Y"}, SchemaError, "cross_validate needs the column 'Y', which is missing"),
         ({"fit": 3}, ArgumentTypeError, "fit must be a function, got fit=3"),
         ({"fit": lambda parts: None}, ArgumentTypeError, "what fit returns must be a function, got what fit returns=None"),
         ({"stopping": "iner"}, UnknownNameError, "No stopping is named 'iner'. Did you mean 'inner'"),

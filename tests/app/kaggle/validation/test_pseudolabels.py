@@ -102,7 +102,7 @@ def test_unlabelled_rows_need_the_columns_of_the_others():
         return lambda rows: np.array([0.99] * 4)
 
     fit = pseudo_label(teacher, teacher, from_table({"x": [1] * 4}), target="y", confidence=Confidence(most=1.0))
-    with pytest.raises(SchemaError, match="pseudo_label needs the column 'row', which is not there"):
+    with pytest.raises(SchemaError, match="pseudo_label needs the column 'row', which is missing"):
         cross_validate(kfold(20, count=2, seed=0), labelled(), fit, target="y")
 
 

@@ -98,7 +98,7 @@ def test_agreement_on_one_label_is_full_agreement():
         ("log_loss", [0, 1], [0.2, 1.4], DataError, "log_loss needs probabilities, got values from 0.2 to 1.4"),
         ("log_loss", [0, 1], [[0, 0], [0, 1]], DataError, "a row of zeros: row 0"),
         ("log_loss", [0, 2], [[0.5, 0.5], [0.5, 0.5]], ArgumentError, "Targets must be class numbers from 0 to 1, .* got 0 to 2"),
-        ("map_at_3", [0, 1], [0.5, 0.5], ArgumentError, r"Probabilities of every class are needed, \[N, C\], got \[2\]"),
+        ("map_at_3", [0, 1], [0.5, 0.5], ArgumentError, r"Probabilities of every class are needed, \[N, C\], got an array of shape \[2\]"),
         ("f1", [0, 2], [0, 2], ArgumentError, "Use f1_macro or f1_micro"),
         ("r2", [1, 1], [0, 1], DataError, "The metric 'r2' needs different targets, got 2 equal targets"),
         ("spearman", [1, 2], [3, 3], DataError, "all 2 predictions are equal to 3"),

@@ -176,7 +176,7 @@ class Ranks:
         if self.world.size > 1:  # MLX cannot send float64, so sum the bits as integers: all other ranks send zeros
             bits = mx.array(table.view(np.uint32))
             table = self._received(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
-            if not (table[:, 0] == 1.0).all():  # a ring may omit the numbers of a dead rank without an error
+            if not (table[:, 0] == 1.0).all():  # without an error, a sum over a ring may lack the values of a dead rank
                 raise self._rank_error("no data arrived from the rank")
         rows: list[list[float]] = table[:, 1:].tolist()
         return rows

@@ -84,14 +84,18 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
 ) -> Collator:
     """Return the collator for images.
 
-    The column `image` contains the results of the stages of `fp.images`: tensors uint8 [H, W] or [H, W, C] with C = 1 or 3, or pixels of
-    different sizes. Float tensors are also allowed, and encoded files such as JPEG and PNG, as `binary` or in a field `bytes` (as in
-    Hugging Face datasets). Files are decoded as by `images.decode` (extra `vision`). The batch contains `images` float32[B, H, W, C], the
-    axis order of MLX convolutions. `labels` and the columns in `carry` are the same as for `text`.
+    Accepted values of the column `image`:
 
-    MLX scales uint8 pixels to 0 to 1 after the copy; floats stay unchanged. `normalization` then subtracts the mean and divides by the
-    standard deviation of each channel. `mode` converts all images to RGB or grey, as `images.decode` does. `size`, (height, width), resizes
-    all images, as `images.resize` does. To convert and resize in the workers of `prefetch`, use these stages instead of `mode` and `size`.
+    - tensors uint8 or float, [H, W] or [H, W, C] with C = 1 or 3;
+    - results of the stages of `fp.images`, with images of different sizes;
+    - encoded files such as JPEG and PNG, as `binary` or as a struct with the field `bytes` (as in Hugging Face datasets). The collator
+      decodes the files like `images.decode` (extra `vision`).
+
+    The batch contains `images`, float32[B, H, W, C], in the axis order of MLX convolutions. `labels` and `carry` work as in `text`.
+
+    MLX converts uint8 values to floats from 0 to 1 on the device. Floats stay unchanged. `normalization` then subtracts the mean and divides
+    by the standard deviation of each channel. `mode` converts all images to RGB or grey, like `images.decode`. `size`, (height, width),
+    resizes all images, like `images.resize`. To do this work in the workers of `prefetch`, use these stages instead of `mode` and `size`.
 
     Raises `DataError` with the row and the file for a file that cannot be decoded or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels, and
     for images of different sizes or channels.

@@ -289,7 +289,7 @@ class Wrapper(Source):
         return attrs.evolve(self, dataset=less)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the inner dataset with each cursor in `position`."""
+        """Return a pair (inner dataset, cursor) for each cursor in `position`."""
         positions = position if isinstance(position, tuple) else (position,)
         return tuple((self.dataset, cursor) for cursor in positions if isinstance(cursor, Cursor))
 

@@ -18,9 +18,10 @@ _PART, _LINE = 1000, 500  # maximum characters per part, and per line about an o
 
 
 def schema(dataset: Pipeline[Any]) -> Schema:
-    """Return the Arrow schema of the output rows (after `collate`: of the input groups).
+    """Return the Arrow schema of the output rows.
 
-    Reads at most the first rows. The rows show the column types of files, and the results of user functions without a declared schema.
+    Batches have no Arrow schema: after `collate`, the function returns the schema of the groups before `collate`. Reads at most the first
+    rows. These rows show the column types of files, and the results of user functions without a declared schema.
 
     >>> import mlxfp as fp
     >>> fp.schema(fp.from_examples([{"x": 1, "name": "a"}]))

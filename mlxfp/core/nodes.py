@@ -22,7 +22,7 @@ else:
 
 
 class Share(NamedTuple):
-    """Values of a part that depend on the number of ranks, and the equivalent part for one rank."""
+    """Number of ranks and batch size of a part, and the same part for a single rank (`alone`)."""
 
     shards: int  # number of ranks; 0: the part does not divide rows between ranks
     batch_rows: int  # rows per batch; 0: the part makes no batches of a fixed size

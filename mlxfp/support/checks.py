@@ -143,7 +143,7 @@ def check_unique(values: Mapping[str, Collection[str]]) -> None:
 def explain_call(function: F) -> F:
     """Decorate a function so that a wrong call raises an error with the correct call.
 
-    Argument names of other libraries are translated.
+    For an argument name of another library, such as `num_workers`, the error names the argument of mlxfp.
 
     >>> @explain_call
     ... def kfold(size, *, count, seed=0):

@@ -40,7 +40,7 @@ def test_dictionary_columns_and_numbered_labels_work_with_class_names():
             {"classes": MOODS},
             "hapy",
             DataError,
-            r"holds 'hapy', which is no class\. Did you mean 'happy'\? Classes: 'calm', 'happy', 'sad'\.",
+            r"holds 'hapy', which is not a class\. Did you mean 'happy'\? Classes: 'calm', 'happy', 'sad'\.",
         ),
         ({"classes": MOODS}, 3, DataError, "holds 3, outside the 3 classes 0 to 2"),
         ({"classes": MOODS}, None, DataError, "is null"),

@@ -174,7 +174,7 @@ def target_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Any]:
 
 
 def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, total: Score | None, limit: float | None) -> dict[str, Any]:
-    """Return the content of `metrics.json`. `scored` has the predictions after the threshold."""
+    """Return the content of `metrics.json`. The argument `scored` holds the predictions with the threshold applied."""
     numbers: dict[str, Any] = {}
     if total is not None:
         mean, sd, *folds = (None if isnan(value) else value for value in (total.mean, total.sd, *total.folds))

@@ -1,4 +1,4 @@
-"""Warnings about misleading scores, from the rows and folds of a run before training."""
+"""Warnings about misleading scores. The rows and folds of a run are checked before training."""
 
 from collections.abc import Iterator
 

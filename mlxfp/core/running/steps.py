@@ -52,7 +52,7 @@ class Plan:
     device: tuple[Step, ...]  # part of `groups` that creates MLX arrays
     declared: tuple[Stage, ...]  # stages of the pipeline with declared schemas; a cursor holds their states
     level: Level
-    schema: Schema  # schema of the output chunks; after `collate`: of the input groups
+    schema: Schema  # schema of the output chunks; batches have no schema, so `collate` keeps the schema of its input
     text: str  # repr of the source, for error messages
     rewrites: tuple[str, ...] = ()  # optimizations, for `explain`
 
@@ -113,15 +113,15 @@ class Hooks:
 
     @property
     def changes(self) -> Changes:
-        """The changes to the plan and the items."""
+        """Changes that these hooks make to the plan and to the items."""
         return Changes() if self.inner is None else self.inner.changes
 
     def source(self, source: Source) -> SourceCalls:
-        """Return the functions to call for a source."""
+        """Return the functions that a run calls to read a source."""
         return calls_of(source) if self.inner is None else self.inner.source(source)
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
-        """Return the function that declares the schema of the stage at index `place`."""
+        """Return the function that infers the schema of a stage. The argument `place` is the index of the stage."""
         return stage.infer if self.inner is None else self.inner.infer(stage, place)
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:

@@ -75,7 +75,7 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-        """Relation between the groups and the number of ranks. None if the groups do not depend on the ranks."""
+        """Batch size that depends on the number of ranks, or None if the number of ranks changes no group."""
         return None
 
     def notes(self) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ class LineSource(FileSource):
 
 
 def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, int], size: int) -> Iterator[Block]:
-    """Yield the blocks of a file from `start` on, a pair of byte offset and line number."""
+    """Yield the blocks of a file. The argument `start` is a pair: byte offset and line number of the first block."""
     offset, line = start
     for data, end in blocks(path, offset, source.cut, size):
         next_line = line + count_lines(data)

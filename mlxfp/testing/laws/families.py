@@ -289,7 +289,7 @@ def _of_steps(subject: Subject) -> Iterator[Trial]:
     if state is None or batches is None:
         raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
     if hasattr(step, "start") and not state.extra:
-        state = step.start(state)  # add what options of the step need, such as averages of weights or loss scales
+        state = step.start(state)  # adds state for options, such as averaged weights or loss scales
 
     def first() -> Iterator[Inputs]:
         yield {"step": step, "state": state, "batch": next(iter(batches))}

@@ -93,7 +93,7 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
 
     The batch contains `images`, float32[B, H, W, C], in the axis order of MLX convolutions. `labels` and `carry` work as in `text`.
 
-    MLX converts uint8 values to floats from 0 to 1 on the device. Floats stay unchanged. `normalization` then subtracts the mean and divides
+    On the device, MLX scales uint8 values to 0 to 1. Floats stay unchanged. `normalization` then subtracts the mean and divides
     by the standard deviation of each channel. `mode` converts all images to RGB or grey, like `images.decode`. `size`, (height, width),
     resizes all images, like `images.resize`. To do this work in the workers of `prefetch`, use these stages instead of `mode` and `size`.
 

@@ -45,7 +45,7 @@ def test_lazy_arrays_are_evaluated_in_the_thread_that_made_them():
         ([mx.array(1)], "A collator must return a dict of mx.array, got list from"),
         (
             {"x": np.zeros(2)},
-            r"A collator must return mx.array values, got ndarray for 'x' from .*Convert the value with mx\.array\(\.\.\.\)\. .*fp\.collators\.foreign",
+            r"A collator must return mx.array values, got ndarray for 'x' from .*Convert the value with mx\.array\(\.\.\.\)\. .*foreign",
         ),
         (None, "got NoneType"),
     ],

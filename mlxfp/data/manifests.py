@@ -120,7 +120,7 @@ def is_written(folder: Path) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def has_hash(path: str, size: int, modified: int, hash: str) -> bool:
-    """Return True if a file has the SHA-256 hash `hash` of a manifest. The result is cached under the path, size and modification time."""
+    """Return True if a file has the SHA-256 hash `hash`. The result is cached for the path, size and modification time of the file."""
     return digest(Path(path)) == hash
 
 

@@ -104,7 +104,7 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
     if kinds[0].size is not None and chunk.num_rows:
         count = max(1, _BYTES_TOGETHER // max(kind.bytes for kind in kinds))
         blocks = editing.together(tensors_of(chunk, column, name_of(first)), count)
-    else:  # keep only one decoded image in memory at a time; `kinds[1]` has the mode given to `decode`
+    else:  # Decode one image at a time to save memory. `kinds[1]` has the mode given to `decode`.
         blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))
     return set_column(chunk, column, kinds[-1].column(blocks, chunk.num_rows))
 

@@ -49,7 +49,7 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
     except (UnusableImageError, MemoryError):
         raise
     except Exception as error:  # Pillow raises many exception types for damaged files
-        problem = str(error).partition(" <_io.")[0].rstrip(".")  # cut off the address of the file object, which Pillow appends
+        problem = str(error).partition(" <_io.")[0].rstrip(".")  # remove the address of the file object from the message of Pillow
         raise UnusableImageError(f'cannot be decoded as an image: {problem}. Skip damaged rows with on_error("skip").') from error
     return in_mode(turned(pixels, orientation), mode)
 
@@ -86,7 +86,7 @@ def _has_metadata(data: Encoded) -> bool:
 
 
 def _read(data: Encoded, mode: Mode | None, pil: Any) -> tuple[Pixels, int]:
-    """Return the pixels in the given mode and the orientation of a file in any format, read with Pillow."""
+    """Read a file in any format with Pillow. Return the pixels in the given mode, and the EXIF orientation."""
     with pil.open(BytesIO(data)) as image:
         check_size(image.size[::-1], pil)
         _check_planes(image)

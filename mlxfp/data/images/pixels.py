@@ -139,5 +139,5 @@ def _resized_by(simd: Any, pixels: Pixels, size: Size) -> Pixels:
     kind = simd.PixelType.U8 if channels == 1 else simd.PixelType.U8x3
     bilinear = simd.ResizeOptions(simd.ResizeAlg.convolution(simd.FilterType.bilinear), use_alpha=False)
     source, target = simd.ImageData(pixels.shape[1], pixels.shape[0], kind, pixels.tobytes()), simd.ImageData(width, height, kind)
-    simd.Resizer().resize(source, target, bilinear)  # not shared, because the buffer of a shared Resizer would be used by several threads
+    simd.Resizer().resize(source, target, bilinear)  # a new Resizer for each call, because threads must not share its buffer
     return np.frombuffer(target.get_buffer(), np.uint8).reshape(height, width, channels)

@@ -78,18 +78,18 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.traits.level != "examples":  # There is no item yet, or the item was made at the end of the data.
+    if chunk is None or mixture.traits.level != "examples":  # no chunk: before the first item, or for an item made at the end of the data
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _items_of(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
 
 
 def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Return the number of items that result from the first rows of a source chunk, at most `cursor.done`."""
+    """Return the number of items that result from `chunk`, the first rows of a source chunk. The result is at most `cursor.done`."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
-            if hooks.ended:  # The other rows were made at the end of the data, after the item of the cursor.
+            if hooks.ended:  # Items that stages make at the end of the data do not count.
                 break
             count += item.num_rows if dataset.level == "examples" else 1
             if count >= cursor.done:

@@ -182,7 +182,7 @@ class _Timed(Hooks):
             read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
             tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
             task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
-            # measured as well, because the exact length may need all rows of `load` or `cache`
+            # The exact length is timed as well: `load` and `cache` may read all rows to compute the length.
             exact_length=lambda: self.meter.call(calls.exact_length),
         )
 
@@ -206,7 +206,10 @@ class _Timed(Hooks):
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
-        """Return True for a step that `shard` or `split` has appended. The stages of the child dataset include the time of such a step."""
+        """Return True for a step that `shard` or `split` has appended.
+
+        The time of such a step is part of the times of the child dataset.
+        """
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
@@ -217,7 +220,7 @@ class _Timed(Hooks):
 
 @frozen(eq=False)
 class _TimedTask(Task):
-    """Task that measures its run time, in whatever thread it runs."""
+    """Task that measures its own run time, in any thread."""
 
     task: Task
     meter: Meter

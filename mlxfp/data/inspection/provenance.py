@@ -230,7 +230,7 @@ def _say(error: Exception) -> str:
 
 
 def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
-    """Yield printable lines about the items after a part. If one item stays one item, only changed columns are printed."""
+    """Yield printable lines about the items after a part. If the part turns one item into one item, only changed columns are printed."""
     if step.error is not None:
         yield f"failed: {step.error}"
     elif not step.items:

@@ -71,11 +71,11 @@ class Grouping(Stage):
 
     @abstractmethod
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        """Return the group sizes and row lengths that are possible for `count` rows. `count=None` means an unknown number of rows."""
+        """Return the possible group sizes and row lengths for `count` rows. `count=None` means that the number of rows is unknown."""
 
     @property
     def share(self) -> Share | None:
-        """Relation between the groups and the number of ranks. None if the groups do not depend on the ranks."""
+        """Values that depend on the number of ranks, and the equivalent stage for one rank. None if groups do not depend on ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:
@@ -92,9 +92,9 @@ class Grouping(Stage):
         return None
 
     def missing(self, rest: Any) -> int | None:
-        """Return how many rows are needed to complete the unfinished group in a state.
+        """Return how many rows are needed to complete the unfinished group in the state `rest`.
 
-        None if the number depends on the lengths of the rows.
+        Returns None if the number depends on the lengths of the rows.
         """
         return None
 

@@ -270,7 +270,7 @@ class _Split(View):
     def _parts(self, values: Keys | None) -> Indices:
         """Return for each row the index of its part."""
         if self.group is not None:
-            assert values is not None  # `members` reads `values` if `group` is set
+            assert values is not None  # If `group` is set, the method `members` has read the values.
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)

@@ -134,7 +134,10 @@ class MarkFailed(Hooks):
             return state, (concat_chunks(out),) if step.stage.traits.row_wise else out
 
         def feed(state: State, chunk: RecordBatch, out: list[RecordBatch]) -> State:
-            """Run the stage on a whole chunk. If the stage fails, run it on each half, because chunk boundaries have no meaning."""
+            """Run the stage on a whole chunk. If the stage fails, run the stage on each half of the chunk.
+
+            A chunk may be halved, because chunk boundaries have no meaning.
+            """
             errors = _errors(chunk, step.text)
             if not _any(errors):
                 try:
@@ -215,7 +218,10 @@ def _fitting_part(stage: Stage, schema: Schema, part: RecordBatch) -> Iterator[R
 
 
 def split_failed(chunk: RecordBatch, part: str) -> tuple[RecordBatch, RecordBatch | None]:
-    """Return the valid rows without the error column, and the failed rows with the error column, or None if no row failed."""
+    """Return the valid rows without the error column, and the failed rows with the error column.
+
+    The second value is None if no row failed.
+    """
     errors = _errors(chunk, part)
     if not _any(errors):
         return chunk.drop_columns([ERROR]), None

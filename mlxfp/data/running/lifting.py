@@ -173,7 +173,7 @@ class _Lifted:
 class _Ready:
     """Plan for one input schema, with the output schema.
 
-    `cast` is the schema to which the input is converted for random access, or None.
+    If column types of the input lack random access, `cast` is a schema with other types. Otherwise `cast` is None.
     """
 
     plan: Plan
@@ -241,7 +241,7 @@ class _Declared(Hooks):
 
 
 def _checked(table: Any) -> pa.Table:
-    """Return a table that `from_table` has checked and converted to column types with random access."""
+    """Check a table with `from_table`. Return the table with column types that have random access."""
     return from_table(table).source.table  # type: ignore[attr-defined]
 
 
@@ -251,7 +251,7 @@ def _works_by_row(part: Any) -> bool:
 
 
 def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
-    """Return row numbers and row keys from a key column. If the keys cannot be row numbers, rows are numbered from 0."""
+    """Return row numbers and row keys from a key column. The numbers are 0, 1, 2, ... if the keys are no valid row numbers."""
     values = decoded(column.combine_chunks())
     if values.null_count:
         row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
@@ -272,7 +272,7 @@ def _digest(value: bytes) -> int:
 
 
 def _keys_of(numbers: NDArray[np.int64] | Keys) -> Keys:
-    """Return the row key of each row number in epoch 0."""
+    """Return the row keys of epoch 0 for the given row numbers."""
     return fold_in_rows(fold_in(0, 0), numbers)
 
 

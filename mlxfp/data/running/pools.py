@@ -73,7 +73,7 @@ class Pool(ABC):
 
 @define(eq=False)
 class _Entry:
-    """Job sent to the workers: futures of its pieces, and `begun`, the index of the first row not yet sent."""
+    """Job sent to the workers. `futures` has a future for each piece of the job. `begun` is the index of the first row not yet sent."""
 
     job: Job
     after: Position
@@ -98,7 +98,7 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # Join the chunks of all pieces: a job has one chunk without workers, and cursors must be the same.
+    if len(chunks) == len(results) > 1:  # Join the chunks of all pieces, so that chunks and cursors are the same as without workers.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 

@@ -44,7 +44,7 @@ T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
 _BYTES = 1 << 26  # target size of a file in bytes, if `rows_per_file` is None
-_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # Number of rows whose size is measured, then minimum and maximum number of rows per file.
+_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # number of rows for measuring the row size, minimum and maximum number of rows per file
 
 
 @explain_call

@@ -31,7 +31,7 @@ _thread_local = threading.local()  # One set of resamplers per thread, because a
 
 
 def check_installed(needed_by: str, *, resampling: bool) -> None:
-    """Raise `MissingExtraError` if the decoder package is missing, or with `resampling` the resampler package."""
+    """Raise `MissingExtraError` if the package for decoding is missing. `resampling=True` also checks the package for resampling."""
     optional("soundfile", extra="audio", needed_by=needed_by)
     if resampling:
         optional("soxr", extra="audio", needed_by=f"{needed_by}(rate=)")
@@ -81,7 +81,7 @@ def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
         with wave.open(BytesIO(data)) as file:
             channels, width, rate, frames, *_ = file.getparams()
             samples = np.frombuffer(file.readframes(frames), "<i2") if width == _BYTES else None
-    except (wave.Error, EOFError, ValueError, RuntimeError):  # let libsndfile read the file
+    except (wave.Error, EOFError, ValueError, RuntimeError):  # The caller then reads the file with libsndfile.
         return None
     whole = samples is not None and 0 < len(samples) == frames * channels and len(data) == _HEADER + samples.nbytes
     if samples is None or not whole or channels > _MOST_CHANNELS or not 0 < rate <= MOST_RATE or len(samples) > _MOST_SAMPLES:
@@ -192,9 +192,9 @@ def _ogg_checksum(page: bytes) -> int:
 
 
 def _missing_of_chunks(file: Any, data: bytes) -> str | None:
-    """Compare the sizes declared in a WAV or AIFF file with the file size.
+    """Compare the sizes declared in a WAV or AIFF file with the file size. Return a description of the missing samples, or None.
 
-    libsndfile's log is read last, because producing the log takes as long as decoding.
+    The log of libsndfile is read only if the sizes differ, because producing the log takes as long as decoding.
     """
     order, name = ("little", b"data") if data[:1] == b"R" else ("big", b"SSND")
     offsets = [4, data.find(name, 12) + 4]

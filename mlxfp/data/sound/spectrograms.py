@@ -109,9 +109,10 @@ class LogMel:
         return out
 
     def _sums(self, power: Floats) -> Floats:
-        """Return the power in each band, float32[mels, frames], from the power at each frequency, float32[size // 2 + 1, frames].
+        """Return the power in each band, float32[mels, frames].
 
-        Step k adds the k-th frequency of each band. Bands with fewer frequencies are left out of the step.
+        The argument `power`, float32[size // 2 + 1, frames], holds the power at each frequency. Step k adds the k-th frequency of each band
+        that has more than k frequencies.
         """
         positions, steps = self._steps
         out = np.zeros((self.mels, power.shape[1]), np.float32)
@@ -137,9 +138,10 @@ class LogMel:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
-        """Output index of each band, and for each step of `_sums` the frequencies and weights [bands, 1].
+        """Precomputed indices and weights for `_sums`, with bands sorted by width, widest band first.
 
-        Bands are sorted by the number of frequencies, widest band first.
+        The first value is the sorted position of each band. The second value holds the frequencies and the weights, [bands, 1], of each
+        step.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

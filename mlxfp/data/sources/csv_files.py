@@ -31,7 +31,7 @@ from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
 _HEAD = 32  # bytes of a header that are checked for NUL characters
-_FEW = 20  # number of records compared with a header that does not fit
+_FEW = 20  # number of records whose fields are counted to find a wrong header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
 
@@ -137,7 +137,7 @@ class _ReadCsv(LineSource):
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
         common = joined_type(first, second)
-        return pa.string() if common is None else common  # string holds every value as written
+        return pa.string() if common is None else common  # Text can hold every value as written.
 
     def finished(self, schema: Schema, path: str) -> Schema:
         names = dict.fromkeys(schema.names)  # dict instead of a list, for fast lookup among thousands of names
@@ -198,7 +198,7 @@ class _ReadCsv(LineSource):
     def _other_delimiter(self, records: bytes) -> str | None:
         """Return a delimiter that splits the first two records into the same number of fields, at least two.
 
-        Returns None if there is none.
+        Returns None if no common delimiter does.
         """
         for other in _DELIMITERS:
             ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]

@@ -81,7 +81,7 @@ def _transform(dataset: Any) -> Any:
 
 @frozen(repr=False)
 class _FromHf(Source):
-    # Compared by hash instead of by table, because `datasets` pickles a memory-mapped table as a file name.
+    # Datasets are compared by hash, because `datasets` pickles a memory-mapped table as a file name.
     dataset: Any = field(eq=_table_identity)
     kept: tuple[str, ...] | None = None  # columns to read; None reads all columns
     indexable = True

@@ -120,7 +120,7 @@ class _MediaSource(Source):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Paths of the files relative to the folder, with /.
+        """Paths of the files relative to the folder, with / as separator.
 
         Cached, because `take` is called often and a folder may hold a million files.
         """
@@ -184,7 +184,7 @@ class _MediaSource(Source):
 
     @cached_property
     def _before(self) -> str:
-        """Start of every path, joined with the relative path of a local file."""
+        """Path of a local folder, with a path separator at the end."""
         return str(Path(self.root, "_"))[:-1]
 
     def _bytes(self, name: str) -> bytes:

@@ -40,13 +40,16 @@ def partition_of(folders: Iterable[str]) -> Partition:
 def _unquoted(text: str) -> str:
     try:
         return unquote(text, errors="strict")
-    except UnicodeDecodeError:  # keep the text, which is not percent-encoded
+    except UnicodeDecodeError:  # The text is not percent-encoded and stays unchanged.
         return text
 
 
 @lru_cache(maxsize=64)
 def partition_types(partitions: tuple[Partition, ...]) -> Types:
-    """Return the names and types of all partition columns, in order. The type is int32 if all values are such numbers, otherwise string."""
+    """Return the names and types of all partition columns, in order.
+
+    The type of a column is int32 if all its values are 32-bit integers, otherwise string.
+    """
     values: dict[str, set[str | None]] = {}
     for name, text in (pair for partition in dict.fromkeys(partitions) for pair in partition):
         values.setdefault(name, set()).add(text)

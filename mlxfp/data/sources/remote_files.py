@@ -19,7 +19,7 @@ from mlxfp.support.optional import optional
 # Less read-ahead would wait too often for an answer, about 50 ms from an object store.
 _AHEAD = 1 << 22
 
-_ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the first retry; each further wait is four times as long
+_ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the second request; each further wait is four times as long
 _SILENCE = 60.0  # seconds without data after which an HTTP request fails
 _PASSING = (408, 429)  # HTTP status codes that are retried like server errors: request timeout, too many requests
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
@@ -34,7 +34,7 @@ class FileStamp(NamedTuple):
 
     path: str
     size: int  # bytes on disk
-    modified: int  # nanoseconds, or for a remote file a hash of its version
+    modified: int  # modification time in nanoseconds, or for a remote file a hash of its version
     partition: Partition = ()  # partition columns from folder names such as `year=2024`
     hash: str | None = None  # SHA-256 hash in the manifest of the folder, if there is one
 
@@ -188,7 +188,7 @@ def _retried(call: Callable[[], A], location: str) -> A:
 
 
 def _reason(error: Exception) -> Exception:
-    """Return the underlying error. If a server gives no file size, fsspec reports a missing file whatever the cause."""
+    """Return the underlying cause of an error. If a server gives no file size, fsspec raises `FileNotFoundError` for every failure."""
     hidden = error.__cause__ if isinstance(error, FileNotFoundError) else None
     return hidden if isinstance(hidden, Exception) and _may_pass(hidden) else error
 

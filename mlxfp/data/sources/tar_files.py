@@ -196,7 +196,7 @@ class _Archive:
 
     file: FileStamp
     keys: tuple[str, ...]
-    # maps an extension to byte offset and size of its file in each row, int64[N, 2]; -1 for a missing file
+    # Maps each extension to the byte offsets and sizes of its files, int64[rows, 2]. Missing files have the value -1.
     spans: dict[str, NDArray[np.int64]]
 
     def firsts(self) -> dict[str, str]:
@@ -272,7 +272,7 @@ def _stream(file: FileStamp, wanted: frozenset[str]) -> _Rows:
 class _Member(tarfile.TarInfo):
     """Header of a file in an archive.
 
-    Reading a damaged header raises an error, which `TarFile.next` would treat as the end of the archive.
+    A damaged header raises an error. Without this class, `TarFile.next` would treat a damaged header as the end of the archive.
     """
 
     @classmethod
@@ -287,9 +287,9 @@ _Members = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None
 
 
 def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Members:
-    """Yield the files of an archive that belong to rows, each as (key, extension), header and bytes.
+    """Yield the files of an archive that belong to rows. An item is ((key, extension), header, bytes).
 
-    Bytes are None for unwanted extensions.
+    The bytes are None for an unwanted extension.
     """
     last = ""
     try:

@@ -51,7 +51,7 @@ class Caller:
         parts: list[Any] = [marked[first : first + step] for first in range(0, len(marked), step)]
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.tokenizer.token_to_id(separator)
-        # Encode each text alone: another added token overlaps a separator, or a text is normalized to the separator.
+        # Encode each text alone if another added token overlaps a separator, or if a text is normalized to the separator.
         if np.count_nonzero(ends) != len(texts):
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1

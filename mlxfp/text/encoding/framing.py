@@ -84,10 +84,11 @@ def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
 
 
 def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
-    """Return the ids of each row with special ids, and for pairs the token types (for single texts None), both list<int32>.
+    """Return the ids of each row including special ids, and the token types of each row.
 
-    All parts of all rows are copied in one step: special ids and texts are joined to one array, and each part is a slice of this
-    array. Single texts stored without gaps are copied by a faster function, in a third of the time.
+    Both results are list<int32>. The token types are None for single texts. All parts of all rows are copied in one step: special ids and
+    texts are joined to one array, and each part is a slice of this array. Single texts stored without gaps are copied by a faster function,
+    in a third of the time.
     """
     once = len(texts) == 1 and frame.ids.count(_FIRST) == 1
     if once and np.array_equal(texts[0].starts[1:], texts[0].starts[:-1] + texts[0].lengths[:-1]):

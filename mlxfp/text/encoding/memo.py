@@ -65,9 +65,9 @@ class Memo:
     ) -> Entries | None:
         """Return the entries of distinct words. New words are encoded and cached.
 
-        Returns None if the new words, and the rows that must be encoded as a whole, have more than `most` bytes together.
-        `lost(flags)` returns the bytes of these rows. If the result is None, only the first new words are cached, up to `learned`
-        bytes. Arrays returned earlier are never changed.
+        Returns None if more than `most` bytes must be encoded: the new words, and the rows that must be encoded as a whole. `lost(flags)`
+        returns the number of bytes in these rows. If the result is None, only the first new words are cached, up to `learned` bytes. Arrays
+        returned earlier are never changed.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))

@@ -13,7 +13,10 @@ from mlxfp.support.errors import ArgumentError
 
 @frozen
 class Field:
-    """Field of a pattern, which stands for the value of a column: `{name!conversion:spec}` of Python's format strings."""
+    """Field of a pattern, which stands for the value of a column.
+
+    The pattern has the form `{name!conversion:spec}`, as in Python's format strings.
+    """
 
     name: str
     conversion: str | None = None
@@ -37,7 +40,7 @@ Piece = str | Field
 
 @frozen
 class Phrase:
-    """Part of a pattern that is dropped as a whole, with the separator before the next phrase."""
+    """Part of a pattern that is kept or dropped as a whole. `end` is the separator before the next phrase."""
 
     pieces: tuple[Piece, ...]
     end: str

@@ -163,7 +163,7 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
     """Join the phrases of each row, without phrases that have a missing field."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # True for a row in which a later phrase remains. A phrase before it keeps its separator.
+    followed: Any = pa.scalar(value=False)  # True for rows in which a later phrase remains. The current phrase then keeps its separator.
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -172,14 +172,17 @@ def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringAr
 
 
 def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Write a phrase without its separator, for each row. Null for a dropped phrase."""
+    """Write a phrase without its separator, for each row. The result is null for a row in which the phrase is dropped."""
     return concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
 
 
 def _shuffled(
     phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
-    """Shuffle the phrases with fields. Each such phrase becomes a single field, whose column holds the shuffled texts of all rows."""
+    """Shuffle the phrases that have fields, separately for each row.
+
+    Return the phrases, in which a new field replaces each shuffled phrase, and the texts of each new field.
+    """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])
     # one column of the array for each row of the chunk

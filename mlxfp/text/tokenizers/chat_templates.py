@@ -85,7 +85,7 @@ class ChatTemplate:
         known = {*dict(self.variables), *given, "add_generation_prompt"}
         try:
             text: str = template.render(**dict(self.variables) | given, add_generation_prompt=generation_prompt)
-        except Exception as error:  # any error, because a template is a program
+        except Exception as error:  # A template is a program and may raise any error.
             unknown = re.match(r"'(\w+)' is undefined", str(error))
             similar = suggest(unknown[1], sorted(known)) if unknown else ""
             raise DataError(
@@ -151,7 +151,10 @@ def _compiled(text: str) -> _Compiled:
     assigned: set[str] = set()
 
     class Undefined(jinja.Undefined):  # type: ignore[misc, name-defined]  # the same
-        """Value of an undefined name. A name that the template never assigns can be tested, but not written or iterated over."""
+        """Value of an undefined name. A template may test such a value.
+
+        Printing the value or iterating over the value raises an error if the template never assigns the name.
+        """
 
         def _check(self) -> None:
             if self._undefined_obj is jinja.utils.missing and self._undefined_name not in assigned:

@@ -240,9 +240,9 @@ class _Tokenize(RowWise):
         return chunk if types is None else set_column(chunk, _TYPES, types)
 
     def frame_of(self, name: str) -> Frame:
-        """Return the frame of an output column: the values around each text.
+        """Return the frame of an output column.
 
-        These are special ids for ids, 0 for offsets, and -1 for word indices.
+        A frame contains the values around each text: special ids for ids, 0 for offsets, and -1 for word indices.
         """
         if name == self.into:
             return self.frame

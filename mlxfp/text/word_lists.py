@@ -1,4 +1,4 @@
-"""Columns with a list of words per row. The words are joined to a text, and each token gets the index of its word."""
+"""Columns with a list of words per row. The words of a row are joined to a text, and each token gets the index of its word."""
 
 import numpy as np
 import pyarrow as pa

@@ -130,5 +130,8 @@ def _shape(kind: Any) -> tuple[int, ...]:
 
 
 def _content(file: pa.Scalar) -> bytes | memoryview:
-    """Return the bytes of a file without a copy. Arrow buffers hold signed bytes, which never equal `bytes`, so the buffer is cast."""
+    """Return the bytes of a file without a copy.
+
+    Arrow buffers hold signed bytes, which never equal `bytes`. The buffer is therefore cast to unsigned bytes.
+    """
     return memoryview(file.as_buffer()).cast("B") if file.is_valid else b""

@@ -55,7 +55,7 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
 
 
 def _read_jpeg(data: Encoded, turbo: Any, pil: Any, memory: Memory | None) -> tuple[Pixels, int] | None:
-    """Return the pixels of a JPEG file as stored, and the EXIF orientation. Returns None if Pillow must read the file."""
+    """Return the pixels of a JPEG file without rotation, and the EXIF orientation. Returns None if Pillow must read the file."""
     try:
         height, width, colors, _ = turbo.decode_jpeg_header(data)
         if colors not in _TURBO:

@@ -109,7 +109,7 @@ class _ResizeShortSide(ImageStage):
         return self._length * height // short, self._length * width // short
 
     def _checked(self, size: Size) -> Size:
-        """Return the size after resizing of an image with the size `size`.
+        """Return the size of an image after resizing. The argument `size` is the size before resizing.
 
         Raise `UnusableImageError` for too many pixels, because a narrow image can grow very large.
         """

@@ -74,7 +74,10 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return the amounts that each dataset has given, int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
+    """Return how much each dataset has given, int64[2, N].
+
+    Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
+    """
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)

@@ -105,7 +105,7 @@ class Profile:
 
     @property
     def stall(self) -> float:
-        """Share of the time after the first item that the consumer waited for data."""
+        """Share of time that the consumer waited for data, not counting the time until the first item."""
         return max(0.0, 1 - self.consumed / (self.seconds - self.first))
 
     @property
@@ -213,7 +213,10 @@ class _Timed(Hooks):
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Return a function that yields the results of a step. A step may have several parts. Results are counted after the last part."""
+        """Return a function that counts and yields the results of a step.
+
+        If the step has several parts, only the results of the last part are counted.
+        """
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 
@@ -274,7 +277,7 @@ def _of_prefetch(source: Prefetch, count: int, waited: float, queue: QueueMeter)
 
 
 def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
-    """Return the profile of each part, and the seconds that the reading thread spent reading."""
+    """Return the profile of each part, and the time in seconds that the reading thread spent on reading."""
     source, timed = dataset.plan.source, _clock(dataset)
     inner = [_measured(child) for child in children(source)]
     parts, within = [part for profiles, _ in inner for part in profiles], sum(seconds for _, seconds in inner)

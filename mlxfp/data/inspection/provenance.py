@@ -80,7 +80,7 @@ def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
 
 @frozen(eq=False)
 class Passed:
-    """Result of one part of a pipeline for a traced row: rows, batches after `collate`, or the error."""
+    """Result of one part of a pipeline for a traced row: the rows, the batches (after `collate`), or the error."""
 
     part: str
     items: tuple[Mapping[str, Any], ...]
@@ -138,7 +138,10 @@ _Way = Generator[Passed, None, list[Any]]  # generator that yields the result of
 
 
 def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
-    """Yield the results of all parts of a pipeline for row `row` of data source number `leaf`."""
+    """Yield the results of all parts of a pipeline for a single source row.
+
+    The argument `leaf` is the number of the data source. The argument `row` is the index of the row in this source.
+    """
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
         try:

@@ -1,4 +1,4 @@
-"""Access to token columns, which hold lists of integers, as NumPy arrays."""
+"""Functions that read token columns (lists of integers) as NumPy arrays."""
 
 from collections.abc import Sequence
 

@@ -95,7 +95,7 @@ class View(Wrapper):
 
     @property
     def first_rows(self) -> int:
-        """Number of rows in the first chunk. Small, unless an in-memory table shows the size of the rows."""
+        """Number of rows in the first chunk. The number is small, unless an in-memory table shows the size of the rows."""
         table = self.in_table()
         chunks = () if table is None else table.holder.rows.chunks
         return _rows_like(chunks[0](), CHUNK_ROWS) if chunks else _FIRST_ROWS
@@ -174,7 +174,7 @@ class ByPosition(View):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits: after a shuffle, rows differ between epochs. `redraw` states that this is intended."""
+        """Traits of the view. After a shuffle, rows differ between epochs. `redraw=True` states that different rows are intended."""
         return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:

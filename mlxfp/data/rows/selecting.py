@@ -268,7 +268,7 @@ class _Split(View):
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
-        """Return for each row the index of its part."""
+        """Return the index of the part of each row."""
         if self.group is not None:
             assert values is not None  # If `group` is set, the method `members` has read the values.
             return _cut(values, self.fractions, self.seed)
@@ -303,7 +303,7 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
-    """Return for each value the index of its part, chosen by a hash of the value."""
+    """Return the index of the part of each value, chosen by a hash of the value."""
     uniform = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
     return np.searchsorted(np.cumsum(fractions)[:-1], uniform, side="right")
 

@@ -107,7 +107,10 @@ class _Lifted:
         return {}
 
     def __call__(self, table: Table, *, offset: int | None = None) -> Table:
-        """Return the rows of the recipe, in the same type of table as `table`. `offset` is the index of the first row in the whole data."""
+        """Return the rows that the recipe makes from `table`, as a table of the same type.
+
+        `offset` is the index of the first row in the whole data.
+        """
         input_table, convert_back = _as_table(table)
         whole = input_table if isinstance(input_table, pa.Table) else _checked(input_table)
         rows, ready = whole, self.plans.get(whole.schema)
@@ -138,7 +141,7 @@ class _Lifted:
         return _Ready(attrs.evolve(plan, source=attrs.evolve(plan.source, table=None)), dataset.resolved.schemas[-1], cast)  # type: ignore[misc]
 
     def _numbers(self, rows: pa.Table, offset: int | None) -> Numbers:
-        """Return the row numbers and the row keys."""
+        """Return the row number and the row key of each row of a table."""
         if self.key is not None:
             if offset is not None:
                 raise ArgumentError(f"lift numbers rows by key or by offset, got key={self.key!r} and offset={offset}. Give only one.")
@@ -216,7 +219,7 @@ class _Table(Source):
 
 @frozen
 class _Declared(Hooks):
-    """Hooks that raise an error for an inferred schema, because other rows could give another schema."""
+    """Hooks that raise an error for a stage without a declared schema. A schema inferred from some rows may not fit other rows."""
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
         inner = super().infer(stage, place)

@@ -35,7 +35,7 @@ _POOLS: dict[str, Callable[[int], Pool]] = {"threads": Threads, "processes": Pro
 def prefetch(
     depth: int, *, workers: int = 1, kind: Kind = "threads", max_bytes: int | None = None
 ) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Prepare up to `depth` items ahead in a background thread, if wanted with several workers. Before `batch`, items are chunks.
+    """Prepare up to `depth` items ahead in a background thread, optionally with several workers. Before `batch`, items are chunks.
 
     With `workers` > 1 or `kind="processes"`, workers run all earlier stateless work: reading files with one example each (images, sounds),
     `map`, `filter`, `template`, `tokenize` and similar stages. This includes work before a shuffle or mixture, and while `cache` writes its

@@ -164,7 +164,7 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
 
 @lru_cache(maxsize=1024)
 def _is_found(module: str) -> bool:
-    """Return True if a new process can import a module by name. False for a module created at run time."""
+    """Return True if a new process can import a module by name. Returns False for a module created at run time."""
     top = module.partition(".")[0]
     return module not in sys.modules or module == "__main__" or any(finder.find_spec(top, None) for finder in sys.meta_path)
 

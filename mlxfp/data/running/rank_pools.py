@@ -56,7 +56,7 @@ class RankPool(Inline):
     def meet(self, work: Callable[[], float]) -> list[float]:
         """Run `work` on every rank, wait for all ranks, and return the results of all ranks. A result is a number of at least 0.
 
-        If a rank fails, its error is raised on this rank. The other ranks stop before their next row with `RankError`.
+        A rank that fails raises its error. The other ranks then stop before their next row and raise `RankError`.
         """
         context = context_until(lambda: self._closed)
         future, pause = self._thread.submit(context.run, work), _FIRST_PAUSE

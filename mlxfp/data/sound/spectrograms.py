@@ -72,9 +72,10 @@ class LogMel:
         return self.rate / 2 if self.high is None else self.high
 
     def frames(self, values: Floats, ends: Ends) -> tuple[Floats, Ends]:
-        """Return the frames of all waveforms, concatenated, float32[frames, mels], and the frame boundaries, int64[B + 1].
+        """Return the frames of all waveforms, concatenated, float32[frames, mels], and the boundaries between waveforms, int64[B + 1].
 
-        `values` holds the concatenated samples of all waveforms. `ends`, int64[B + 1], holds the boundaries between waveforms.
+        The boundaries of the result count frames. `values` holds the concatenated samples of all waveforms. `ends`, int64[B + 1], holds the
+        boundaries between waveforms, counted in samples.
         """
         counts = self._counts(ends)
         padded = self._padded(values, ends)

@@ -189,7 +189,10 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
 
 
 def _is_mapped(batch: RecordBatch, data: pa.Buffer) -> bool:
-    """Return True if all buffers of a batch lie in the mapped file. False for decompressed buffers and converted types."""
+    """Return True if all buffers of a batch lie in the mapped file.
+
+    Returns False if a buffer was decompressed or converted to another type.
+    """
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(data.address <= buffer.address < data.address + data.size for buffer in buffers)
 

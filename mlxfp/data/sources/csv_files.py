@@ -234,7 +234,7 @@ class _ReadCsv(LineSource):
         return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
 
     def _count_alike(self, data: bytes, count: int) -> bool:
-        """Return True if each of the next 20 records has `count` fields. False if no record follows."""
+        """Return True if each of the next 20 records has `count` fields. Returns False if no record follows."""
         ends = [0, *self.filled_ends(data)[:_FEW].tolist()]
         counts = {len(split_fields(data[start:end].decode().strip("\r\n"), self.delimiter, self.quote)) for start, end in pairwise(ends)}
         return counts == {count}

@@ -53,7 +53,7 @@ def as_paths(path: Any) -> tuple[str, ...]:
 
 
 def show_call(call: str, paths: tuple[str, ...]) -> str:
-    """Return a call as text with the paths as first argument, such as `read_csv('a.csv')`."""
+    """Return the text of a reader call with the paths as first argument, such as `read_csv('a.csv')`."""
     head, _, rest = call.partition("(")
     text = repr(paths[0]) if len(paths) == 1 else repr(list(paths))
     shown = text if len(text) <= 120 else f"{text[:90]}...{text[-27:]}"
@@ -220,7 +220,10 @@ def place(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Posi
 
 
 def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Return the file number, `at` and `rest` of a position made by `place`. Raises `CursorError` if the files have changed since then."""
+    """Return the file number, `at` and `rest` of a position made by `place`.
+
+    Raises `CursorError` if the files have changed since the position was made.
+    """
     if position is None:
         return 0, 0, 0
     match position:

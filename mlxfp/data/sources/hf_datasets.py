@@ -68,7 +68,10 @@ def from_hf(dataset: Any) -> Dataset[Example]:
 
 
 def _table_identity(dataset: Any) -> Any:
-    """Return the hash that `datasets` stores for a dataset, which needs no read of the data. Without such a hash, hash the data."""
+    """Return the hash that `datasets` stores for a dataset, which can be read without the data.
+
+    If there is no stored hash, the data are hashed.
+    """
     known = getattr(dataset, "_fingerprint", None)
     return known if known is not None else fingerprint((dataset.data, dataset._indices, _transform(dataset)))  # noqa: SLF001  # no public name exists
 
@@ -101,7 +104,7 @@ class _FromHf(Source):
 
     @property
     def chosen(self) -> pa.ChunkedArray | None:
-        """Indices in the underlying table of the selected rows, uint64[N]. None if all rows are selected."""
+        """Indices of the selected rows in the underlying table, uint64[N]. None if all rows are selected."""
         indices = self.dataset._indices  # noqa: SLF001  # no public name exists
         return None if indices is None else indices.column(0)
 

@@ -98,7 +98,10 @@ class LineSource(FileSource):
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
-        """Return the offset of the first record whose value in column `name` has no common type with `kind`. 0 if the offset is unknown."""
+        """Return the offset of the first record whose value in column `name` has no common type with `kind`.
+
+        Returns 0 if the offset is unknown.
+        """
         return 0
 
     def schema(self) -> Schema:
@@ -255,7 +258,10 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
 
 
 def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, pa.DataType]], list[Fault]]:
-    """Infer the column types of a block. A column of several types has an entry for each type, or a fault for one value of mixed types."""
+    """Infer the column types of a block. A column with several types has one entry per type.
+
+    A single value of mixed types, such as a list of numbers and texts, gives a fault.
+    """
     types: list[tuple[str, pa.DataType]] = []
     faults: list[Fault] = []
     declared = {name for name, _ in source.types}

@@ -106,7 +106,7 @@ class _Retried(RawIOBase):
     """Remote file that is reopened after a failed or short read, because a connection can break at any byte."""
 
     def __init__(self, file: Any, opens: Callable[[], Any], address: str) -> None:
-        """Wrap the open file `file`, at offset 0. A call of `opens` opens the file again."""
+        """Store `file`, which is open at offset 0. A call of `opens` opens the file again."""
         self.file, self.opens, self.address = file, opens, address
         self.at, self.size = 0, int(file.size)
 
@@ -168,7 +168,7 @@ class _Unsized:
 
 
 def _retried(call: Callable[[], A], location: str) -> A:
-    """Call a function, and repeat the call while its errors may be temporary. Raises `DataError` after the last attempt."""
+    """Call a function. Repeat the call if the error may be temporary. Raises `DataError` after the last attempt."""
     tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {location}")
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
@@ -261,7 +261,7 @@ def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping
 
 
 def _named_folder(path: str) -> str:
-    """Return the path itself if it has no wildcard. Return the part before the first folder with a wildcard otherwise."""
+    """Return the path itself if the path has no wildcard. Otherwise return the part before the first folder with a wildcard."""
     return "/".join(takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")))
 
 

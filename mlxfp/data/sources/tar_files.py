@@ -92,7 +92,10 @@ class _ReadTar(FileSource):
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Return the schema: the key and the extensions in `columns`, or without `columns` the extensions in the first rows."""
+        """Return the schema: the key, and a column for each extension in `columns`.
+
+        Without `columns`, the extensions in the first rows are used.
+        """
         extensions = self.columns or _first_extensions(self.files())
         return pa.schema({_KEY: pa.string(), **dict.fromkeys(extensions, pa.binary())})
 
@@ -312,7 +315,10 @@ def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) ->
 
 
 def _split(name: str) -> tuple[str, str] | None:
-    """Return key and extension of a file, as defined by WebDataset. None for a hidden file and for a file without an extension."""
+    """Return key and extension of a file, as defined by WebDataset.
+
+    Returns None for a hidden file and for a file without an extension.
+    """
     folder, slash, base = name.rpartition("/")
     stem, _, extension = base.partition(".")
     return (f"{folder}{slash}{stem}", extension.lower()) if stem and extension else None

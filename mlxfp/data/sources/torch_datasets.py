@@ -98,7 +98,7 @@ class _Items:
 
 
 def _identity(value: Any) -> Any:
-    """Return the data and the reading code of a dataset. A dataset inside, such as the dataset of a `Subset`, is included."""
+    """Return the data and the reading code of a dataset. An inner dataset, such as the dataset of a `Subset`, is included."""
     if isinstance(value, Mapping):
         return {name: _identity(part) for name, part in value.items()}
     if isinstance(value, tuple | list):

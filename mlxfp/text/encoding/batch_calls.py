@@ -75,7 +75,7 @@ class Caller:
 
 
 def _count_together(texts: Sequence[str]) -> int:
-    """Return how many texts to join to one text."""
+    """Return the number of texts that are joined to one text."""
     size = sum(map(len, texts))
     return min(_JOINED * len(texts) // max(1, size), len(texts) if size < _JOINED else len(texts) // _CALLS)
 

@@ -115,7 +115,7 @@ def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
 
 
 def describe_engine(tokenizer: Tokenizer) -> str:
-    """Describe the engine that encodes long columns, and why other engines do not. All installed engines are tested."""
+    """Describe which engine encodes long columns, and the reasons against the other engines. All installed engines are tested."""
     encoder = _encoder(tokenizer.json, tokenizer.engine)
     return str(choose(encoder.json, encoder.wanted))
 

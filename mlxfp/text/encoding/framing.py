@@ -29,7 +29,7 @@ _FIRST, _SECOND = 2**32 - 2, 2**32 - 1
 
 @frozen
 class Frame:
-    """Order of special ids and texts, with the token type (0 or 1) of each part."""
+    """Order of special ids and texts in a row, with the token type (0 or 1) of each part."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...]
@@ -64,7 +64,9 @@ def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
 
 
 def fit(lengths: Sequence[NDArray[np.int64]], room: int) -> tuple[NDArray[np.int64], ...]:
-    """Return how many tokens of each text to keep, so that each row has at most `room` tokens: int64[N] per text.
+    """Return how many tokens of each text to keep, so that each row has at most `room` tokens.
+
+    The result is one array, int64[N], for each text.
 
     >>> [kept.tolist() for kept in fit([np.array([2, 9, 9]), np.array([9, 2, 9])], 7)]
     [[2, 5, 3], [5, 2, 4]]
@@ -124,7 +126,7 @@ def _frame_contiguous_rows(frame: Frame, text: Ragged) -> pa.ListArray:
 
 
 def few_to_lists(rows: Sequence[list[int]]) -> pa.ListArray:
-    """Convert a few lists of ids to a column of list<int32>. Twice as fast as `pa.array`, which matters for single rows."""
+    """Convert a few lists of ids to a column of list<int32>. The function is twice as fast as `pa.array`, which matters for single rows."""
     values, ends = array("i", chain.from_iterable(rows)), array("i", accumulate(map(len, rows), initial=0))
     inner = pa.Array.from_buffers(_IDS.value_type, len(values), [None, pa.py_buffer(values)])
     return pa.Array.from_buffers(_IDS, len(rows), [None, pa.py_buffer(ends)], children=[inner])

@@ -81,7 +81,7 @@ class EngineStatus:
 
 
 def token_engines() -> tuple[EngineStatus, ...]:
-    """Return the installed token engines, fastest first. Empty without the extra `fast`.
+    """Return the installed token engines, fastest first. The result is empty without the extra `fast`.
 
     >>> all(engine.version for engine in token_engines())
     True

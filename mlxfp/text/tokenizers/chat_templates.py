@@ -66,7 +66,7 @@ class ChatTemplate:
 
     @property
     def marks_answers(self) -> bool:
-        """True if the template marks the text written by the model with {% generation %}."""
+        """True if the template encloses the text written by the model in {% generation %} blocks."""
         return "generation" in _compiled(self.text).mlxfp_tags
 
     def render(self, messages: Messages, *, tools: Any = None, generation_prompt: bool = False) -> str:
@@ -95,7 +95,10 @@ class ChatTemplate:
         return text
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings to save: template variables and date. Special tokens in `config` and the template text are left out."""
+        """Return the template variables and the date, for saving.
+
+        Returns an empty dict for the default values: the special tokens in `config` as variables, and no date.
+        """
         given = {"variables": dict(self.variables), "today": self.today}
         return {} if given == {"variables": special_tokens(config), "today": None} else {CHAT_SETTINGS: given}
 

@@ -36,7 +36,7 @@ class Configuration:
 
     @property
     def part_types(self) -> set[str]:
-        """Types of all normalizers and pre-tokenizers."""
+        """Types of all normalizers and pre-tokenizers of the tokenizer."""
         return {part["type"] for part in (*self.normalizers, *self.splitters)}
 
     @property

@@ -178,7 +178,7 @@ def _make_tokenizer(path: Path, json: str, config: Mapping[str, Any]) -> Tokeniz
 
 
 def _check_complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
-    """Raise `DataError` if other files of the folder add tokens missing from the tokenizer."""
+    """Raise `DataError` if other files of the folder add tokens that the tokenizer lacks."""
     listed = config.get("added_tokens_decoder") or {}
     if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
         raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")

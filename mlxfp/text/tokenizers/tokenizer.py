@@ -32,7 +32,10 @@ def _canonical(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def _canonical_json(text: str) -> str:
-    """Return JSON without the settings for padding and truncation, which are arguments of stages, and for dropout, which is random."""
+    """Remove the settings for padding, truncation and dropout from the JSON of a tokenizer.
+
+    Padding and truncation are arguments of stages. Dropout would make ids random.
+    """
     data = read_json(text)
     model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
     data = {**data, "padding": None, "truncation": None, "model": model}
@@ -142,7 +145,7 @@ class Tokenizer:
 
     @property
     def cls_id(self) -> int:
-        """Id at the start of a text for classification."""
+        """Id of the token at the start of a text for classification."""
         return self._role("cls")
 
     @property
@@ -157,12 +160,12 @@ class Tokenizer:
 
     @property
     def bos_id(self) -> int:
-        """Id at the start of generated text."""
+        """Id of the token at the start of generated text."""
         return self._role("bos")
 
     @property
     def eos_id(self) -> int:
-        """Id at the end of generated text."""
+        """Id of the token at the end of generated text."""
         return self._role("eos")
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -208,7 +211,7 @@ class Tokenizer:
 
 @lru_cache(maxsize=8)
 def special_names(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return each special token with the name that replaces it when text is encoded literally."""
+    """Return a mapping from each special token to the name that replaces this token when text is encoded literally."""
     return find_names(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES])
 
 

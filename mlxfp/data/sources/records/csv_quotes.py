@@ -107,7 +107,7 @@ def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
 
 
 def _edges(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return the offsets at which quoted text begins and ends, in alternation, int64[N]."""
+    """Return the offsets at which quoted text begins and ends, int64[N]. Beginnings and ends alternate."""
     if quote is None:
         return np.empty(0, np.int64)
     fields = _quoted_field(delimiter, quote).finditer(data)

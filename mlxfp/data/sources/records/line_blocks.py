@@ -1,4 +1,4 @@
-"""Blocks of whole records, functions that find lines, and the reason for an invalid record."""
+"""Blocks of whole records, functions that find lines, and descriptions of invalid records."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -46,7 +46,10 @@ class Fault:
 
 
 def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.bool_]:
-    r"""Return a mask of the bytes that end a line: \n, also in \r\n, and \r alone. `returns=False` is faster for data without \r."""
+    r"""Return a mask of the bytes that end a line: each \n, and each \r that is not followed by \n.
+
+    `returns=False` is faster for data without \r.
+    """
     ends: NDArray[np.bool_] = codes == LF
     if returns:
         lone = codes == CR

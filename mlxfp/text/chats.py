@@ -262,13 +262,13 @@ class _Words:
     """
 
     special: Any  # pattern of all special tokens
-    parts: Any  # pattern of special tokens, their replacement names and answer marks in a rendered conversation
+    parts: Any  # pattern of special tokens, replacement names and answer marks, for a rendered conversation
     guards: dict[str, str]
 
 
 @lru_cache(maxsize=8)
 def _words(tokenizer: Tokenizer) -> _Words:
-    # Longer tokens first, so that the longer of two tokens at the same place in a text is found.
+    # Longer tokens come first: if two tokens begin at the same place of a text, the longer token is found.
     tokens = sorted(special_names(tokenizer), key=len, reverse=True)
     guards = {token: unspellable(f"text-{index}") for index, token in enumerate(tokens)}
     special = "|".join(map(re.escape, tokens)) or r"(?!)"

@@ -31,7 +31,7 @@ _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
 _SPANS = ("token_starts", "token_ends")
 _WORDS = "word_ids"
-# Number of pieces of long texts in a chunk. Small, because each piece has a copy of the other columns, including the whole text.
+# Number of pieces of long texts in a chunk. The number is small, because each piece has a copy of all columns, including the whole text.
 _PIECES_AT_ONCE = 256
 
 

@@ -106,7 +106,7 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
         min(components, len(buckets) - 1), random_state=seed
     )
     limits = optional("threadpoolctl", extra="kaggle", needed_by="Words as counts").threadpool_limits
-    with limits({"blas": 1}):  # one thread, because the last digits depend on the number of threads
+    with limits({"blas": 1}):  # A single thread is used, because the last digits depend on the number of threads.
         svd.fit(weighted)
     right = np.asarray(svd.components_, np.float32)
     return WordCounts(analyzer, fitted.kept, fitted.weights, right), np.asarray(weighted @ right.T, np.float32)

@@ -9,7 +9,7 @@ from attrs import define, field
 from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageError, check_size, in_mode, installed, pillow, turned
 
 _ORIENTATION = 0x0112  # number of the EXIF tag for the orientation
-# TIFF: number of the tag PlanarConfiguration, its value for separate planes, number of the tag BitsPerSample
+# TIFF tags: number of the tag PlanarConfiguration, its value for separate planes, and number of the tag BitsPerSample
 _PLANES, _SEPARATE, _BITS = 0x011C, 2, 0x0102
 _JPEG = b"\xff\xd8\xff"
 # JPEG colour spaces that simplejpeg decodes in the same way as Pillow, each with the output format for simplejpeg

@@ -122,7 +122,7 @@ def _resized_together(simd: Any, images: Pixels, size: Size) -> Pixels:
     """
     (count, old_height, width, channels), (height, new_width) = images.shape, size
     wide = images.swapaxes(0, 1).reshape(old_height, -1, 1)
-    # the rows of the wide image become the rows of the tall image in row-major order
+    # The rows of the wide image become the rows of the tall image, in row-major order.
     tall = _resized_by(simd, wide, (height, wide.shape[1])).reshape(height * count, width, channels)
     return _resized_by(simd, tall, (height * count, new_width)).reshape(height, count, new_width, channels).swapaxes(0, 1)
 

@@ -31,8 +31,8 @@ class Proportion:
     """
 
     wanted: float
-    realised: float  # Share of the examples, or of the tokens with `by="tokens"`. 0 before the first example.
-    count: int  # number of examples, or of groups or batches if the mixture consists of groups or batches
+    realised: float  # Share of the examples, or of the tokens with `by="tokens"`. The share is 0 before the first example.
+    count: int  # number of items: examples, groups or batches, depending on the mixture
     tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
 
 
@@ -54,7 +54,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     >>> [(each.wanted, each.realised, each.count) for each in fp.inspect.mixture_proportions(groups, cursor)]
     [(0.75, 0.7, 7), (0.25, 0.3, 3)]
     """
-    iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
+    iterate(dataset, cursor)  # This call raises an error if the cursor belongs to another pipeline.
     owner, child_cursor = dataset, cursor
     while not isinstance(owner.source, Mix):
         child = tuple(owner.source.traits.children_at(replay(owner, child_cursor).position)) if len(children(owner.source)) == 1 else ()

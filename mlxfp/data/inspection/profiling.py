@@ -28,7 +28,7 @@ _WAITING = (
 )
 _STALLED = 0.02  # A consumer that waits for at most this share of the time is not slowed down by data loading.
 
-_REST = "run loop"  # name for the time outside of all parts, including the conversion of rows to dicts
+_REST = "run loop"  # name for the time that belongs to no part, including the conversion of rows to dicts
 _DICTS = "Rows become dicts one by one: batch(size) gives groups of whole columns."
 
 
@@ -49,7 +49,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     if consume is not None:
         check_callable(consume=consume)
     timed = with_hooks(dataset, lambda child: _Timed(child.hooks, steps=tuple(Meter() for _ in child.stages)))
-    for timed_dataset in _datasets(timed):  # Planning also reads some rows, which are not part of the run.
+    for timed_dataset in _datasets(timed):  # Planning also reads some rows. These rows are not part of the run.
         _clock(timed_dataset).reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
     run: Any = iterate(timed, epoch=epoch)

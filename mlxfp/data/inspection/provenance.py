@@ -45,7 +45,7 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     check_dataset(dataset, row_origins)
     check_not_negative(step=step)
     if cursor is not None:
-        iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
+        iterate(dataset, cursor)  # This call raises an error if the cursor belongs to another pipeline.
     grouped = with_hooks(dataset, _uncollated)
     with closing(run(grouped, start(epoch, cursor))) as items:
         chunks = (chunk for chunk, _ in items)

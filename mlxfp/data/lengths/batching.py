@@ -21,7 +21,7 @@ from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 from mlxfp.support.checks import check_positive, explain_call
 
-Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and group bounds: 0, then the end row of each group
+Cuts = tuple[RecordBatch, Sequence[int]]  # Pair of rows and group bounds. The group bounds are 0 and the end row of each group.
 
 
 @explain_call

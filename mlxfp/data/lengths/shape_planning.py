@@ -50,7 +50,7 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
     """
     check_positive(shapes=shapes, pad_multiple=pad_multiple)
     rows = np.array([*lengths])
-    if rows.dtype.kind not in "iu" or rows.min() < 0:  # an empty list becomes an array of floats
+    if rows.dtype.kind not in "iu" or rows.min() < 0:  # NumPy converts an empty list to an array of floats.
         raise ArgumentError(f"shape_plan needs the lengths of at least one row, integers of at least 0, got {rows!r:.80}.")
     padded = np.maximum(1, -(-rows.astype(np.int64) // pad_multiple)) * pad_multiple
     distinct, counts = np.unique(padded, return_counts=True)
@@ -214,7 +214,8 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
     chosen = [count]
-    for choice in reversed(choices):  # The index is never 0: each additional length saves padding while distinct lengths remain.
+    # The index is never 0: as long as there are more distinct lengths, each additional padded length saves padding.
+    for choice in reversed(choices):
         chosen.append(int(choice[chosen[-1]]))
     least: Indices = distinct[np.array(chosen[::-1]) - 1]
     return least

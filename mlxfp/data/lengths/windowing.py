@@ -54,7 +54,7 @@ def windows(
 
 
 _STREAM = pa.schema({"tokens": TOKENS, "offset": pa.int64(), ROW: pa.int64(), KEY: pa.uint64()})
-# Maximum number of tokens in an output chunk. Needed because overlapping windows have many more tokens than the input.
+# Maximum number of tokens in an output chunk. A limit is needed, because overlapping windows have many more tokens than the input.
 _TOKENS_AT_ONCE = 1 << 20
 
 

@@ -139,7 +139,7 @@ class _Open:
     """Reader of an open file, with buffered rows and a cursor. The reader is mutable, so a dataset never stores one."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
-        self.number, self.cursor = number, cursor  # The cursor is before the buffered rows of the file.
+        self.number, self.cursor = number, cursor  # cursor before the buffered rows of the file
         self.buffered: Any = None  # buffered rows
         self._cursor_after: Any = cursor  # cursor after the buffered rows of the file
         self._joined = len(mixture.read_parts) > 1

@@ -207,7 +207,7 @@ class _Gathered(Task):
 
     parts: tuple[Task, ...]
     owners: tuple[int, ...]  # index of the dataset to which each part belongs
-    leaves: tuple[int, ...]  # number of the first data source of each part's dataset
+    leaves: tuple[int, ...]  # number of the first data source in the dataset of each part
     order: Indices  # final order of the concatenated rows
 
     @property

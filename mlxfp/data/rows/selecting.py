@@ -22,7 +22,7 @@ from mlxfp.support.checks import check_columns, check_integer, check_text, check
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
 
-if TYPE_CHECKING:  # type variables with defaults need Python 3.13 or typing_extensions
+if TYPE_CHECKING:  # Type variables with defaults need Python 3.13 or the package typing_extensions.
     import typing_extensions
 
     Valid_co = typing_extensions.TypeVar("Valid_co", covariant=True, default=Dataset[Any] | None)

@@ -137,7 +137,7 @@ class _Lifted:
     def _plan(self, table: pa.Table, cast: Schema | None) -> "_Ready":
         dataset: Dataset[Any] = Dataset(_Table(table), self.stages, hooks=_Declared())
         plan = dataset.plan
-        # Leave out the table: the plan outlives this call and must not keep the table in memory.
+        # The plan outlives this call and must not keep the table in memory, so the table is left out.
         return _Ready(attrs.evolve(plan, source=attrs.evolve(plan.source, table=None)), dataset.resolved.schemas[-1], cast)  # type: ignore[misc]
 
     def _numbers(self, rows: pa.Table, offset: int | None) -> Numbers:

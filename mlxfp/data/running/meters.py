@@ -83,7 +83,8 @@ class QueueMeter:
 
     def reset(self) -> None:
         self.asked, self.ready = 0, 0
-        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # Seconds of elapsed time, of work by all workers, and of CPU time of all workers.
+        # Totals in seconds: elapsed time, working time of all workers, and CPU time of all workers.
+        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0
 
     def watch(self, ready: int) -> None:
         """Record the number of items that are ready when the consumer requests an item."""

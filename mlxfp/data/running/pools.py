@@ -38,7 +38,7 @@ class Pool(ABC):
     def __init__(self, workers: int) -> None:
         """Create a pool that has not measured any work."""
         self.workers = workers
-        self.busy, self.cpu = 0.0, 0.0  # Seconds that all workers have worked, and CPU seconds of this work.
+        self.busy, self.cpu = 0.0, 0.0  # Seconds that all workers have worked, and CPU seconds of all workers during this time.
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -261,7 +261,7 @@ class Threads(Pool):
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Run a job in a thread, with the context variables of the caller (NumPy error state, decimal precision)."""
         context = context_until(unwanted)
-        context.run(RUNNER.set, None)  # no workers inside a worker: waiting for other workers could cause a deadlock
+        context.run(RUNNER.set, None)  # A worker gets no workers: waiting for other workers could cause a deadlock.
         return self._executor.submit(context.run, timed, job)
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
     of the last item. The function reads no more rows than a resumed run reads for its next item. Raises `CursorMismatchError` for a cursor
     of another pipeline.
     """
-    iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
+    iterate(dataset, cursor)  # This call raises an error if the cursor belongs to another pipeline.
     return _reached(dataset, cursor)
 
 

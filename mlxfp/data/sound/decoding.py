@@ -24,7 +24,7 @@ _UNKNOWN_LENGTH = (1 << 63) - 1  # number of samples that libsndfile reports for
 _UNKNOWN_SIZE = 0xFFFFFFFF  # size that a WAV file written to a pipe declares; the samples then fill the file up to its end
 _SIZE_OF_SAMPLES = re.compile(
     r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE
-)  # matches the declared and the actual number of bytes in libsndfile's log
+)  # pattern of the declared and the actual number of bytes in libsndfile's log
 _MAX_RESAMPLERS = 8
 
 _thread_local = threading.local()  # One set of resamplers per thread, because a resampler has a state.
@@ -81,7 +81,7 @@ def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
         with wave.open(BytesIO(data)) as file:
             channels, width, rate, frames, *_ = file.getparams()
             samples = np.frombuffer(file.readframes(frames), "<i2") if width == _BYTES else None
-    except (wave.Error, EOFError, ValueError, RuntimeError):  # The caller then reads the file with libsndfile.
+    except (wave.Error, EOFError, ValueError, RuntimeError):  # The caller reads all other files with libsndfile.
         return None
     whole = samples is not None and 0 < len(samples) == frames * channels and len(data) == _HEADER + samples.nbytes
     if samples is None or not whole or channels > _MOST_CHANNELS or not 0 < rate <= MOST_RATE or len(samples) > _MOST_SAMPLES:
@@ -169,7 +169,7 @@ def _missing_of_pages(data: bytes) -> str | None:
     offset, ended = 0, False
     while data[offset : offset + 4] == b"OggS":
         head = data[offset : offset + _PAGE_HEADER]
-        body = offset + _PAGE_HEADER + head[-1]  # the last byte is the number of segment sizes
+        body = offset + _PAGE_HEADER + head[-1]  # The last byte is the number of segment sizes.
         end = body + sum(data[offset + _PAGE_HEADER : body])
         if len(head) < _PAGE_HEADER or end > len(data):
             return "the last page of the stream is missing"
@@ -182,7 +182,7 @@ def _missing_of_pages(data: bytes) -> str | None:
     return "the last page of the stream is missing" if offset == len(data) else f"there is no page at byte {offset:,}"
 
 
-_PAGE_HEADER, _CHECKSUM, _ENDS_STREAM = 27, 22, 4  # Ogg page: size of the header, offset of the checksum, flag of the last page
+_PAGE_HEADER, _CHECKSUM, _ENDS_STREAM = 27, 22, 4  # Ogg page: size of the header, offset of the checksum, and flag of the last page
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 

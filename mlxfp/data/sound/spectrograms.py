@@ -83,7 +83,7 @@ class LogMel:
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size)
         out = np.empty((len(starts), self.mels), np.float32)
         rows = min(_FRAMES_AT_ONCE, max(1, -(-len(starts) // _VECTOR)) * _VECTOR)
-        buffer = np.zeros((rows, self.size))  # float64, because with float32 quiet bands next to loud bands are off by 0.005
+        buffer = np.zeros((rows, self.size))  # float64 is needed: with float32, quiet bands next to loud bands are off by 0.005
         power = np.empty((self.size // 2 + 1, rows), np.float32)
         for first in range(0, len(starts), rows):
             part = starts[first : first + rows]

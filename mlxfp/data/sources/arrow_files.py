@@ -91,7 +91,7 @@ def _count_rows(file: FileStamp) -> int:
     with reading("Arrow IPC", file.path):
         if opened.is_stream:
             return sum(batch.num_rows for batch in opened.reader)
-        # decompress one column, enough to count rows
+        # One column is decompressed, which is enough to count rows.
         first = pa.ipc.open_file(opened.data, options=pa.ipc.IpcReadOptions(included_fields=[0]))
         return sum(first.get_batch(number).num_rows for number in range(first.num_record_batches))
 
@@ -143,7 +143,7 @@ class _Mapped:
 
     data: pa.Buffer
     reader: Any
-    is_stream: bool  # True for the stream format, which is read in order
+    is_stream: bool  # True for the stream format, in which record batches are read in order
 
     def batches(self, first: int = 0) -> Iterator[RecordBatch]:
         numbers = range(first, 0 if self.is_stream else self.reader.num_record_batches)

@@ -203,7 +203,7 @@ def _whole(source: ColumnSource, files: tuple[FileStamp, ...]) -> Schema:
 def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[str, pa.DataType], ...]:
     """Return the columns of all files. The type of each column can hold the values of all files."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(source.header_of, files))  # read the headers in threads, before the loop below needs them
+        list(pool.map(source.header_of, files))  # Threads read the headers before the loop below needs the headers.
     declared = dict(source.types)
     kinds: dict[str, pa.DataType] = {}
     paths: dict[str, str] = {}  # maps each column to the file that determined its current type

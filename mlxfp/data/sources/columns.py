@@ -48,7 +48,7 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
     """Raise `SchemaError` unless a file has the same column names as the first file, in any order."""
     if sorted(names) == sorted(expected):
         return
-    present, required = frozenset(names), frozenset(expected)  # sets for speed, because a file may have thousands of columns
+    present, required = frozenset(names), frozenset(expected)  # Sets are used for speed, because a file may have thousands of columns.
     missing, extra = ([name for name in expected if name not in present], [name for name in names if name not in required])
     texts = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
     raise SchemaError(
@@ -73,7 +73,7 @@ def as_types(schema: Any) -> Types:
 
 def schema_argument(types: Types, *, scan: bool) -> str:
     """Return the argument `schema` of a reader as source code for a `repr`. Returns an empty string if nothing was declared."""
-    if scan:  # With "scan", the only declared types are JSON columns, shown in another argument.
+    if scan:  # With "scan", only JSON columns are declared. JSON columns are shown in the argument `json_columns`.
         return f", schema={SCAN!r}" + (f", json_columns={[name for name, _ in types]!r}" if types else "")
     return f", {schema_code(types)}" if types else ""
 

@@ -30,7 +30,7 @@ from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
-_HEAD = 32  # bytes of a header that are checked for NUL characters
+_HEAD = 32  # number of header bytes that are checked for NUL characters
 _FEW = 20  # number of records whose fields are counted to find a wrong header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
@@ -140,7 +140,7 @@ class _ReadCsv(LineSource):
         return pa.string() if common is None else common  # Text can hold every value as written.
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        names = dict.fromkeys(schema.names)  # dict instead of a list, for fast lookup among thousands of names
+        names = dict.fromkeys(schema.names)  # A dict is faster than a list for look-ups among thousands of names.
         for name, _ in self.types:
             if name not in names:
                 raise unknown_name(f"column of {path}", name, names)

@@ -166,7 +166,7 @@ def _stream_identity(stream: Any) -> Any:
     fresh = _open_stream(stream, 0)
     try:
         return hasher.hash((str(fresh.features), fresh._ex_iterable, fresh._distributed))  # noqa: SLF001  # no public name exists
-    except Exception as error:  # pickling can fail with any error, because a stream may hold any object
+    except Exception as error:  # Pickling can fail with any error, because a stream may hold any object.
         raise FingerprintError(
             f"A stream of datasets has no fingerprint: {type(error).__name__}: {error}, in {stream!r:.80}. Use functions and arguments "
             "that can be pickled, or load resources inside the functions."
@@ -252,7 +252,7 @@ def _is_exact(stream: Any) -> bool:
 def _without_hf_types(table: pa.Table) -> pa.Table:
     """Remove Arrow types and metadata that only `datasets` knows. Arrays of fixed shape become lists."""
     for index, column in enumerate(table.schema):
-        if isinstance(column.type, pa.ExtensionType):  # Arrow's own tensor type is no ExtensionType in Python and stays
+        if isinstance(column.type, pa.ExtensionType):  # Arrow's own tensor type is no ExtensionType in Python and stays unchanged.
             pieces = [piece.storage for piece in table.column(index).chunks]
             table = table.set_column(index, column.name, pa.chunked_array(pieces, column.type.storage_type))
     return table.replace_schema_metadata(None)
@@ -277,6 +277,6 @@ def _says_more(feature: Any) -> bool:
     if not isinstance(feature, dict):
         return False
     kind = feature.get("_type", "Value")
-    if not isinstance(kind, str):  # not a feature class, but a struct with a field named _type
+    if not isinstance(kind, str):  # This is no feature class, but a struct with a field named `_type`.
         return any(map(_says_more, feature.values()))
     return kind not in _PLAIN or any(map(_says_more, feature.values()))

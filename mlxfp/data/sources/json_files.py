@@ -137,7 +137,7 @@ class _ReadJsonl(LineSource):
             return Fault(start, f"A line is nested too deep: got {levels:,} levels, more than {DEEPEST}", "Flatten or remove the line.")
         line = data[start:end].decode().strip()
         known = self._parse_lines(data[:start], None).schema if schema is None else schema
-        # cut off Arrow's row number, which counts from the start of the block instead of the file
+        # Arrow's row number is cut off, because this number counts from the start of the block instead of the file.
         reason = str(error).partition(" in row ")[0]
         make_fault = _explain(line, known, reason, more_keys=schema is None)
         return (

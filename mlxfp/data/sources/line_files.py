@@ -35,7 +35,7 @@ from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
 from mlxfp.support.errors import MlxfpError, SchemaError
 from mlxfp.support.progress import Progress
 
-_WIDE = 500  # maximum number of columns for blocks of the usual size; assumes about 1 KB of data per column and block
+_WIDE = 500  # Maximum number of columns for blocks of the usual size. The number assumes 1 KB of data per column and block.
 _SAMPLE = 1 << 20  # bytes read for type inference
 _CONVERT = "Convert the file to UTF-8, for example with iconv. A compressed file needs the suffix .gz or .zst."
 _LONG = pa.decimal128(19, 0)  # Type of integers too long for float64 during a scan. Only integer types have a common type with this type.

@@ -23,7 +23,7 @@ from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 
-_FILES_AT_ONCE = 32  # Number of files per chunk. Small, because photographs are large and memory holds several chunks.
+_FILES_AT_ONCE = 32  # Number of files per chunk. The number is small, because photographs are large and memory holds several chunks.
 
 
 @explain_call
@@ -176,7 +176,7 @@ class _MediaSource(Source):
     def version(self) -> tuple[tuple[str, int, int], ...]:
         if is_remote(self.root):
             return tuple(file.version for file in list_remote(self.root, self.suffixes))
-        names = attrs.evolve(self).names  # a copy of the source without the cached list, to list the files again
+        names = attrs.evolve(self).names  # A copy of the source has no cached list of files, so the files are listed again.
         return tuple(look_up(Path(self.root, name))._replace(path=name).version for name in names)
 
     def _locate(self, name: str) -> str:

@@ -13,7 +13,7 @@ from mlxfp.data.sources.columns import Types, check_unique_names
 from mlxfp.support.arrow_types import decoded, value_type
 from mlxfp.support.errors import DataError, SchemaError
 
-Partition = tuple[tuple[str, str | None], ...]  # pairs of column name and value as text; None for a missing value
+Partition = tuple[tuple[str, str | None], ...]  # pairs of column name and value. The value is text, or None for a missing value.
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -73,7 +73,7 @@ def stated(text: str | None, kind: pa.DataType, name: str, path: str) -> pa.Arra
     """
     try:
         return pa.array([text], pa.string()).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # invalid value, or a type without conversion from text
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # The value is invalid, or Arrow cannot convert text to the type.
         raise SchemaError(
             f"A folder name does not fit the column {name!r} of {kind}: got {text!r}, in {path}. Declare another type for the "
             "column, or rename the folder."
@@ -106,7 +106,7 @@ def _fitted(chunk: RecordBatch, column: pa.Field, texts: dict[str, str | None], 
             f"A value does not fit the column {column.name!r} of {column.type}: {error}, in {path}. "
             "Declare another type, or correct the value."
         ) from error
-    except pa.ArrowNotImplementedError as error:  # Arrow has no conversion between the types
+    except pa.ArrowNotImplementedError as error:  # Arrow has no conversion between the two types.
         raise SchemaError(
             f"Column {column.name!r} of {values.type} cannot be read as {column.type}: {error}, in {path}. Declare another type."
         ) from error

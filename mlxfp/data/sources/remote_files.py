@@ -16,7 +16,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, Mi
 from mlxfp.support.optional import optional
 
 # Number of bytes read ahead from a remote file. The defaults of fsspec, up to 50 MB, waste transfers whenever reading starts or stops.
-# Less read-ahead would wait too often for an answer, about 50 ms from an object store.
+# With less read-ahead, reading would wait too often for an answer. An answer of an object store takes about 50 ms.
 _AHEAD = 1 << 22
 
 _ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the second request; each further wait is four times as long
@@ -83,7 +83,7 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
 def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
     """Return the contents of several files in a folder. The files are fetched concurrently if the file system supports this."""
     system, path = _split(folder)
-    ends = [None] * len(names)  # read whole files; cat() without ranges would treat [ in a file name as a pattern
+    ends = [None] * len(names)  # Read whole files: `cat()` without ranges would treat [ in a file name as a pattern.
     paths = [f"{path.rstrip('/')}/{name}" for name in names]
     read: list[bytes] = _retried(lambda: system.cat_ranges(paths, ends, ends, on_error="raise"), folder)
     return read
@@ -98,7 +98,7 @@ def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
     opens = partial(system.open, path, "rb", **ahead)
     opened = _retried(opens, address)
-    sized = getattr(opened, "size", None) is not None  # the size is unknown if the server does not report it
+    sized = getattr(opened, "size", None) is not None  # The size is unknown if the server does not report the size.
     return pa.PythonFile(_Retried(opened, opens, address) if sized else _Unsized(opened, address), mode="r")
 
 
@@ -142,7 +142,7 @@ class _Retried(RawIOBase):
             self.file.seek(self.at)
             data: bytes = self.file.read(size)
         except Exception:
-            self.file.close()  # the next attempt opens the file again
+            self.file.close()  # The next attempt opens the file again.
             raise
         if len(data) < size:
             self.file.close()

@@ -108,7 +108,7 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _read_ids(encodings: Sequence[Any]) -> Ids:
-    lists = map(attrgetter("ids"), encodings)  # a lazy `map`, so that each list of ids is freed right after reading
+    lists = map(attrgetter("ids"), encodings)  # The `map` is lazy, so that each list of ids is freed right after reading.
     return np.fromiter(chain.from_iterable(lists), np.int32, sum(map(len, encodings)))
 
 

@@ -126,7 +126,7 @@ def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | N
     """Return the cuts of the first pre-tokenizer that has known cuts. Later pre-tokenizers process the resulting splits separately."""
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
-        # No cuts: the scheme "first" adds a mark only to the first split of a text, but words encoded separately would each get a mark.
+        # No cut is safe: the scheme "first" adds a mark only to the first split of a text, but separate words would each get a mark.
         return None
     cuts = _cuts_of(rest[0])
     if cuts is None or all(part["type"] in _BY_CHARACTER for part in normalizers):

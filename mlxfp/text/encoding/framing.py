@@ -140,7 +140,7 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths:
     if not len(lengths):
         return values[:0]
     total = int(lengths.sum())
-    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions as int32 if possible, which halves the memory traffic
+    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions are int32 if possible, which halves the memory traffic
     steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # Differences between neighbouring positions: 1, except at the start of a slice.
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1

@@ -33,7 +33,7 @@ class Entries:
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
         """Return the entries of the given words."""
-        # positions as int32 if possible, which halves the memory traffic for each word of a column
+        # positions are int32 if possible, which halves the memory traffic for each word of a column
         kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
 

@@ -17,7 +17,7 @@ from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
 _GROUPS = 6  # Maximum number of patterns per gate. Patterns with a common first character run seven times faster than one general pattern.
-_PIECE = 1 << 21  # Number of bytes processed at once. With more bytes, memory for the results would be allocated again each time.
+_PIECE = 1 << 21  # Number of bytes processed at once. For more bytes, memory for the results would be allocated again each time.
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 
 

@@ -55,7 +55,7 @@ def template(
     check_text(into=into)
     if into in HIDDEN or not into:
         raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
-    Template(pattern, missing=missing, policy=policy)  # called for its checks of the arguments
+    Template(pattern, missing=missing, policy=policy)  # This call only checks the arguments.
     if seed is not None:
         check_integer(seed=seed)
         movable = sum(bool(phrase.fields) for phrase in parse(pattern))
@@ -185,7 +185,7 @@ def _shuffled(
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])
-    # one column of the array for each row of the chunk
+    # Column i of the array holds the order of the phrases in row i of the chunk.
     order = np.argsort([fold_into_rows(keys, index) for index in range(len(movable))], axis=0)
     fields = {index: Field(str(index)) for index in movable}  # numbers cannot collide with column names, because `parse` rejects numbers
     return (

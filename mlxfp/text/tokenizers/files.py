@@ -290,7 +290,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")  # `read_text` would convert carriage returns.
+        return path.read_bytes().decode("utf-8-sig")  # `read_text` would change carriage returns in the file.
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}. Pass a tokenizer.json, a vocab.txt, or the folder of a model.") from error
 

@@ -175,7 +175,7 @@ class Tokenizer:
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, "tokenizer.json").write_text(self.json, encoding="utf-8")
-        # the class name with which transformers can also load the file
+        # class name with which transformers can also load the file
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}
         if self.chat_template is not None:
             Path(folder, "chat_template.jinja").write_text(self.chat_template.text, encoding="utf-8", newline="")

@@ -109,7 +109,7 @@ def resample(samples: Floats, old: int, new: int, path: str) -> Floats:
 
 
 def _resampler(old: int, new: int) -> Any:
-    """Return the resampler of this thread. Cached, because making a resampler takes as long as resampling one second of sound."""
+    """Return the resampler of this thread. The resampler is cached, because making one takes as long as resampling one second of sound."""
     resamplers: dict[Any, Any] = _thread_local.__dict__
     if (old, new) not in resamplers:
         if len(resamplers) >= _MAX_RESAMPLERS:
@@ -151,9 +151,10 @@ def _samples(file: Any) -> Floats:
 
 
 def _missing(file: Any, data: bytes, count: int) -> str | None:
-    """Describe what is missing at the end of a truncated file, or return None. Needed because libsndfile reads such files without an error.
+    """Describe what is missing at the end of a truncated file, or return None.
 
-    An MP3 file without a frame count cannot be checked, because libsndfile only estimates the length.
+    This check is needed, because libsndfile reads such files without an error. An MP3 file without a frame count cannot be checked, because
+    libsndfile only estimates the length.
     """
     if data[:4] == b"OggS":
         return _missing_of_pages(data)

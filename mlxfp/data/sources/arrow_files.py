@@ -119,7 +119,7 @@ class _ReadArrow(ColumnSource):
 
     @cached_property
     def index(self) -> Rows:
-        """Index for random access to all rows. Cached, because `take` is called often."""
+        """Index for random access to all rows. The index is cached, because `take` is called often."""
         files, whole = self.files(), self.whole_schema()
         for file in files:
             self.check_fit(file, whole, files[0])

@@ -209,7 +209,10 @@ class _ReadCsv(LineSource):
         return None
 
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
-        """Return the first invalid record with the reason. Slower than parsing, so called only after parsing has failed."""
+        """Return the first invalid record with the reason.
+
+        The search is slower than parsing and is therefore only used after parsing has failed.
+        """
         ends = [*record_ends(data, self.delimiter, self.quote).tolist(), len(data)]
         start, end = first_failure(ends, lambda stop: self._checked(data[:stop], names, kinds))
         record = data[start:end]

@@ -191,7 +191,10 @@ class _FromHfStream(Source):
 
     @cached_property
     def inferred(self) -> Schema:
-        """Schema of the stream. Cached, because threads that read ahead must not read the first rows at the same time."""
+        """Schema of the stream.
+
+        The schema is cached, because threads that read ahead must not read the first rows at the same time.
+        """
         if self.stream.features is not None:
             stated = self.stream.features.arrow_schema
             return _with_features(_without_hf_types(stated.empty_table()).schema, stated.metadata)

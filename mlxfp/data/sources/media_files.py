@@ -138,7 +138,7 @@ class _MediaSource(Source):
 
     @cached_property
     def classes(self) -> dict[str, int]:
-        """Map each class name to its label. Empty if the files are not in class folders."""
+        """Map each class name to its label. The mapping is empty if the files are not in class folders."""
         folders = sorted({name.partition("/")[0] for name in self.names if "/" in name})
         others = [name for name in self.names if "/" not in name]
         if folders and others:

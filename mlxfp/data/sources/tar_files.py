@@ -128,7 +128,10 @@ class _ReadTar(FileSource):
 
     @cached_property
     def index(self) -> tuple[tuple["_Archive", ...], NDArray[np.int64]]:
-        """Index of each archive, and the number of rows up to the end of each archive, int64[N]. Cached, because `take` is called often."""
+        """Index of each archive, and the number of rows up to the end of each archive, int64[N].
+
+        The indices are cached, because `take` is called often.
+        """
         files = self.files()
         with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
             archives = tuple(map(_read_archive, progress.over(files)))

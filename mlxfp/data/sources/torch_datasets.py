@@ -129,7 +129,7 @@ class FromItems(Source):
 
     @cached_property
     def inferred(self) -> Schema:
-        """Schema declared by the user, or inferred from the first items. Cached, because `take` is called often."""
+        """Schema declared by the user, or inferred from the first items. The schema is cached, because `take` is called often."""
         return infer_schema(self.items[index] for index in range(self.length())) if self.declared is None else self.declared
 
     def schema(self) -> Schema:

@@ -109,7 +109,7 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
 def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbouring texts and drop empty texts.
 
-    Needed because Python's parser yields `{{` separately and may divide separators such as `. `.
+    Python's parser yields `{{` separately and may divide separators such as `. `.
     """
     groups = groupby(pieces, lambda piece: isinstance(piece, str))
     return [piece for are_texts, group in groups for piece in (["".join(map(str, group))] if are_texts else group) if piece]

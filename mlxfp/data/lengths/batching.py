@@ -61,7 +61,7 @@ class Grouping(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits: the column of tokens, the number of groups and the group sizes."""
+        """Traits of the stage: the column of tokens, the number of groups and the group sizes."""
         columns = () if self.column is None else (self.column,)
         return Traits(columns_read=columns, length=self.count, groups=self.groups, share=self.share, notes=self.notes)
 

@@ -37,7 +37,7 @@ class Shuffle(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of `stream`. The order of the rows differs in each epoch."""
+        """Traits of the dataset `stream`. The order of the rows differs in each epoch."""
         return attrs.evolve(super().traits, reorders=True, read_parts=lambda: (self.stream,))
 
     def __attrs_post_init__(self) -> None:

@@ -78,7 +78,7 @@ class View(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits with the cost and the in-memory table of the wrapped dataset."""
+        """Traits of the view. The cost and the in-memory table depend on the wrapped dataset."""
         return evolve(super().traits, costly=self.costly, task=self.task, in_table=self.in_table)
 
     def costly(self) -> bool:
@@ -168,7 +168,7 @@ class _RowReferences(Wrapper):
 
 @frozen(repr=False)
 class ByPosition(View):
-    """View that selects rows by their place in the dataset. After a shuffle, the selected rows differ in each epoch."""
+    """View that selects rows by their index in the dataset. After a shuffle, the selected rows differ in each epoch."""
 
     redraw: bool = field(default=False, eq=False, kw_only=True)  # True if the user intends different rows in each epoch.
 

@@ -84,7 +84,7 @@ def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
 def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBatch, ...]:
     """Append a chunk to the pool. Small chunks are merged, because every chunk in the pool makes each step slower.
 
-    A chunk only absorbs chunks that are at most as large, so each row is copied only a few times.
+    A chunk is merged only with chunks that are at most as large, so each row is copied only a few times.
     """
     while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows:
         chunk, pool = concat_chunks([pool[-1], chunk]), pool[:-1]

@@ -1,4 +1,4 @@
-"""Stage `on_error`, which skips failed rows, and an exact list of the skipped rows."""
+"""Stage `on_error`, which skips failed rows, and the function `skipped_rows`, which lists all skipped rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -172,7 +172,7 @@ class OnError(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits with a note for `explain` on skipped rows."""
+        """Traits of the stage, with a note for `explain` about skipped rows."""
         return Traits(
             longest_row=identity, notes=lambda: (f"skips rows on which earlier stages fail, up to {self.max_rate:.2%} of the rows",)
         )

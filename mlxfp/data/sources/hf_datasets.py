@@ -68,7 +68,7 @@ def from_hf(dataset: Any) -> Dataset[Example]:
 
 
 def _table_identity(dataset: Any) -> Any:
-    """Return the hash that `datasets` stores for a dataset, which can be read without the data.
+    """Return the hash that `datasets` stores for a dataset. Reading this hash needs no data.
 
     If there is no stored hash, the data are hashed.
     """

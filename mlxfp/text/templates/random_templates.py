@@ -15,7 +15,7 @@ from mlxfp.support.errors import ArgumentError
 class Field:
     """Field of a pattern, which stands for the value of a column.
 
-    The pattern has the form `{name!conversion:spec}`, as in Python's format strings.
+    A field is written as `{name!conversion:spec}`, like in Python's format strings.
     """
 
     name: str

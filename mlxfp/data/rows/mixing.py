@@ -236,7 +236,7 @@ class Mix(_Joined):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits: endless if datasets restart, if all datasets are endless (`stop="first"`), or if any dataset is endless (`stop="all"`)."""
+        """Traits: endless if datasets restart, if all datasets are endless (`stop="first"`), or if any is endless (`stop="all"`)."""
         endless = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
         return evolve(super().traits, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
 
